@@ -174,3 +174,17 @@ fn a_gpu_lost_at_the_start_leaves_the_others_served() {
     let shown: Vec<_> = devices(&daemon).iter().map(|row| row.uuid).collect();
     assert_eq!(shown, [uuid(WHOLE)]);
 }
+
+#[test]
+fn compute_instances_that_share_their_memory_are_not_served() {
+    let daemon = Binary::with(&["-DDIVIDED"], "");
+    let shown: Vec<_> = devices(&daemon).iter().map(|row| row.uuid).collect();
+    // The two of the first GPU instance would each have all of its memory.
+    assert_eq!(shown, [uuid(LARGE), uuid(WHOLE)]);
+    let refused = daemon.command().call(&Control::Create {
+        name: None,
+        environment: vec![],
+        devices: vec![uuid(SMALL)],
+    });
+    assert!(matches!(refused, ControlReply::Error(_)), "{refused:?}");
+}

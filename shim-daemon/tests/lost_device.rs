@@ -5,6 +5,7 @@ use crate::support::{Client, Daemon, FakeDevices, GPU, SECOND, Wire, create};
 use gpushare_protocol::units::{Bytes, GIB};
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::*;
+use std::sync::atomic::Ordering;
 
 const LIMITS: [(&str, &str); 2] = [
     ("GPUSHARE_MEM_REQUEST", "1GiB"),
@@ -201,4 +202,45 @@ fn who_is_queued_for_the_lost_device_is_told_and_waits_no_longer() {
         panic!("{told:?}")
     };
     assert!(error.message.contains("gone"), "{error:?}");
+}
+
+#[test]
+fn a_tenant_of_a_lost_device_is_changed_and_joined_as_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::with(folder.path(), two());
+    let (mut command, socket) = daemon.tenant("a", &LIMITS);
+    let a = Client::register(&socket);
+    lose(&daemon, &mut command);
+    let set = |name: &str, value: &str| Control::Set {
+        tenant: "a".to_owned(),
+        changes: vec![(name.to_owned(), value.to_owned())],
+    };
+    let lowered = set("GPUSHARE_MEM_LIMIT", "8GiB");
+    let done: ControlReply = command.call(&lowered);
+    assert_eq!(done, ControlReply::Done);
+    let limit = |at: usize| a.page().devices[at].limit.load(Ordering::Relaxed);
+    assert_eq!(limit(1), 8 * GIB);
+    // More than the device that is there can guarantee.
+    for name in ["GPUSHARE_MEM_REQUEST_1", "GPUSHARE_MEM_REQUEST"] {
+        let ControlReply::Error(error) = command.call(&set(name, "70GiB")) else {
+            panic!("{name} is more than there is")
+        };
+        assert!(!error.message.contains("gone"), "{error:?}");
+    }
+    // CUDA shows the programs of another command what is left.
+    let joins = |limit: &str| Control::Create {
+        name: Some("a".to_owned()),
+        environment: vec![
+            ("GPUSHARE_MEM_REQUEST".to_owned(), "1GiB".to_owned()),
+            ("GPUSHARE_MEM_LIMIT".to_owned(), limit.to_owned()),
+        ],
+        devices: vec![SECOND],
+    };
+    let joined: ControlReply = daemon.command().call(&joins("8GiB"));
+    assert!(matches!(joined, ControlReply::Created { .. }), "{joined:?}");
+    let other: ControlReply = daemon.command().call(&joins("9GiB"));
+    let ControlReply::Error(error) = other else {
+        panic!("{other:?}")
+    };
+    assert!(error.message.contains("other limits"), "{error:?}");
 }

@@ -15,6 +15,7 @@ mod collisions;
 mod containers;
 mod containers_classes;
 mod containers_devices;
+mod containers_gangs;
 mod containers_priority;
 mod defaults;
 mod doors;

@@ -4,6 +4,7 @@
 
 mod believed;
 mod counted;
+mod lost;
 mod stuck;
 mod suspended;
 

@@ -97,6 +97,7 @@ mod movable_faults_stored;
 mod movable_freed;
 mod movable_going;
 mod movable_kept;
+mod movable_lost;
 mod movable_parts;
 mod movable_pieces;
 mod movable_plain;

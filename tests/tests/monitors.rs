@@ -153,3 +153,51 @@ fn without_a_limit_memory_is_the_devices_own() {
     let seen = monitor(&gpu, &[], "1");
     assert_eq!(number(&seen, "memory:", "total"), 8 * GIB, "{seen}");
 }
+
+#[test]
+fn a_limit_by_ordinal_is_seen_before_cuda_counts_the_devices() {
+    let gpu = Gpu::new("mem=16GiB,count=2");
+    let limits = ["--mem-limit", "0=2GiB", "--mem-limit", "1=8GiB"];
+    // The tool asks for NVML's first device. A program that CUDA shows only the second one has no
+    // ordinal for it.
+    for (visible, total) in [
+        (None, 2 * GIB),
+        (Some("0,1"), 2 * GIB),
+        (Some("1,0"), 8 * GIB),
+        (Some("1"), 16 * GIB),
+    ] {
+        let name = format!(
+            "{}-{}",
+            gpu.name(),
+            visible.unwrap_or("all").replace(',', "-")
+        );
+        let flags = [&limits[..], &["--name", &name]].concat();
+        let with = |mut run: std::process::Command| {
+            run.envs(visible.map(|visible| ("CUDA_VISIBLE_DEVICES", visible)));
+            run
+        };
+        let mut run = with(command(&gpu, &flags));
+        run.arg(clients::compile("monitor", &[]));
+        let seen = Guest::start(run).finish().silently();
+        assert_eq!(
+            number(&seen, "memory:", "total"),
+            total,
+            "{visible:?}: {seen}"
+        );
+        // The same as once a program of the tenant has started CUDA, where that sees the device.
+        if visible != Some("1") {
+            let mut run = with(command(&gpu, &flags));
+            run.arg(clients::compile("quota", &[]));
+            let own = Guest::start(run).started();
+            let mut run = with(command(&gpu, &flags));
+            run.arg(clients::compile("monitor", &[]));
+            let seen = Guest::start(run).finish().silently();
+            assert_eq!(
+                number(&seen, "memory:", "total"),
+                total,
+                "{visible:?}: {seen}"
+            );
+            own.finish().silently();
+        }
+    }
+}

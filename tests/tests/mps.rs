@@ -5,7 +5,9 @@ use std::process::Output;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use gpushare_protocol::page::lease::{LeaseState, Turn};
 use gpushare_protocol::wire::{Reply, Request};
+use gpushare_tests::dealer::turn;
 use gpushare_tests::gpu::links;
 use gpushare_tests::mps::Mps;
 use gpushare_tests::{Alone, Daemon, Dealer, GIB, Gpu, Guest, Home, clients, until};
@@ -134,6 +136,37 @@ fn a_cap_that_mps_does_not_keep_is_kept_by_the_gate() {
         assert_eq!(guest.ask(&format!("each {}", 20 * MS)), "each 0");
         until("it has worked", || guest.number("count") >= 10);
         assert_eq!(alone.closes() > 0, closes, "{percent:?}");
+        guest.kill();
+    }
+}
+
+#[test]
+fn a_daemons_cap_that_mps_does_not_keep_is_kept_by_the_gate() {
+    // A driver that does not know whether it is an MPS client vouches for no server.
+    let rows = [
+        ("", None, true),
+        ("", Some("20"), true),
+        ("", Some("10"), false),
+        ("driver=11080", Some("10"), true),
+    ];
+    for (spec, percent, closes) in rows {
+        let gpu = Gpu::new(spec);
+        let dealer = Dealer::start(&gpu);
+        let mps = Mps::start();
+        let mut command = dealer.command(&clients::compile("turns", &[]));
+        let (name, folder) = mps.variable();
+        command.env("LD_LIBRARY_PATH", links()).env(name, folder);
+        command.envs(percent.map(|percent| ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", percent)));
+        dealer.deal(&Turn {
+            cap: 100,
+            ..turn(1, LeaseState::Open)
+        });
+        let mut guest = Guest::start(command).started();
+        assert_eq!(guest.ask(&format!("each {}", 20 * MS)), "each 0");
+        until("it has worked", || guest.number("count") >= 10);
+        let line = dealer.usage().line(0, 0).expect("a first line");
+        let closed = line.drained.load(Ordering::Relaxed) > 0;
+        assert_eq!(closed, closes, "{spec} {percent:?}");
         guest.kill();
     }
 }

@@ -82,6 +82,8 @@ pub enum Act {
     Enter,
     /// Give up what was brought back since the last return began: the host's copy is the valid one.
     Undo,
+    /// The device is lost: give up what is away, and what a return has brought, for good.
+    GiveUp,
     /// Tell the daemon.
     Say(Answer),
 }
@@ -156,6 +158,8 @@ pub struct Mover {
     withheld: u64,
     /// Attempts to return without a daemon, and when the next is due (ns).
     alone: (u32, u64),
+    /// The device is lost, for the rest of the process's life.
+    lost: bool,
     says: VecDeque<Answer>,
 }
 
@@ -238,6 +242,10 @@ impl Mover {
 
     /// The next thing to do.
     pub fn step(&mut self, now: u64, facts: &Facts) -> Act {
+        self.lost |= facts.is_led && facts.orders.word.order() == Order::Lost;
+        if self.lost {
+            return self.lets_go(facts);
+        }
         if let Some(answer) = self.says.pop_front() {
             return Act::Say(answer);
         }
@@ -249,7 +257,7 @@ impl Mover {
             self.refused = false;
         }
         match self.wanted(now, facts) {
-            Order::In | Order::Return => self.towards_in(now, facts),
+            Order::In | Order::Return | Order::Lost => self.towards_in(now, facts),
             order => self.towards_out(now, facts, order),
         }
     }
@@ -272,6 +280,22 @@ impl Mover {
             (_, true) if now >= self.alone.1 => Order::Return,
             (_, true) if self.place == Where::Entering => Order::Return,
             _ => Order::Out,
+        }
+    }
+
+    /// The device is lost: the process opens, and is not sealed for it again. Nothing is said: no
+    /// daemon asks for anything there.
+    fn lets_go(&mut self, facts: &Facts) -> Act {
+        self.says.clear();
+        match self.place {
+            Where::In => Act::Sleep(u64::MAX),
+            Where::Sealing => self.opens(None),
+            Where::Sealed if facts.away == 0 => self.opens(None),
+            // Next it opens, as one that has only sealed.
+            Where::Sealed | Where::Leaving | Where::Out | Where::Entering => {
+                self.place = Where::Sealing;
+                Act::GiveUp
+            }
         }
     }
 

@@ -54,9 +54,12 @@ impl Compute {
     }
 
     /// The tenant's bucket on a device. `None` without a cap. A silent daemon's last value of the
-    /// cap holds.
+    /// cap holds. An MPS client takes no turns from its daemon, and the cap is the daemon's too.
     pub(crate) fn bucket(&self, device_index: usize) -> Option<Bucket<'static>> {
-        let said = self.session.map(|session| session.turn(device_index).cap);
+        let said = match self.member.backend {
+            Backend::Daemon(session) => Some(session.turn(device_index).cap),
+            Backend::File(_) => None,
+        };
         let cap = self.cap(device_index, said)?;
         let device = self.member.page.devices.get(device_index)?;
         Some(Bucket {

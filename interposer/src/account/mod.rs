@@ -24,6 +24,7 @@ mod lock;
 pub(crate) mod members;
 mod membership;
 pub(crate) mod nvml;
+pub(crate) mod ordinal;
 mod others;
 pub(crate) mod peek;
 mod pinned;

@@ -16,6 +16,7 @@ use gpushare_protocol::paths::{Root, TENANT, TenantName, USAGE};
 use super::backend::Backend;
 use super::join::Own;
 use super::members::{Known, Members};
+use super::ordinal::{self, Described, ordinal};
 use super::{QuotaStatus, daemon, file, join, law, member, process};
 use crate::session;
 
@@ -30,9 +31,15 @@ pub(crate) struct Glance {
     pub(crate) members: Members,
 }
 
-/// Looks at the device of `uuid`, which has `capacity` bytes and is the program's `ordinal`-th.
+/// Looks at a device of `capacity` bytes. Before CUDA has started its ordinal is what
+/// `CUDA_VISIBLE_DEVICES` will make it.
+///
 /// `None` where there is neither a tenant nor a limit: the device's own answers stand.
-pub(crate) fn glance(uuid: &[u8; 16], ordinal: u32, capacity: u64) -> Option<Glance> {
+pub(crate) fn glance(device: &Described, capacity: u64) -> Option<Glance> {
+    let uuid = &device.uuid.0;
+    let visible = std::env::var_os("CUDA_VISIBLE_DEVICES");
+    let visible = visible.as_ref().map(|list| list.to_string_lossy());
+    let ordinal = ordinal(device, visible.as_deref()).unwrap_or(ordinal::NONE);
     match daemons_page() {
         Daemons::Page(page) => return by_daemon(page, uuid),
         Daemons::Away(limits) => return while_away(&limits, uuid, ordinal, capacity),

@@ -9,34 +9,49 @@ use gpushare_protocol::mps::{self, ACTIVE_THREADS, Facts, PIPE_DIRECTORY};
 use crate::driver::calls;
 use crate::guest::fork::ForkLocal;
 
-/// Whether the process is an MPS client, and the share of the multiprocessors in its environment.
-/// Looked up once, after the driver has started: a client stays one for life, and later changes of
-/// the environment are the program's own.
-static CLIENT: ForkLocal<(bool, Option<OsString>)> = ForkLocal::new();
+/// What is known of the process. Looked up once, after the driver has started: a client stays one
+/// for life, and later changes of the environment are the program's own.
+#[derive(Debug)]
+struct Client {
+    /// It is an MPS client.
+    is: bool,
+    /// The driver itself says so. Where it does not know the question, any process that listens in
+    /// the folder makes the program one, and keeps nothing.
+    by_driver: bool,
+    /// The share of the multiprocessors in its environment.
+    says: Option<OsString>,
+}
 
-fn client() -> &'static (bool, Option<OsString>) {
+static CLIENT: ForkLocal<Client> = ForkLocal::new();
+
+fn client() -> &'static Client {
     CLIENT.get_or(|| {
         let folder = std::env::var_os(PIPE_DIRECTORY);
-        let is_client = mps::is_client(Facts {
+        let driver = drivers_word();
+        let is = mps::is_client(Facts {
             probed: mps::probe(folder.as_deref()),
-            driver: drivers_word(),
+            driver,
         });
-        if is_client {
+        if is {
             tracing::info!("an MPS client: its compute is shared by MPS, without turns");
         }
-        (is_client, std::env::var_os(ACTIVE_THREADS))
+        Client {
+            is,
+            by_driver: driver == Some(true),
+            says: std::env::var_os(ACTIVE_THREADS),
+        }
     })
 }
 
 /// Whether it is one.
 pub(crate) fn is_client() -> bool {
-    client().0
+    client().is
 }
 
 /// Whether its tenant's cap, in thousandths, is kept by the MPS server.
 pub(crate) fn keeps(cap: u64) -> bool {
-    let (is_client, says) = client();
-    *is_client && mps::keeps(cap, says.as_deref())
+    let client = client();
+    client.by_driver && mps::keeps(cap, client.says.as_deref())
 }
 
 /// The driver's answer for its first device; `None` where it does not know the attribute.

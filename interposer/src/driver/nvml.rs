@@ -86,12 +86,12 @@ fn is_wide(version: &str) -> bool {
     (43..98_u32).contains(&minor)
 }
 
-/// A device's index; 0 where NVML does not say.
-pub(crate) fn index(device: nvmlDevice_t) -> u32 {
+/// A device's index, `None` where NVML does not say.
+pub(crate) fn index(device: nvmlDevice_t) -> Option<u32> {
     let mut index = 0;
     // SAFETY: writes to a local that outlives the call.
-    let _ = unsafe { nvmlDeviceGetIndex(device, &raw mut index) };
-    index
+    let answer = unsafe { nvmlDeviceGetIndex(device, &raw mut index) };
+    answer.is_success().then_some(index)
 }
 
 /// A device's memory, `None` where NVML does not say.

@@ -7,6 +7,7 @@ use gpushare_cuda_abi::nvml::*;
 use gpushare_protocol::uuid::Uuid;
 
 use crate::account::members::Members;
+use crate::account::ordinal::Described;
 use crate::account::peek::{self, Glance};
 use crate::account::views;
 use crate::driver::nvml::{self, Use};
@@ -40,9 +41,14 @@ hooks! {
 
 /// The tenant's memory on a device; `None` where the device's own values apply.
 fn glance(device: nvmlDevice_t) -> Option<Glance> {
-    let uuid = Uuid::parse(&nvml::uuid(device)?, '-')?;
+    let text = nvml::uuid(device)?;
+    let described = Described {
+        uuid: Uuid::parse(&text, '-')?,
+        is_mig: text.starts_with("MIG-"),
+        index: nvml::index(device),
+    };
     let capacity = nvml::memory(device).map_or(0, |memory| memory.total);
-    peek::glance(&uuid.0, nvml::index(device), capacity)
+    peek::glance(&described, capacity)
 }
 
 /// Total, free and used as the tenant sees them.

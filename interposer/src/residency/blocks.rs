@@ -273,6 +273,27 @@ impl Blocks {
         }
     }
 
+    /// What a device had on the host is lost with it: the host's memory is free, and nothing comes
+    /// back to those addresses. To free them stays possible. Returns the bytes.
+    pub(super) fn give_up(&mut self, device_index: usize) -> u64 {
+        let blocks = self.map.values_mut();
+        let of_blocks = blocks
+            .filter(|block| block.device.index() == device_index)
+            .flat_map(|block| &mut block.chunks);
+        let owns = self.owns.map.values_mut();
+        let of_owns = owns
+            .filter(|own| own.device.index() == device_index)
+            .map(|own| &mut own.chunk);
+        let mut bytes = 0;
+        for chunk in of_blocks.chain(of_owns) {
+            if let Valid::Host(pieces) = &mut chunk.valid {
+                bytes += chunk.bytes;
+                self.store.give(core::mem::take(pieces));
+            }
+        }
+        bytes
+    }
+
     /// All memory of a device is back: the valid copies are those on the device from now on.
     pub(super) fn has_entered(&mut self, device_index: usize) {
         self.returns[device_index] += 1;

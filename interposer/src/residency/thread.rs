@@ -373,6 +373,17 @@ impl Rounds {
             }
             Act::Undo if managed::is_on() => managed::undo(&mut device.streams, device_index),
             Act::Undo => device.entering.undo(&mut self.fetched, device_index),
+            // The driver has managed memory wherever it can be reached.
+            Act::GiveUp if managed::is_on() => {}
+            Act::GiveUp => {
+                device.entering.undo(&mut self.fetched, device_index);
+                let bytes = blocks().give_up(device_index);
+                tracing::warn!(
+                    device_index,
+                    bytes,
+                    "the device is lost with what was moved out"
+                );
+            }
             Act::Say(answer) => {
                 self.say(device_index, answer);
                 // The daemon may have ordered the memory in and out again. It takes waiting calls

@@ -41,6 +41,9 @@ pub enum Order {
     Return = 3,
     /// Stay sealed; memory that is away stays away. Asks for no work that was not begun.
     Out = 4,
+    /// The device is lost: nothing comes back, ever. What is away is given up, and the process
+    /// opens: the driver answers its calls. The last order about a device.
+    Lost = 5,
 }
 
 /// An order and its number in one word: `epoch << 32 | order`.
@@ -77,6 +80,7 @@ impl OrderWord {
             2 => Order::Leave,
             3 => Order::Return,
             4 => Order::Out,
+            5 => Order::Lost,
             _ => Order::In,
         }
     }
@@ -146,12 +150,13 @@ mod tests {
     use super::*;
     use crate::page::control::tests::blank;
 
-    const ALL: [Order; 5] = [
+    const ALL: [Order; 6] = [
         Order::In,
         Order::Seal,
         Order::Leave,
         Order::Return,
         Order::Out,
+        Order::Lost,
     ];
 
     #[test]

@@ -28,11 +28,14 @@ ids! {
 pub type AskKey = (ProcessId, AskId);
 
 /// Tenants whose kernels wait for each other, on any devices. Equal gang names of different users
-/// are different gangs.
+/// are different gangs, and so are those of pods of different namespaces: all containers of a
+/// runtime that runs as root are the machine's own.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Gang {
     /// The owner; `None` for the machine's own user.
     pub owner: Option<u32>,
-    /// Its name among that user's.
+    /// The namespace of the tenant's pod, where it is a container of one.
+    pub namespace: Option<String>,
+    /// Its name among theirs.
     pub name: String,
 }

@@ -71,7 +71,11 @@ fn capped(percent: u16) -> Compute {
 fn named(owner: Option<u32>, spec: TenantSpec) -> TenantSpec {
     let name = "job".to_owned();
     TenantSpec {
-        gang: Some(Gang { owner, name }),
+        gang: Some(Gang {
+            owner,
+            namespace: None,
+            name,
+        }),
         ..spec
     }
 }

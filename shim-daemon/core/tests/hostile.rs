@@ -82,6 +82,7 @@ fn spec() -> impl Strategy<Value = TenantSpec> {
                     run_limit: ends.then_some(wait_timeout),
                     gang: ends.then(|| Gang {
                         owner: None,
+                        namespace: None,
                         name: "job".to_owned(),
                     }),
                 }

@@ -42,6 +42,7 @@ mod swap_failures;
 mod swap_freed;
 mod swap_late;
 mod swap_late_properties;
+mod swap_lost;
 mod swap_pairs;
 mod swap_properties;
 mod swap_restarted;

@@ -1,11 +1,12 @@
 //! The MIG instances of a GPU, which nvml-wrapper does not enumerate. **Never run on hardware.**
 //!
 //! # Safety
-//! Two functions are called through pointers that the dynamic linker found under their names, whose
-//! prototypes are fixed since NVML 450; with a handle of the same NVML, initialised and alive.
+//! Three functions are called through pointers that the dynamic linker found under their names,
+//! whose prototypes are fixed since NVML 450; with a handle of the same NVML, initialised and
+//! alive.
 #![allow(
     unsafe_code,
-    reason = "two functions of NVML without a wrapper: dlsym, and calls through the pointers"
+    reason = "three functions of NVML without a wrapper: dlsym, and calls through the pointers"
 )]
 
 use std::ffi::{c_int, c_uint};
@@ -21,11 +22,29 @@ type Handle = *mut std::ffi::c_void;
 type Count = unsafe extern "C" fn(Handle, *mut c_uint) -> c_int;
 type ByIndex = unsafe extern "C" fn(Handle, c_uint, *mut Handle) -> c_int;
 
-/// The two functions, where NVML has both.
+/// `nvmlDeviceGetGpuInstanceId`.
+type Whole = unsafe extern "C" fn(Handle, *mut c_uint) -> c_int;
+
+/// A MIG device: a compute instance of a GPU instance, whose memory it has.
+#[derive(Debug)]
+pub(super) struct Instance<'n> {
+    pub(super) device: Device<'n>,
+    /// The number of its GPU instance on that GPU, where NVML says it.
+    whole: Option<u32>,
+}
+
+/// Whether one of these shares its memory with another of them, so that no books could hold.
+pub(super) fn shares(one: &Instance<'_>, all: &[Instance<'_>]) -> bool {
+    let same = all.iter().filter(|other| other.whole == one.whole);
+    one.whole.is_some() && same.count() > 1
+}
+
+/// The functions, where NVML has the first two.
 #[derive(Debug)]
 pub(super) struct Instances {
     count: Count,
     by_index: ByIndex,
+    whole: Option<Whole>,
     /// Keeps the library that the pointers lead into.
     _library: Library,
 }
@@ -43,9 +62,11 @@ impl Instances {
             let by_index = *library
                 .get::<ByIndex>(b"nvmlDeviceGetMigDeviceHandleByIndex\0")
                 .ok()?;
+            let whole = library.get::<Whole>(b"nvmlDeviceGetGpuInstanceId\0");
             Some(Self {
                 count,
                 by_index,
+                whole: whole.ok().map(|found| *found),
                 _library: library,
             })
         }
@@ -53,7 +74,7 @@ impl Instances {
 
     /// The instances of `device` that can compute (those with a compute instance), or `None` if it
     /// is not in MIG mode.
-    pub(super) fn of<'n>(&self, nvml: &'n Nvml, device: &Device<'n>) -> Option<Vec<Device<'n>>> {
+    pub(super) fn of<'n>(&self, nvml: &'n Nvml, device: &Device<'n>) -> Option<Vec<Instance<'n>>> {
         if device.mig_mode().ok()?.current != ENABLED {
             return None;
         }
@@ -71,9 +92,19 @@ impl Instances {
             unsafe {
                 let answer = (self.by_index)(device.handle().cast(), index, &raw mut handle);
                 // Not every index up to the most has an instance.
-                (answer == 0).then(|| Device::new(handle.cast(), nvml))
+                (answer == 0).then(|| Instance {
+                    device: Device::new(handle.cast(), nvml),
+                    whole: self.whole_of(handle),
+                })
             }
         };
         Some((0..most).filter_map(instance).collect())
+    }
+
+    fn whole_of(&self, instance: Handle) -> Option<u32> {
+        let mut id = 0;
+        // SAFETY: a handle that this NVML has just given; the result lives through the call.
+        let answer = unsafe { (self.whole?)(instance, &raw mut id) };
+        (answer == 0).then_some(id)
     }
 }

@@ -12,10 +12,16 @@ use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 
 use super::activity::Activity;
 use super::health::Asked;
-use super::instances::Instances;
+use super::instances::{Instances, shares};
 use super::memory_limits::MemoryLimits;
 use super::older;
 use super::{Capabilities, Device, Devices, DriverLimit, FenceError, Look, LookError};
+
+/// Why a compute instance is refused that is not the only one of its GPU instance.
+const SHARED: &str = "shares its memory with other compute instances of its GPU instance, and each would be given all of it; make one compute instance of the whole (nvidia-smi mig -dci, -cci)";
+
+/// A device with its UUID as NVML spells it, or why it is not served.
+type Described = Result<(String, Device), String>;
 
 /// NVML, initialised for as long as this value lives.
 #[derive(Debug)]
@@ -62,29 +68,34 @@ impl Nvml {
     }
 
     /// The device at `index`. A device in MIG mode cannot be computed on directly; its instances
-    /// are returned instead.
-    fn describe(&self, index: u32) -> Result<Vec<(String, Device)>, String> {
-        let device = self.nvml.device_by_index(index);
-        let device = device.map_err(|error| error.to_string())?;
+    /// are returned instead. Instances that share their memory are refused: each would have books
+    /// of its own of it.
+    fn describe(&self, index: u32) -> Vec<Described> {
+        let undescribed = |error| format!("NVML does not describe device {index}: {error}");
+        let device = match self.nvml.device_by_index(index) {
+            Ok(device) => device,
+            Err(error) => return vec![Err(undescribed(error.to_string()))],
+        };
         let minor = device.minor_number().ok();
+        let one = |device: &_| self.describe_one(device, minor).map_err(undescribed);
         let instances = self.instances.as_ref();
-        match instances.and_then(|all| all.of(&self.nvml, &device)) {
-            None => Ok(vec![self.describe_one(&device, minor)?]),
-            Some(instances) => {
-                if instances.is_empty() {
-                    tracing::warn!(index, "the device is in MIG mode and has no instance");
-                }
-                let instances = instances.iter();
-                instances.map(|one| self.describe_one(one, minor)).collect()
-            }
+        let Some(instances) = instances.and_then(|all| all.of(&self.nvml, &device)) else {
+            return vec![one(&device)];
+        };
+        if instances.is_empty() {
+            tracing::warn!(index, "the device is in MIG mode and has no instance");
         }
+        let each = instances.iter().map(|instance| {
+            let described = one(&instance.device)?;
+            match shares(instance, &instances) {
+                false => Ok(described),
+                true => Err(format!("{} {SHARED}", described.0)),
+            }
+        });
+        each.collect()
     }
 
-    fn describe_one(
-        &self,
-        device: &nvml_wrapper::Device<'_>,
-        minor: Option<u32>,
-    ) -> Result<(String, Device), String> {
+    fn describe_one(&self, device: &nvml_wrapper::Device<'_>, minor: Option<u32>) -> Described {
         let text = device.uuid().map_err(|error| error.to_string())?;
         let uuid = Uuid::parse(&text, '-').ok_or_else(|| {
             format!(
@@ -210,19 +221,18 @@ impl Devices for Nvml {
         let (mut devices, mut missing) = (Vec::new(), None);
         self.uuids.clear();
         for index in 0..count {
-            let described = match self.describe(index) {
-                Ok(described) => described,
-                Err(error) => {
-                    // A device that fell off the bus does not hide the other devices.
-                    let text = format!("NVML does not describe device {index}: {error}");
-                    tracing::error!("{text}; it is not served");
-                    missing = Some(text);
-                    continue;
+            // A device that fell off the bus does not hide the other devices.
+            for one in self.describe(index) {
+                match one {
+                    Ok((uuid, device)) => {
+                        self.uuids.push(uuid);
+                        devices.push(device);
+                    }
+                    Err(error) => {
+                        tracing::error!("{error}; it is not served");
+                        missing = Some(error);
+                    }
                 }
-            };
-            for (uuid, device) in described {
-                self.uuids.push(uuid);
-                devices.push(device);
             }
         }
         match missing {

@@ -9,6 +9,7 @@ use gpushare_protocol::wire::{ErrorCode, WireError};
 
 use super::Node;
 use super::injected::{Contained, Container};
+use super::specs::Whose;
 use super::tenant::Registration;
 use super::users::forbidden;
 use crate::cgroup;
@@ -106,7 +107,7 @@ impl Node {
         let maxima = self.maxima.clone();
         let limits = self.parse(&class.environment, &maxima)?;
         let device_ids = self.devices_named(&class.devices)?;
-        let spec = self.spec(&limits, &device_ids, None)?;
+        let spec = self.spec(&limits, &device_ids, &Whose::of(None, &[]))?;
         self.host_holds(&limits, &spec, &groups)?;
         self.claim(&device_ids)?;
         let id = id_of(&groups);

@@ -3,19 +3,17 @@
 use std::ffi::OsString;
 use std::sync::atomic::Ordering;
 
-use gpushare_core::{
-    Compute, DeviceId, Event, Gang, Implied, Nanos, Quota, Signal, TenantId, TenantSpec,
-};
-use gpushare_protocol::limits::{self, ComputeLimits, DeviceLimits, Limits, Maxima};
+use gpushare_core::{DeviceId, Event, Nanos, Signal, TenantId, TenantSpec};
+use gpushare_protocol::limits::{self, Limits, Maxima};
 use gpushare_protocol::paths::TenantName;
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{Control, ControlReply, Cursor, ErrorCode, Listing, WireError};
 
 use super::events::word;
 use super::residency;
-use super::tenant::{Registration, Tenant, index, tenant_id};
+use super::specs::Whose;
+use super::tenant::{Registration, Tenant, tenant_id};
 use super::{ConnId, Effect, Form, Node};
-use crate::devices::Device;
 use crate::pages::UsagePage;
 
 impl Node {
@@ -116,7 +114,8 @@ impl Node {
         let limits = limits_under(environment, &defaults, &maxima)?;
         self.may_ask(from, environment)?;
         let device_ids = self.device_ids(devices)?;
-        let spec = self.spec(&limits, &device_ids, self.users.of(from))?;
+        let whose = Whose::of(self.users.of(from), &[]);
+        let spec = self.spec(&limits, &device_ids, &whose)?;
         let name = match name {
             Some(name) => TenantName::parse("--name", name)
                 .map_err(|error| WireError::new(ErrorCode::BadLimits, error.to_string()))?
@@ -125,7 +124,8 @@ impl Node {
         };
         if let Some((tenant, known)) = self.find(&name) {
             self.may_command(from, tenant)?;
-            if known.limits() != limits.to_string() || known.device_ids() != device_ids {
+            let equal = known.limits() == limits.to_string();
+            if !equal || self.there(known.device_ids()) != self.there(&device_ids) {
                 let text = format!(
                     "tenant {name} exists with other limits ({}); give equal ones to join it, or another name",
                     known.limits()
@@ -317,8 +317,8 @@ impl Node {
         self.may_say(&environment)?;
         let limits = limits_under(&environment, &defaults, &maxima)?;
         self.may_ask(from, changes)?;
-        let owner = self.owner(tenant);
-        let spec = self.spec(&limits, &device_ids, owner)?;
+        let whose = Whose::of(self.owner(tenant), known.pod());
+        let spec = self.spec(&limits, &device_ids, &whose)?;
         let before = self.ceilings(tenant, &device_ids);
         self.refused = None;
         self.world.handle(
@@ -384,50 +384,6 @@ impl Node {
     ) -> Result<Limits, WireError> {
         limits_under(environment, &self.defaults, maxima)
     }
-
-    /// The brain's description of a tenant: its limits and its owner.
-    ///
-    /// # Errors
-    /// If this node cannot hold to it.
-    pub(super) fn spec(
-        &self,
-        limits: &Limits,
-        device_ids: &[DeviceId],
-        owner: Option<u32>,
-    ) -> Result<TenantSpec, WireError> {
-        self.may_move(limits)?;
-        self.spec_of_running(limits, device_ids, owner)
-    }
-
-    /// The same of a tenant that runs already.
-    pub(super) fn spec_of_running(
-        &self,
-        limits: &Limits,
-        device_ids: &[DeviceId],
-        owner: Option<u32>,
-    ) -> Result<TenantSpec, WireError> {
-        let (mut quotas, mut shares, mut implied) = (Vec::new(), Vec::new(), Vec::new());
-        for (ordinal, device) in (0..).zip(device_ids) {
-            let Some(known) = index(*device).and_then(|at| self.devices.get(at)) else {
-                continue;
-            };
-            let held = limits
-                .for_device(ordinal, &known.uuid, known.capacity.0)
-                .map_err(|error| WireError::new(ErrorCode::BadLimits, error.to_string()))?;
-            quotas.push((*device, quota(&held, known, limits)));
-            shares.push((*device, share(&held)));
-            if let Some(part) = limits.implied(ordinal, &known.uuid) {
-                let most = part.most.map_or(Bytes::MAX, Bytes);
-                implied.push((*device, Implied::new(part.part, most)));
-            }
-        }
-        let mut spec = crate::config::spec_of(limits, quotas, shares);
-        spec.implied = implied;
-        let gang = limits.policy().gang.clone();
-        spec.gang = gang.map(|name| Gang { owner, name });
-        self.world.fill_in(None, &mut spec);
-        Ok(spec)
-    }
 }
 
 impl Node {
@@ -472,22 +428,4 @@ fn unknown_command() -> WireError {
 fn no_tenant(name: &str) -> WireError {
     let text = format!("no tenant is named {name}; `gpushare ps` lists them");
     WireError::new(ErrorCode::NotFound, text)
-}
-
-fn quota(held: &DeviceLimits, device: &Device, limits: &Limits) -> Quota {
-    let capacity = device.capacity.0;
-    let limit = held.limit.unwrap_or(capacity);
-    let most = match limits.policy().oversubscribe {
-        limits::Oversubscribe::Uvm => limit,
-        limits::Oversubscribe::Off | limits::Oversubscribe::Swap => limit.min(capacity),
-    };
-    Quota {
-        request: Bytes(held.request),
-        limit: Bytes(most),
-    }
-}
-
-fn share(held: &DeviceLimits) -> Compute {
-    let ComputeLimits { request, limit } = held.compute;
-    Compute { request, limit }
 }

@@ -15,6 +15,7 @@ use gpushare_protocol::wire::{ControlReply, ErrorCode, Injection, WireError, is_
 use serde::{Deserialize, Serialize};
 
 use super::pods::pod_of;
+use super::specs::Whose;
 use super::tenant::{Registration, Tenant};
 use super::users::{self, forbidden};
 use super::{ConnId, Effect, Node};
@@ -113,7 +114,8 @@ impl Node {
         users::may_outrank(&injection.environment, &maxima)?;
         let device_ids = self.devices_named(&injection.devices)?;
         let owner = self.users.of(from);
-        let spec = self.spec(&limits, &device_ids, owner)?;
+        let pod = pod_of(&injection.labels);
+        let spec = self.spec(&limits, &device_ids, &Whose::of(owner, &pod))?;
         self.host_holds(&limits, &spec, &groups)?;
         if self.is_recovering() {
             let text = "programs of the previous daemon are being counted; try again in a moment";
@@ -137,7 +139,7 @@ impl Node {
             preload: injection.preload.clone(),
             allow_without_daemon: self.containers.allow_without_daemon,
             class: None,
-            pod: pod_of(&injection.labels),
+            pod,
         };
         let registration = Registration {
             name: self.name_of(&injection.id, init.identity),

@@ -40,6 +40,7 @@ mod residency;
 mod restart;
 mod samples;
 mod shares;
+mod specs;
 mod spill;
 mod spill_asked;
 mod spill_done;

@@ -1,4 +1,4 @@
-//! The pods of containers, for metrics. Nothing is decided by them.
+//! The pods of containers, for metrics. Their namespaces tell gangs of one name apart.
 
 use gpushare_protocol::wire::PodRow;
 
@@ -17,6 +17,12 @@ pub(super) fn pod_of(labels: &[(String, String)]) -> Vec<(String, String)> {
     };
     let all = KINDS.iter().filter_map(|kind| first(kind));
     all.cloned().collect()
+}
+
+/// The namespace among the labels that name a pod.
+pub(super) fn namespace(pod: &[(String, String)]) -> Option<String> {
+    let found = pod.iter().find(|(of, _)| of == "namespace");
+    found.map(|(_, value)| value.clone())
 }
 
 /// A tenant's pod. `None`: it is not in one, or its engine did not say.

@@ -157,6 +157,7 @@ impl Node {
             Order::Leave => Shall::Leave,
             Order::Return => Shall::Return,
             Order::Out => Shall::Out,
+            Order::Lost => Shall::Lost,
         };
         let word = OrderWord::new(self.residency.first.wrapping_add(epoch), order);
         let Some(known) = self.tenants.get(&tenant) else {

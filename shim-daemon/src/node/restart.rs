@@ -12,6 +12,7 @@ use gpushare_protocol::wire::{ErrorCode, WireError};
 use super::Node;
 use super::commands::limits_under;
 use super::residency;
+use super::specs::Whose;
 use super::tenant::Registration;
 use crate::pages::UsagePage;
 
@@ -49,7 +50,8 @@ impl Node {
         }
         let limits = limits_under(&environment, &defaults, &registration.maxima)?;
         let device_ids = self.device_ids(&registration.devices)?;
-        let spec = self.spec_of_running(&limits, &device_ids, registration.owner)?;
+        let whose = Whose::of(registration.owner, registration.pod());
+        let spec = self.spec_of_running(&limits, &device_ids, &whose)?;
         self.claim_again(&device_ids);
         let tenant = self.add(now, registration, &limits, device_ids, &spec)?;
         if let Some(known) = self.tenants.get_mut(&tenant) {

@@ -168,7 +168,7 @@ impl Node {
             }
             // While it is out, the word says that its memory is to be stored.
             Order::Leave | Order::Out => return,
-            Order::In | Order::Seal => false,
+            Order::In | Order::Seal | Order::Lost => false,
         };
         if !self.residency.storing.asked.contains_key(&tenant) {
             let number = gives.then(|| self.residency.storing.number());

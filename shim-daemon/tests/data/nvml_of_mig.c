@@ -1,7 +1,8 @@
 /* An NVML of two GPUs: the first in MIG mode with instances at two of its seven indices, the second
  * not. Only the functions that the daemon calls. A process, whose pid STUB_PID names, holds 1 GiB
  * on the first instance. Built as libnvidia-ml.so.1; with -DOLD as R470 has it, with -DLOST after
- * the first GPU fell off the bus. */
+ * the first GPU fell off the bus, with -DDIVIDED with two compute instances of one GPU instance beside
+ * one of another. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,8 +19,9 @@ static struct device devices[] = {
     {"GPU-00000000-0000-0000-0000-0000000000bb", "Stub 80GB", 80ull << 30, 1ull << 30},
     {"MIG-11111111-1111-1111-1111-111111111111", "Stub 80GB MIG 1g.10gb", 10ull << 30, 1ull << 30},
     {"MIG-22222222-2222-2222-2222-222222222222", "Stub 80GB MIG 3g.40gb", 40ull << 30, 0},
+    {"MIG-33333333-3333-3333-3333-333333333333", "Stub 80GB MIG 1c.1g.10gb", 10ull << 30, 1ull << 30},
 };
-enum { GPUS = 2, ALL = 4, MOST_INSTANCES = 7 };
+enum { GPUS = 2, ALL = 5, MOST_INSTANCES = 7 };
 
 static unsigned long long used_on(handle device) {
     return device == &devices[2] && getenv("STUB_PID") ? 1ull << 30 : 0;
@@ -103,6 +105,14 @@ int nvmlDeviceGetMaxMigDeviceCount(handle device, unsigned *count) {
 
 int nvmlDeviceGetMigDeviceHandleByIndex(handle device, unsigned index, handle *out) {
     if (device != &devices[0] || index >= MOST_INSTANCES) return INVALID_ARGUMENT;
+#ifdef DIVIDED
+    if (index == 1) return *out = &devices[4], SUCCESS;
+#endif
     if (index != 0 && index != 5) return NOT_FOUND;
     return *out = &devices[index ? 3 : 2], SUCCESS;
+}
+
+int nvmlDeviceGetGpuInstanceId(handle device, unsigned *id) {
+    if (device < &devices[GPUS]) return NOT_SUPPORTED;
+    return *id = device == &devices[3] ? 2 : 1, SUCCESS;
 }

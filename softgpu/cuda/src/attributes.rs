@@ -27,6 +27,8 @@ pub(crate) fn value(device: &Device, attribute: A) -> Option<i32> {
         A::PCI_DOMAIN_ID => int(domain),
         A::PCI_BUS_ID => int(bus),
         A::PCI_DEVICE_ID => int(slot),
+        // CUDA 11 does not know it.
+        A::MPS_ENABLED if device.spec().driver < 12000 => return None,
         A::MPS_ENABLED => i32::from(crate::mps::is_shared()),
         A::COMPUTE_CAPABILITY_MAJOR => facts::CAPABILITY.0,
         A::COMPUTE_CAPABILITY_MINOR => facts::CAPABILITY.1,

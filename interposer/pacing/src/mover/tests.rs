@@ -18,6 +18,8 @@ struct World {
     brought: u64,
     /// A step of a move fails.
     fails: bool,
+    /// What is away was given up.
+    given_up: bool,
     said: Vec<Answer>,
 }
 
@@ -36,6 +38,7 @@ impl World {
             drain: Drained::Yes,
             brought: 0,
             fails: false,
+            given_up: false,
             said: Vec::new(),
         }
     }
@@ -57,7 +60,10 @@ impl World {
                 self.mover.drain(self.now, self.drain);
             }
             Act::Open => {
-                assert_eq!(self.facts.away, 0, "opened while memory is away");
+                assert!(
+                    self.facts.away == 0 || self.given_up,
+                    "opened while memory is away"
+                );
                 assert_eq!(self.brought, 0, "opened in the middle of a return");
                 self.sealed = false;
             }
@@ -91,6 +97,10 @@ impl World {
                 self.mover.entered(self.now, &self.facts, moved);
             }
             Act::Undo => self.brought = 0,
+            Act::GiveUp => {
+                assert!(self.sealed, "given up while calls may touch it");
+                (self.brought, self.given_up) = (0, true);
+            }
             Act::Say(answer) => self.said.push(answer),
         }
         true
@@ -385,4 +395,72 @@ fn whatever_is_ordered_and_fails_memory_is_never_used_while_it_is_away() {
         assert_eq!((world.facts.away, world.sealed), (0, false), "{seed}");
         assert_eq!(world.said.last(), Some(&Answer::Back { epoch: 1_000 }));
     }
+}
+
+/// A process in each of its states under way: `steps` after it was ordered to `order`.
+fn under_way(order: Order, steps: usize) -> World {
+    let mut world = World::new(3);
+    if order == Order::Return {
+        world.order(1, Order::Leave).settles();
+    }
+    world.order(2, order);
+    for _ in 0..steps {
+        world.one();
+    }
+    world
+}
+
+#[test]
+fn a_process_opens_when_its_device_is_lost_wherever_its_memory_is() {
+    let mut places = Vec::new();
+    for order in [Order::Seal, Order::Leave, Order::Return] {
+        for steps in 0..12 {
+            let mut world = under_way(order, steps);
+            places.push(world.mover.place());
+            world.said.clear();
+            assert_eq!(world.order(3, Order::Lost).settles(), [], "nobody listens");
+            assert_eq!((world.mover.place(), world.sealed), (Where::In, false));
+            // Not without its daemon either, and no later one has it sealed again.
+            world.facts.is_led = false;
+            world.facts.is_wanted = true;
+            world.settles();
+            assert!(!world.sealed);
+            world.facts.is_led = true;
+            world.mover.forget();
+            world.order(4, Order::Leave).settles();
+            assert!(!world.sealed);
+        }
+    }
+    let all = [
+        Where::In,
+        Where::Sealing,
+        Where::Sealed,
+        Where::Leaving,
+        Where::Out,
+        Where::Entering,
+    ];
+    for place in all {
+        assert!(places.contains(&place), "{place:?} was not tried");
+    }
+}
+
+#[test]
+fn a_process_gives_up_what_is_away_and_only_that() {
+    for (order, gives_up) in [
+        (Order::Leave, true),
+        (Order::Seal, false),
+        (Order::In, false),
+    ] {
+        let mut world = under_way(order, 12);
+        world.order(3, Order::Lost).settles();
+        assert_eq!(world.given_up, gives_up, "{order:?}");
+    }
+}
+
+#[test]
+fn a_process_without_a_daemon_heeds_no_word_that_its_device_is_lost() {
+    let mut world = under_way(Order::Leave, 12);
+    world.facts.is_led = false;
+    world.order(3, Order::Lost).settles();
+    assert_eq!((world.given_up, world.sealed), (false, true));
 }

@@ -33,6 +33,8 @@ pub enum Order {
     Return,
     /// Stay sealed.
     Out,
+    /// The device is lost, with what is away: run. No order about it comes later.
+    Lost,
 }
 
 /// A process's report about an order on one device.

@@ -386,6 +386,11 @@ impl Resident {
         (self.epoch, order)
     }
 
+    /// The number of the order that its device is lost.
+    pub(crate) fn last_epoch(&self) -> u32 {
+        self.epoch.wrapping_add(1)
+    }
+
     /// Progress was made: time without progress begins anew.
     pub(crate) fn progress(&mut self, now: Nanos) {
         self.since = now;

@@ -3,6 +3,7 @@
 use super::World;
 use crate::decision::{Answer, Decision, Denial, Notice};
 use crate::ids::{DeviceId, TenantId};
+use crate::lease::{Lease, LeaseKind};
 use crate::spec::{DeviceSpec, Oversubscribe, SpecError, TenantSpec};
 use crate::time::Nanos;
 use crate::timers::Timer;
@@ -24,6 +25,7 @@ impl World {
         for (_, process) in self.tenants.processes_mut() {
             process.close(device);
         }
+        self.free_gates(device);
         self.leases.remove(device);
         self.forget_moves(device);
         self.timers.stop(Timer::Settle(device));
@@ -34,6 +36,25 @@ impl World {
         self.carry_out(None);
         self.refuse_stranded(device);
         self.admit_waiting();
+    }
+
+    /// No tenant waits for a turn on a device that is lost: the driver answers its calls.
+    fn free_gates(&mut self, device: DeviceId) {
+        let tenants: Vec<TenantId> = self.tenants.all().map(|(tenant, _)| tenant).collect();
+        for tenant in tenants {
+            let lease = self.leases.lease(tenant, device);
+            if let Some(lease) = lease.filter(|lease| lease.kind != LeaseKind::Free) {
+                let lease = Lease {
+                    epoch: lease.epoch + 1,
+                    kind: LeaseKind::Free,
+                };
+                self.decide(Decision::Lease {
+                    tenant,
+                    device,
+                    lease,
+                });
+            }
+        }
     }
 
     /// Tenants queued for a device that is lost would wait for ever.
@@ -84,10 +105,15 @@ impl World {
         if self.tenants.get(tenant).is_some() {
             return Err(SpecError::Registered);
         }
-        self.check_spec(tenant, spec)
+        let mut devices = spec.quotas.iter().map(|(device, _)| *device);
+        match devices.find(|device| self.ledger.get(*device).is_none()) {
+            Some(device) => Err(SpecError::Device(device)),
+            None => self.check_spec(tenant, spec),
+        }
     }
 
-    /// Whether these limits could ever hold on this node.
+    /// Whether these limits could ever hold on this node. What they say of a device that is lost
+    /// is not checked.
     pub(super) fn check_spec(&self, tenant: TenantId, spec: &TenantSpec) -> Result<(), SpecError> {
         spec.check()?;
         if spec.oversubscribe == Oversubscribe::Swap && self.residency.host.budget().is_zero() {
@@ -95,7 +121,9 @@ impl World {
         }
         self.check_compute(tenant, spec)?;
         for (device, quota) in &spec.quotas {
-            let books = self.ledger.get(*device).ok_or(SpecError::Device(*device))?;
+            let Some(books) = self.ledger.get(*device) else {
+                continue;
+            };
             let most = books.usable() - self.context_cost(*device);
             if quota.request > most {
                 return Err(SpecError::TooLarge {

@@ -34,6 +34,27 @@ fn a_name_of_another_user_is_another_gang() {
 }
 
 #[test]
+fn a_name_of_another_namespace_is_another_gang() {
+    let gang_of = |namespaces: [&str; 2]| {
+        let mut rig = Rig::new();
+        let pods = [(ONE, namespaces[0]), (TWO, namespaces[1])].map(|(device, namespace)| {
+            let mut pod = named(None, on(&[(device, part(30))]));
+            let gang = pod.gang.as_mut().expect("it names one");
+            gang.namespace = Some(namespace.to_owned());
+            rig.start(pod)
+        });
+        for (device, own) in [(ONE, 70), (TWO, 60)] {
+            rig.start(on(&[(device, part(own))]));
+        }
+        rig.run(3_000);
+        // One that is of a gang is never told to submit in slices.
+        pods.map(|pod| !rig.sliced.contains(&pod))
+    };
+    assert_eq!(gang_of(["team-a", "team-b"]), [false, false]);
+    assert_eq!(gang_of(["team-a", "team-a"]), [true, true]);
+}
+
+#[test]
 fn what_a_killed_member_leaves_is_no_gang() {
     let (mut rig, [first, second]) = pods(Rig::new(), [None, None]);
     rig.run(1_000);

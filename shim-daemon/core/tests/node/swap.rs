@@ -187,9 +187,10 @@ impl Node {
         let moves = &mut guest.moves;
         if order == Order::Seal {
             moves.set_open(now, false);
-        } else if order == Order::In {
+        } else if matches!(order, Order::In | Order::Lost) {
             // A seal on one device holds a process on all.
-            let open = moves.orders.values().all(|(_, last)| *last == Order::In);
+            let mut last = moves.orders.values();
+            let open = last.all(|(_, last)| matches!(last, Order::In | Order::Lost));
             moves.set_open(now, open);
             self.returned(tenant, device);
         }
@@ -250,7 +251,7 @@ impl Node {
                 proc.moving.insert(device);
                 self.moves_in(process, device)
             }
-            (Order::In, _) => {
+            (Order::In | Order::Lost, _) => {
                 proc.seal(device, false);
                 None
             }

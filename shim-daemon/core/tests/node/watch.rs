@@ -149,7 +149,7 @@ impl Node {
                 let until = now + moves.drain + copies + SPARE;
                 self.watch.leaving.entry(key).or_insert((now, until));
             }
-            Order::In | Order::Out | Order::Return => {
+            Order::In | Order::Out | Order::Return | Order::Lost => {
                 self.watch.leaving.remove(&key);
             }
         }

@@ -107,6 +107,7 @@ impl Member {
         let here: Vec<DeviceId> = here.map(|(device, _)| *device).collect();
         let gang = self.gang.map(|name| gpushare_core::Gang {
             owner: Some(1000),
+            namespace: None,
             name: name.to_owned(),
         });
         TenantSpec {

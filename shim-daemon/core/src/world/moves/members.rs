@@ -1,8 +1,9 @@
 //! The processes of tenants that may swap: they join, disconnect and end.
 
+use crate::decision::Decision;
 use crate::ids::{DeviceId, ProcessId, TenantId};
 use crate::lease::Input;
-use crate::residency::Place;
+use crate::residency::{Order, Place};
 use crate::timers::Timer;
 use crate::world::World;
 use gpushare_protocol::units::Bytes;
@@ -128,14 +129,26 @@ impl World {
         self.residency.remove(device, tenant);
     }
 
-    /// A device is lost: nothing on it moves any more.
+    /// A device is lost: nothing on it moves any more. All its tenants are told, also those that
+    /// are in: a process of theirs may come late, with memory away. They go on, on their other
+    /// devices.
     pub(in crate::world) fn forget_moves(&mut self, device: DeviceId) {
         let rotation = self.residency.on(device).into_iter();
         let all = rotation.flat_map(|rotation| rotation.all());
-        for (tenant, _) in all.map(|(tenant, _)| (tenant, ())).collect::<Vec<_>>() {
+        let told = all.map(|(tenant, one)| (tenant, one.last_epoch(), one.halted()));
+        let told: Vec<_> = told.collect();
+        self.residency.forget(device);
+        for (tenant, epoch, halted) in told {
             self.timers.stop(Timer::Move(device, tenant));
             self.timers.stop(Timer::Silent(device, tenant));
+            let order = Order::Lost;
+            self.decide(Decision::Reside {
+                tenant,
+                device,
+                epoch,
+                order,
+            });
+            self.goes_on(tenant, halted);
         }
-        self.residency.forget(device);
     }
 }

@@ -1,0 +1,81 @@
+//! A device is lost while memory of a program is out of it: no call waits for what never comes
+//! back.
+
+use gpushare_protocol::page::residency::{Movability, Order};
+use gpushare_protocol::wire::Request;
+use gpushare_tests::movable::{Outcome, Scene};
+
+const SPEC: &str = "mem=1GiB,ctx=8MiB,count=2";
+const BYTES: u64 = 4 << 20;
+/// From there on `check` shows the driver's error.
+const ERROR: u64 = 1_000_000_000;
+
+/// A program with slot 0 on device 0 and slot 1 on device 1, whose memory is off device 0.
+fn out(how: Movability) -> Scene {
+    let mut scene = Scene::moving_on_two(how, SPEC);
+    scene.does(&[
+        "second",
+        &format!("alloc 0 {BYTES}"),
+        "fill 0 3",
+        &format!("there 1 {BYTES}"),
+        "stamp 1 9 0",
+    ]);
+    if how == Movability::Swap {
+        scene.provided(BYTES);
+    }
+    let outcome = scene.ordered(Order::Leave);
+    assert!(matches!(outcome, Outcome::Away(BYTES)), "{outcome:?}");
+    scene
+}
+
+fn lost(scene: &mut Scene, device_index: usize) {
+    scene.epoch += 1;
+    scene
+        .dealer
+        .order_on(device_index, scene.epoch, Order::Lost);
+}
+
+/// A call on the second device waits, because memory is off the first one.
+fn waits(scene: &mut Scene) {
+    scene.guest.send("stamp 1 11 0");
+    scene.dealer.hears(&Request::WantIn { device_index: 0 });
+}
+
+#[test]
+fn a_call_that_waits_for_a_lost_device_goes_on_at_the_others() {
+    let mut scene = out(Movability::Swap);
+    waits(&mut scene);
+    lost(&mut scene, 0);
+    assert_eq!(scene.guest.line(), "stamp 0");
+    scene.guest.answers("pull 1 11 0", "0 0");
+    // What was out is gone: an error at once, and never other bytes.
+    let wrong: u64 = scene.guest.number("check 0 3");
+    assert!(wrong > ERROR, "{wrong}");
+    assert_ne!(scene.guest.ask("fill 0 4"), "fill 0");
+    scene.does(&["free 0"]);
+    // Without its daemon it is not sealed again.
+    scene.dealer.leave();
+    scene.guest.answers("pull 1 11 0", "0 0");
+    scene.guest.finish().silently();
+}
+
+#[test]
+fn a_call_waits_on_where_another_device_is_lost() {
+    let mut scene = out(Movability::Swap);
+    waits(&mut scene);
+    lost(&mut scene, 1);
+    scene.returns();
+    assert_eq!(scene.guest.line(), "stamp 0");
+    scene.guest.answers("check 0 3", "0");
+    scene.guest.finish().silently();
+}
+
+#[test]
+fn managed_memory_of_a_lost_device_is_left_to_the_driver() {
+    let mut scene = out(Movability::Managed);
+    waits(&mut scene);
+    lost(&mut scene, 0);
+    assert_eq!(scene.guest.line(), "stamp 0");
+    scene.guest.answers("check 0 3", "0");
+    scene.guest.finish().silently();
+}
