@@ -14,7 +14,7 @@ use gpushare_protocol::wire::{Control, ControlReply, Cursor, ErrorCode, Listing,
 use super::events::word;
 use super::residency;
 use super::tenant::{Registration, Tenant, index, tenant_id};
-use super::{ConnId, Effect, Form, Node};
+use super::{ConnId, Effect, Form, Node, variables};
 use crate::devices::Device;
 use crate::pages::UsagePage;
 
@@ -140,7 +140,7 @@ impl Node {
         self.claim(&device_ids)?;
         let registration = Registration {
             name,
-            environment: environment.to_vec(),
+            environment: variables::meant(environment),
             devices: self.uuids_of(&device_ids),
             commands: Vec::new(),
             cgroup: None,
