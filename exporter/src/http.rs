@@ -4,8 +4,9 @@
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+
+use crate::places::{Place, Places};
 
 /// The longest head of a request, in bytes.
 const HEAD: usize = 8 << 10;
@@ -13,9 +14,6 @@ const HEAD: usize = 8 << 10;
 const FIELDS: usize = 64;
 /// Longest a client may take for its request, and for reading the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Connections served at a time; a further one is closed.
-const MOST: usize = 16;
-
 /// A client's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ask {
@@ -56,10 +54,10 @@ pub fn serve<F>(listener: &TcpListener, answer: F) -> io::Result<()>
 where
     F: Fn(&Ask) -> Answer + Send + Sync + 'static,
 {
-    let (answer, served) = (Arc::new(answer), Arc::new(AtomicUsize::new(0)));
+    let (answer, places) = (Arc::new(answer), Places::default());
     loop {
         let socket = match listener.accept() {
-            Ok((socket, _)) => socket,
+            Ok((socket, _)) => Arc::new(socket),
             Err(error) if passes(&error) => {
                 // No descriptor is left, perhaps: others will be closed.
                 std::thread::sleep(Duration::from_millis(20));
@@ -67,18 +65,14 @@ where
             }
             Err(error) => return Err(error),
         };
-        if served.fetch_add(1, Ordering::AcqRel) >= MOST {
-            served.fetch_sub(1, Ordering::AcqRel);
+        let Some(place) = places.take(&socket) else {
             continue;
-        }
-        let (answer, done) = (Arc::clone(&answer), Arc::clone(&served));
-        let thread = std::thread::Builder::new().spawn(move || {
-            let _ = talk(&socket, answer.as_ref());
-            done.fetch_sub(1, Ordering::AcqRel);
+        };
+        let answer = Arc::clone(&answer);
+        // Where no thread can be had, the place is free again at once.
+        let _ = std::thread::Builder::new().spawn(move || {
+            let _ = talk(&socket, &place, answer.as_ref());
         });
-        if thread.is_err() {
-            served.fetch_sub(1, Ordering::AcqRel);
-        }
     }
 }
 
@@ -93,8 +87,12 @@ fn passes(error: &io::Error) -> bool {
     kind || matches!(error.raw_os_error(), Some(23 | 24 | 105 | 12))
 }
 
-fn talk(socket: &TcpStream, answer: &dyn Fn(&Ask) -> Answer) -> io::Result<()> {
-    let (reply, head) = match head(socket)? {
+fn talk(socket: &TcpStream, place: &Place, answer: &dyn Fn(&Ask) -> Answer) -> io::Result<()> {
+    let head = head(socket)?;
+    if !place.has_asked() {
+        return Ok(());
+    }
+    let (reply, head) = match head {
         Head::Asks { ask, head } => (answer(&ask), head),
         Head::Wrong(status, line) => (Answer::plain(status, line), false),
     };

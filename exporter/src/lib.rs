@@ -7,6 +7,7 @@ mod host;
 pub mod http;
 mod metrics;
 mod page;
+mod places;
 mod snapshot;
 mod text;
 

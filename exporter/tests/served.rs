@@ -1,21 +1,26 @@
 //! The server over real sockets.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use gpushare_exporter::http::{Answer, Ask, serve};
 
 /// A server that answers with what it was asked.
 fn server() -> SocketAddr {
+    serves(|ask| match ask.path.as_str() {
+        "/there" => Answer::plain(200, &ask.accept),
+        _ => Answer::plain(404, "no"),
+    })
+}
+
+/// A server that answers so.
+fn serves(answer: impl Fn(&Ask) -> Answer + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let at = listener.local_addr().expect("it is bound");
-    std::thread::spawn(move || {
-        serve(&listener, |ask: &Ask| match ask.path.as_str() {
-            "/there" => Answer::plain(200, &ask.accept),
-            _ => Answer::plain(404, "no"),
-        })
-    });
+    std::thread::spawn(move || serve(&listener, answer));
     at
 }
 
@@ -77,11 +82,44 @@ fn a_head_without_end_is_refused_at_a_bound() {
 }
 
 #[test]
-fn silent_clients_do_not_keep_others_out_up_to_a_bound() {
+fn silent_clients_however_many_do_not_keep_others_out() {
     let at = server();
     let silent = |_| TcpStream::connect(at).expect("it listens");
-    let silent: Vec<TcpStream> = (0..15).map(silent).collect();
+    let silent: Vec<TcpStream> = (0..128).map(silent).collect();
     let text = talk(at, &["GET /there HTTP/1.1\r\n\r\n"]);
     assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
-    drop(silent);
+    // The oldest had to go, and no more than that.
+    let ended = |mut socket: &TcpStream| {
+        socket.set_nonblocking(true).expect("a socket");
+        !matches!(socket.read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
+    };
+    let ends: Vec<bool> = silent.iter().map(ended).collect();
+    assert!(ends[0] && !ends[127], "{ends:?}");
+}
+
+#[test]
+fn a_client_that_has_asked_is_not_closed_for_a_newer_one() {
+    let (go, wait) = channel();
+    let (says, asked) = channel();
+    let ends = Mutex::new((says, wait));
+    let at = serves(move |_| {
+        let ends = ends.lock().expect("one asks at a time");
+        ends.0.send(()).expect("the test waits");
+        ends.1.recv().expect("the test goes on");
+        Answer::plain(200, "late")
+    });
+    let mut client = TcpStream::connect(at).expect("it listens");
+    client
+        .write_all(b"GET / HTTP/1.1\r\n\r\n")
+        .expect("it reads");
+    asked.recv().expect("it is asked");
+    let silent = |_| TcpStream::connect(at).expect("it listens");
+    let silent: Vec<TcpStream> = (0..128).map(silent).collect();
+    let mut oldest = silent.first().expect("there are some");
+    let ended = oldest.read(&mut [0]);
+    assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
+    go.send(()).expect("it waits");
+    let mut text = String::new();
+    client.read_to_string(&mut text).expect("it is answered");
+    assert!(text.ends_with("\r\n\r\nlate\n"), "{text}");
 }

@@ -24,7 +24,7 @@ mod policy;
 mod setting;
 mod table;
 
-pub use changes::{changed, is_one, replaces};
+pub use changes::{changed, is_one, means_nothing, replaces};
 pub use compute::ComputeLimits;
 pub use device::{DeviceLimits, ImpliedRequest};
 pub use error::LimitError;

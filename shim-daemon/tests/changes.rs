@@ -1,7 +1,7 @@
 //! `set` changes what is given and leaves the rest, in whatever variables a tenant said it.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use crate::support::{Daemon, FakeDevices, GPU};
+use crate::support::{Daemon, FakeDevices, GPU, create};
 use gpushare_protocol::limits::Selector;
 use gpushare_protocol::units::GIB;
 use gpushare_protocol::uuid::Uuid;
@@ -73,4 +73,109 @@ fn a_limit_for_another_device_leaves_that_of_the_first() {
     let own: Pairs<'_> = &[("GPUSHARE_MEM_LIMIT_0", "6GiB")];
     let change: Pairs<'_> = &[("GPUSHARE_MEM_LIMIT_1", "2GiB")];
     assert_eq!(after(own, change), (6, 6, None));
+}
+
+/// One more than any user may send to a daemon of the whole machine.
+const MANY: usize = 513;
+
+#[track_caller]
+fn refused_for_their_number(reply: &ControlReply) {
+    match reply {
+        ControlReply::Error(error) if error.code == ErrorCode::BadLimits => {
+            assert!(error.message.contains("at most 512"), "{}", error.message);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn more_variables_than_any_limits_need_are_refused_unread() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let mut command = daemon.command();
+    refused_for_their_number(&command.call(&create("many", &[("", ""); MANY])));
+    let _owner = daemon.tenant("one", &[]);
+    for (name, value) in [("", ""), ("GPUSHARE_IDLE_AFTER", "5s")] {
+        let set = Control::Set {
+            tenant: "one".to_owned(),
+            changes: vec![(name.to_owned(), value.to_owned()); MANY],
+        };
+        refused_for_their_number(&command.call(&set));
+    }
+}
+
+/// All that a tenant can say of 16 devices, in our variables by place and by UUID, and in aliases.
+fn all_of_sixteen(limit: &str) -> Vec<(String, String)> {
+    let mut all = vec![("GPUSHARE_PRIORITY".to_owned(), "300".to_owned())];
+    for at in 0..16 {
+        let ordinal = Selector::Ordinal(at.into());
+        for device in [ordinal, Selector::Uuid(Uuid([0xa0 + at; 16]))] {
+            for (base, value) in [
+                ("GPUSHARE_MEM_LIMIT", limit),
+                ("GPUSHARE_MEM_REQUEST", "1GiB"),
+                ("GPUSHARE_SM_LIMIT", "50"),
+                ("GPUSHARE_SM_REQUEST", "5"),
+            ] {
+                all.push((device.variable(base), value.to_owned()));
+            }
+        }
+        for (base, value) in [
+            ("CUDA_DEVICE_MEMORY_LIMIT", "4g"),
+            ("CUDA_DEVICE_SM_LIMIT", "30"),
+        ] {
+            all.push((ordinal.variable(base), value.to_owned()));
+        }
+    }
+    // Programs may repeat what is equal.
+    let again = all.clone();
+    all.extend(again);
+    all
+}
+
+#[test]
+fn all_that_can_be_said_of_sixteen_devices_is_taken_and_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let mut command = daemon.command();
+    let environment = all_of_sixteen("6GiB");
+    assert!((320..512).contains(&environment.len()));
+    let create = Control::Create {
+        name: Some("one".to_owned()),
+        environment,
+        devices: vec![],
+    };
+    let made: ControlReply = command.call(&create);
+    assert!(matches!(made, ControlReply::Created { .. }), "{made:?}");
+    let set = Control::Set {
+        tenant: "one".to_owned(),
+        changes: all_of_sixteen("2GiB"),
+    };
+    assert_eq!(command.call::<_, ControlReply>(&set), ControlReply::Done);
+    match command.call(&Control::List) {
+        ControlReply::Tenants(rows) => assert_eq!(rows[0].limit, 2 * GIB),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_change_that_says_no_limit_is_refused_by_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let (mut command, _socket) = daemon.tenant("one", &[("HOME", "/root")]);
+    for (name, shown) in [
+        ("", r#""" is"#),
+        ("HOME", r#""HOME" is"#),
+        ("\u{1b}]0;x\u{7}", r#""\u{1b}]0;x\u{7}" is"#),
+    ] {
+        let set = Control::Set {
+            tenant: "one".to_owned(),
+            changes: vec![(name.to_owned(), String::new())],
+        };
+        match command.call(&set) {
+            ControlReply::Error(error) => {
+                assert!(error.message.contains(shown), "{}", error.message);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
 }

@@ -83,7 +83,7 @@ fn messages_that_never_end_take_a_bounded_part_of_memory() {
 /// unread backlog of one connection.
 fn tell_much(owner: &mut Wire) {
     let device = |at: u32| format!("GPUSHARE_MEM_LIMIT_GPU_{at:08x}_0000_0000_0000_000000000000");
-    let limits = (0..700).map(|at| (device(at), "1GiB".to_owned()));
+    let limits = (0..500).map(|at| (device(at), "1GiB".to_owned()));
     let create = Control::Create {
         name: Some("long".to_owned()),
         environment: limits.collect(),
@@ -172,8 +172,8 @@ fn limits_of_any_length_are_neither_taken_nor_told_in_full() {
     let daemon = Binary::start();
     let mut owner = daemon.command();
     let device = |at: u32| format!("GPUSHARE_MEM_LIMIT_GPU_{at:08x}_0000_0000_0000_000000000000");
-    let many: Vec<(String, String)> = (0..2_000)
-        .map(|at| (device(at), "1GiB".to_owned()))
+    let many: Vec<(String, String)> = (0..500)
+        .map(|at| (device(at), format!("1{}GiB", " ".repeat(80))))
         .collect();
     let create = Control::Create {
         name: Some("long".to_owned()),
@@ -186,7 +186,7 @@ fn limits_of_any_length_are_neither_taken_nor_told_in_full() {
         }
         other => panic!("{other:?}"),
     }
-    let fits: Vec<(String, String)> = (0..700).map(|at| (device(at), "1GiB".to_owned())).collect();
+    let fits: Vec<(String, String)> = (0..500).map(|at| (device(at), "1GiB".to_owned())).collect();
     let create = Control::Create {
         name: Some("long".to_owned()),
         environment: fits,

@@ -4,6 +4,7 @@
 
 mod ended;
 mod found;
+mod full;
 mod having;
 mod presented;
 mod returning;
@@ -81,9 +82,15 @@ impl Scene {
 
     /// A tenant whose memory moves so, before its process has come.
     fn begun(how: &'static str) -> Self {
+        Self::begun_with(how, Bytes::ZERO)
+    }
+
+    /// The same of a node that may store so much in its folder.
+    fn begun_with(how: &'static str, spill: Bytes) -> Self {
         let devices = Driver::of(Backend::Misc).list().unwrap();
         let mut settings = Settings::default();
         settings.policy.swap.host = Bytes(SIZE);
+        settings.policy.swap.spill = spill;
         let mut node = Node::new(&settings, devices, 1, NOW, true);
         let tenant = node.restore(NOW, &registration("one", how)).unwrap();
         let usage = UsagePage::create().unwrap();

@@ -2,9 +2,13 @@
 //! own, and privileges of root are refused.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::sync::Arc;
+
 use crate::driver::{Backend, Driver, FIRST};
 use gpushare_core::{Nanos, TenantId};
-use gpushare_protocol::wire::{Control, ControlReply, ErrorCode, Register, Reply};
+use gpushare_protocol::wire::{
+    Control, ControlReply, ErrorCode, EventRecord, Fact, Register, Reply,
+};
 use gpushared::devices::Devices as _;
 use gpushared::node::{Client, ConnId, Effect, Node, Registration, Settings};
 use gpushared::peer::{Peer, inspect};
@@ -18,14 +22,20 @@ struct Machine {
     node: Node,
     last: u64,
     made: Vec<(TenantId, Registration)>,
+    /// What happened, as it was written down.
+    told: Vec<Arc<EventRecord>>,
 }
 
 impl Machine {
     fn new() -> Self {
         let devices = Driver::of(Backend::Misc).list().unwrap();
         let node = Node::new(&Settings::default(), devices, 1, Nanos::secs(100), false);
-        let (last, made) = (0, Vec::new());
-        Self { node, last, made }
+        Self {
+            node,
+            last: 0,
+            made: Vec::new(),
+            told: Vec::new(),
+        }
     }
 
     fn connection(&mut self) -> ConnId {
@@ -46,6 +56,7 @@ impl Machine {
                     tenant,
                     registration,
                 } => self.made.push((tenant, *registration)),
+                Effect::Event { record, .. } => self.told.push(record),
                 _ => {}
             }
         }
@@ -223,4 +234,141 @@ fn a_user_may_end_its_own_tenants_only() {
     let unknown = machine.ask(ROOT, &end("other"));
     let is = matches!(&unknown, ControlReply::Error(error) if error.code == ErrorCode::NotFound);
     assert!(is, "{unknown:?}");
+}
+
+impl Machine {
+    /// The events of this kind and tenant that a command is told that comes now.
+    fn past(&mut self, kind: &str, tenant: &str) -> usize {
+        let from = self.connection();
+        let follow = Control::FollowRecords { past: 1024 };
+        self.node.command_came(from, "/user.slice", None);
+        self.node.command(Nanos::secs(100), from, 1, &follow);
+        let mut all = 0;
+        while let Some(effect) = self.node.poll_effect() {
+            if let Effect::Event { record, .. } = effect {
+                let is_its = record.tenant.as_deref() == Some(tenant);
+                all += usize::from(record.kind == kind && is_its);
+            }
+        }
+        self.node.command_ended(Nanos::secs(100), from);
+        all
+    }
+
+    /// A tenant of this user, whose command stays.
+    fn has(&mut self, user: Option<u32>, name: &str) -> ConnId {
+        let create = Control::Create {
+            name: Some(name.to_owned()),
+            environment: vec![],
+            devices: vec![FIRST],
+        };
+        let reply = self.ask(user, &create);
+        assert!(matches!(reply, ControlReply::Created { .. }), "{reply:?}");
+        ConnId(self.last)
+    }
+
+    /// A change of the tenant "hers" with a text of its user's choice. The event of that.
+    fn names_a_socket(&mut self, path: &str) -> Arc<EventRecord> {
+        let set = Control::Set {
+            tenant: "hers".to_owned(),
+            changes: vec![("GPUSHARE_SOCKET".to_owned(), path.to_owned())],
+        };
+        assert_eq!(self.ask(ALICE, &set), ControlReply::Done);
+        let told = self.told.iter().rfind(|one| one.kind == "set");
+        Arc::clone(told.unwrap())
+    }
+}
+
+/// Commands that a user can send without end, and the events that they cause.
+fn floods(name: &str) -> [(&'static str, Control); 2] {
+    let tenant = name.to_owned();
+    let changes = vec![("GPUSHARE_IDLE_AFTER".to_owned(), "5s".to_owned())];
+    let attach = Control::Attach {
+        tenant: tenant.clone(),
+    };
+    let set = Control::Set { tenant, changes };
+    [("attached", attach), ("set", set)]
+}
+
+#[test]
+fn a_users_commands_without_end_leave_others_events_in_the_ring() {
+    let mut machine = Machine::new();
+    machine.has(BOB, "bobs");
+    machine.has(ALICE, "hers");
+    for (_, flood) in floods("hers") {
+        for _ in 0..3_000 {
+            machine.ask(ALICE, &flood);
+        }
+    }
+    for at in 0..2_000 {
+        let command = machine.has(ALICE, &format!("t{at}"));
+        machine.node.command_ended(Nanos::secs(100), command);
+    }
+    assert_eq!(machine.past("admitted", "bobs"), 1);
+    let written = machine.told.len();
+    assert!(written <= 512, "{written} events of one user are written");
+}
+
+#[test]
+fn what_a_user_floods_with_is_counted_and_anothers_is_told() {
+    let mut machine = Machine::new();
+    machine.has(BOB, "bobs");
+    machine.has(ALICE, "hers");
+    let [(_, attach), _] = floods("hers");
+    for _ in 0..3_000 {
+        machine.ask(ALICE, &attach);
+    }
+    let told = machine.past("attached", "hers");
+    for (kind, command) in floods("bobs") {
+        machine.ask(BOB, &command);
+        assert_eq!(machine.past(kind, "bobs"), 1);
+    }
+    machine.node.tick(Nanos::secs(120));
+    machine.ask(ROOT, &Control::List);
+    let left_out = machine
+        .told
+        .iter()
+        .rfind(|one| one.kind == "events-left-out");
+    let left_out = left_out.expect("the rest is counted");
+    let count = left_out.facts.iter().find(|(name, _)| name == "count");
+    let count = count.map(|(_, fact)| fact.clone());
+    let expected = Fact::Number(3_000 - u64::try_from(told).unwrap());
+    assert_eq!(count, Some(expected), "{left_out:?}");
+    assert!(left_out.text.contains("user 1001"), "{left_out:?}");
+}
+
+#[test]
+fn the_operators_commands_and_a_few_of_a_user_are_all_told() {
+    for (user, many) in [(ROOT, 3_000), (ALICE, 100)] {
+        let mut machine = Machine::new();
+        machine.has(user, "own");
+        let [(_, attach), _] = floods("own");
+        for _ in 0..many {
+            machine.ask(user, &attach);
+        }
+        let told = machine.told.iter().filter(|one| one.kind == "attached");
+        assert_eq!(told.count(), many);
+    }
+}
+
+#[test]
+fn a_fact_is_no_longer_than_an_event_may_be() {
+    let mut machine = Machine::new();
+    machine.has(ALICE, "hers");
+    let set = machine.names_a_socket(&format!("/{}", "x".repeat(60_000)));
+    let [(_, Fact::Word(changes))] = &set.facts[..] else {
+        panic!("{set:?}")
+    };
+    for said in [changes, &set.text] {
+        assert!((4_000..=4_096).contains(&said.len()), "{}", said.len());
+    }
+}
+
+#[test]
+fn an_event_has_no_control_characters_whatever_a_user_says() {
+    let mut machine = Machine::new();
+    machine.has(ALICE, "hers");
+    let set = machine.names_a_socket("/\u{1b}]0;x\u{7}\n\u{e9}");
+    let says = r"GPUSHARE_SOCKET=/\u{1b}]0;x\u{7}\né".to_owned();
+    assert_eq!(set.text, format!("now has {says}"));
+    assert_eq!(set.facts, [("changes".to_owned(), Fact::Word(says))]);
 }

@@ -4,6 +4,9 @@
 //! that of the same device's, however that is named. What an alias says stays beside a change of
 //! the other of limit and request, although our own variables take precedence as a block: before
 //! the change the alias's amounts are written in our variables.
+//!
+//! Any user of the machine sends changes, so the work grows with the sum of variables and changes,
+//! but for comparisons of places.
 
 use super::amounts::{Amounts, Said};
 use super::error::LimitError;
@@ -11,6 +14,7 @@ use super::layer::Selector;
 use super::model::Limits;
 use super::table;
 use crate::uuid::Uuid;
+use std::collections::BTreeMap;
 
 /// Variables and their values.
 type Variables = Vec<(String, String)>;
@@ -23,12 +27,25 @@ const TIME: [&str; 2] = ["GPUSHARE_SM_LIMIT", "GPUSHARE_SM_REQUEST"];
 /// are the tenant's, as its programs count them; without them an ordinal and a UUID never name the
 /// same device.
 pub fn replaces(change: &str, known: &str, devices: &[[u8; 16]]) -> bool {
-    let (Some((row, device)), Some((known_row, known_device))) =
-        (table::place(change), table::place(known))
-    else {
-        return change == known;
-    };
+    match (table::place(change), table::place(known)) {
+        (Some(change), Some(known)) => covers(change, known, devices),
+        _ => change == known,
+    }
+}
+
+/// Whether a value at the one place takes the place of a value at the other.
+fn covers(
+    (row, device): (usize, Selector),
+    (known_row, known_device): (usize, Selector),
+    devices: &[[u8; 16]],
+) -> bool {
     row == known_row && (device == Selector::All || is_same(device, known_device, devices))
+}
+
+/// Whether a variable of this name means nothing to a tenant: it says no limit, and is not a
+/// misspelt one either, which is refused wherever limits are read.
+pub fn means_nothing(name: &str) -> bool {
+    table::is_foreign(name)
 }
 
 /// Whether two names are of one variable for one device, also where one says `GPU` and the other
@@ -47,7 +64,7 @@ fn is_same(one: Selector, other: Selector, devices: &[[u8; 16]]) -> bool {
 }
 
 /// The variables of a tenant on these `devices` after `changes`. What is not changed keeps its
-/// effect, in whatever variable it was said.
+/// effect, in whatever variable it was said. What [means nothing](means_nothing) is left out.
 ///
 /// # Errors
 /// If the tenant's variables, over the node's `defaults` for unset ones, are no limits.
@@ -65,14 +82,22 @@ pub fn changed(
     let mut changed = environment.to_vec();
     changed.extend(from_aliases(&limits.memory, MEMORY, devices, changes));
     changed.extend(from_aliases(&limits.time, TIME, devices, changes));
+    // Of changes of one name the last counts.
+    let last: BTreeMap<&str, usize> = (0..)
+        .zip(changes)
+        .map(|(at, (name, _))| (name.as_str(), at))
+        .collect();
+    let places: Vec<_> = last.keys().filter_map(|name| table::place(name)).collect();
     changed.retain(|(known, _)| {
-        let mut changes = changes.iter();
-        !changes.any(|(change, _)| replaces(change, known, devices))
+        let place = table::place(known);
+        let mut places = places.iter();
+        let replaced = place.is_some_and(|known| places.any(|of| covers(*of, known, devices)));
+        !replaced && !last.contains_key(known.as_str()) && !means_nothing(known)
     });
-    for (variable, value) in changes {
-        changed.retain(|(known, _)| known != variable);
-        changed.push((variable.clone(), value.clone()));
-    }
+    let new = (0..)
+        .zip(changes)
+        .filter(|(at, (name, _))| last.get(name.as_str()) == Some(at));
+    changed.extend(new.map(|(_, change)| change.clone()));
     Ok(changed)
 }
 

@@ -144,3 +144,35 @@ fn a_value_for_a_device_replaces_its_other_name_and_no_other_device() {
         &DEVICES
     ));
 }
+
+#[test]
+fn what_means_nothing_is_not_kept_and_what_means_something_is() {
+    for name in ["", "HOME", "GPUSHARE_X_SERVICE_HOST", "GPUSHARE_TENANT"] {
+        assert!(means_nothing(name), "{name}");
+    }
+    // A misspelt one is refused where limits are read, and not left out.
+    for name in [
+        "GPUSHARE_MEM_LIMIT_3",
+        "CUDA_TASK_PRIORITY",
+        "GPUSHARE_GAGN",
+    ] {
+        assert!(!means_nothing(name), "{name}");
+    }
+    let own = owned(&[("HOME", "/root"), ("GPUSHARE_GANG", "a"), ("", "")]);
+    let change = owned(&[("GPUSHARE_PRIORITY", "700")]);
+    let expected = owned(&[("GPUSHARE_GANG", "a"), ("GPUSHARE_PRIORITY", "700")]);
+    assert_eq!(changed(&own, &[], &DEVICES, &change).ok(), Some(expected));
+}
+
+#[test]
+fn of_changes_of_one_variable_the_last_counts() {
+    let own: Pairs<'_> = &[("GPUSHARE_MEM_LIMIT", "1GiB")];
+    let change: Pairs<'_> = &[
+        ("GPUSHARE_MEM_LIMIT", "5GiB"),
+        ("GPUSHARE_PRIORITY", "300"),
+        ("GPUSHARE_MEM_LIMIT", "6GiB"),
+    ];
+    assert_eq!(memory(own, change, &[]), [(6, 6); 2]);
+    let both = changed(&owned(own), &[], &DEVICES, &owned(change)).ok();
+    assert_eq!(both, Some(owned(&change[1..])));
+}

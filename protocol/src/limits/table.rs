@@ -182,6 +182,11 @@ pub(super) fn place(name: &str) -> Option<(usize, Selector)> {
     find(name, &OsString::new()).ok().flatten()
 }
 
+/// Whether a variable of this name is none of the table's, and none that is misspelt.
+pub(super) fn is_foreign(name: &str) -> bool {
+    matches!(find(name, &OsString::new()), Ok(None))
+}
+
 /// As [`knows`], and an error for the name of no variable that looks like one.
 pub(super) fn asks(name: &str, value: &OsString) -> Result<bool, LimitError> {
     let plumbing = matches!(name, "GPUSHARE_DISABLE" | "GPUSHARE_SOCKET");

@@ -14,6 +14,12 @@ use crate::ids::TenantId;
 const MOST: usize = 128;
 /// The most threads of a user that is not root: a user can make tenants without number.
 const MOST_OF_A_USER: usize = 8;
+/// The most threads at one door, or of one container, whatever the numbers of its users: a program
+/// that may choose them, as root in a container may, has thousands.
+const MOST_OF_A_DOOR: usize = 8;
+/// The most threads for all doors, containers and commands. The others are for what tenants share
+/// with the daemon: none allocates or frees memory without.
+const MOST_OF_CALLERS: usize = 64;
 /// The most work of one owner that waits before more of it is put off: as many descriptors of the
 /// daemon's. A process presents 64 files in one burst.
 const ROOM: usize = 256;
@@ -50,6 +56,8 @@ pub struct Lanes<Work> {
     ready: VecDeque<Owner>,
     /// Threads of each user that work now.
     working: BTreeMap<u32, usize>,
+    /// Threads that work now at each door and of each container, and for commands.
+    calling: BTreeMap<Part, usize>,
     threads: usize,
 }
 
@@ -66,6 +74,7 @@ impl<Work> Default for Lanes<Work> {
             lanes: BTreeMap::new(),
             ready: VecDeque::new(),
             working: BTreeMap::new(),
+            calling: BTreeMap::new(),
             threads: 0,
         }
     }
@@ -105,17 +114,16 @@ impl<Work> Lanes<Work> {
         let work = lane.waiting.pop_front()?;
         lane.works = true;
         *self.working.entry(owner.user).or_default() += 1;
+        if owner.part.is_of_callers() {
+            *self.calling.entry(owner.part).or_default() += 1;
+        }
         Some((owner, work))
     }
 
     /// A thread has done the work that it had.
     pub fn done(&mut self, owner: Owner) {
-        if let Some(count) = self.working.get_mut(&owner.user) {
-            *count -= 1;
-            if *count == 0 {
-                self.working.remove(&owner.user);
-            }
-        }
+        one_less(&mut self.working, &owner.user);
+        one_less(&mut self.calling, &owner.part);
         if let Some(lane) = self.lanes.get_mut(&owner) {
             lane.works = false;
             match lane.waiting.is_empty() {
@@ -139,6 +147,33 @@ impl<Work> Lanes<Work> {
 
     fn may_work(&self, owner: Owner) -> bool {
         let working = self.working.get(&owner.user).copied().unwrap_or(0);
-        owner.user == 0 || working < MOST_OF_A_USER
+        let of_user = owner.user == 0 || working < MOST_OF_A_USER;
+        of_user && (!owner.part.is_of_callers() || self.may_call(owner.part))
+    }
+
+    fn may_call(&self, part: Part) -> bool {
+        let here = self.calling.get(&part).copied().unwrap_or(0);
+        let is_door = part != Part::Commands;
+        let all: usize = self.calling.values().sum();
+        all < MOST_OF_CALLERS && (!is_door || here < MOST_OF_A_DOOR)
+    }
+}
+
+impl Part {
+    /// Whether this is what callers bring, and not what tenants share.
+    fn is_of_callers(self) -> bool {
+        match self {
+            Self::Commands | Self::Door(_) | Self::Container(_) => true,
+            Self::Daemon | Self::Shared(_) => false,
+        }
+    }
+}
+
+fn one_less<Key: Ord>(counts: &mut BTreeMap<Key, usize>, key: &Key) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
+        }
     }
 }

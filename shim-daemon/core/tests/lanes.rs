@@ -99,3 +99,42 @@ fn a_thread_that_could_not_be_started_is_tried_again() {
     assert!(lanes.starts() && !lanes.starts());
     assert_eq!(lanes.take(), Some((of(0, 1), 1)));
 }
+
+/// An owner with this number of a user.
+fn caller(user: u32, part: Part) -> Owner {
+    Owner { user, part }
+}
+
+#[test]
+fn many_users_at_one_door_leave_threads_for_other_tenants() {
+    for part in [Part::Door(TenantId(1)), Part::Container(1)] {
+        let mut lanes = Lanes::default();
+        let all: Vec<Owner> = (0..128).map(|user| caller(user, part)).collect();
+        let taken = all.iter().map(|one| add(&mut lanes, *one, 1).len());
+        assert_eq!(taken.sum::<usize>(), 8);
+        for other in [of(0, 2), caller(0, Part::Door(TenantId(2))), of(1001, 3)] {
+            assert_eq!(add(&mut lanes, other, 1), [(other, 1)]);
+        }
+        lanes.done(all[0]);
+        assert_eq!(lanes.take(), Some((all[8], 1)), "its next");
+    }
+}
+
+#[test]
+fn callers_of_all_doors_leave_threads_for_tenants_memory() {
+    let mut lanes = Lanes::default();
+    let doors = (0..64).map(|at| Part::Door(TenantId(at)));
+    let containers = (0..64).map(Part::Container);
+    let commands = (0..64).map(|_| Part::Commands);
+    let parts = doors.chain(containers).chain(commands);
+    let callers: Vec<Owner> = (1..)
+        .zip(parts)
+        .map(|(user, part)| caller(user, part))
+        .collect();
+    let taken = callers.iter().map(|one| add(&mut lanes, *one, 1).len());
+    assert_eq!(taken.sum::<usize>(), 64);
+    let shared = (0..64).map(|tenant| add(&mut lanes, of(0, tenant), 1).len());
+    assert_eq!(shared.sum::<usize>(), 64);
+    lanes.done(callers[0]);
+    assert_eq!(lanes.take(), Some((callers[64], 1)));
+}

@@ -13,7 +13,7 @@ use super::events::word;
 use super::residency;
 use super::specs::Whose;
 use super::tenant::{Registration, Tenant, tenant_id};
-use super::{ConnId, Effect, Form, Node};
+use super::{ConnId, Effect, Form, Node, variables};
 use crate::pages::UsagePage;
 
 impl Node {
@@ -140,7 +140,7 @@ impl Node {
         self.claim(&device_ids)?;
         let registration = Registration {
             name,
-            environment: environment.to_vec(),
+            environment: variables::meant(environment),
             devices: self.uuids_of(&device_ids),
             commands: Vec::new(),
             cgroup: None,

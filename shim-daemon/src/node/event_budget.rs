@@ -1,28 +1,37 @@
-//! How many events a tenant's programs may cause. Decisions only; `events.rs` carries them out.
+//! How many events a tenant's programs may cause, and the commands of a user. Decisions only;
+//! `events.rs` carries them out.
 //!
 //! The node keeps the last 1,024 events, and a journal of bounded size, for all tenants. A program
-//! that asks without end would replace the events of all others with its own.
+//! that asks without end would replace the events of all others with its own, and so would a
+//! command of a user that is not root ([ADR
+//! 212](../../../docs/adr/0212-what-a-user-asks-is-bounded-before-it-is-worked-at.md)).
 
 use std::collections::BTreeMap;
 
-use gpushare_core::Nanos;
+use gpushare_core::{Nanos, TenantId};
 
 /// Events of a tenant at once: an eighth of those that are kept.
 const BURST: u64 = 128;
 /// The time in which one more may come.
 const EACH: Nanos = Nanos::secs(1);
+/// The same of all tenants of a user, for what is not limited by tenant. A job is two events.
+const BURST_OF_USER: u64 = 256;
+const EACH_OF_USER: Nanos = Nanos::millis(500);
 /// How long events are only counted before that is told.
 const COUNTED: Nanos = Nanos::secs(10);
 
-/// Kinds of events that no program causes: the operator's commands, and decisions of the daemon
-/// whose rate is its own.
-const UNLIMITED: [&str; 23] = [
+/// How many others were left out: told whatever the budget.
+pub(super) const LEFT_OUT: &str = "events-left-out";
+
+/// Kinds of events that no program causes: commands, and decisions of the daemon whose rate is its
+/// own. They are told of each tenant of the machine, and a user's tenants have a budget together: a
+/// user can command, register and end them without end.
+const UNLIMITED: [&str; 22] = [
     "admitted",
     "attached",
     "awaited",
     "ended",
     "ends-soon",
-    "events-left-out",
     "fence",
     "fence-failed",
     "fence-foreign",
@@ -49,9 +58,11 @@ pub(super) struct LeftOut {
     pub(super) kinds: BTreeMap<&'static str, u64>,
 }
 
-/// A tenant's part.
+/// What may be told of one tenant, or of one user.
 #[derive(Debug)]
 pub(super) struct Budget {
+    most: u64,
+    each: Nanos,
     left: u64,
     /// Until when `left` has been added to.
     filled: Nanos,
@@ -59,22 +70,34 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    pub(super) fn new(now: Nanos) -> Self {
+    fn of_tenant(now: Nanos) -> Self {
         Self {
+            most: BURST,
+            each: EACH,
             left: BURST,
             filled: now,
             left_out: None,
         }
     }
 
-    /// Whether an event of this kind is told now. If not, it is counted.
-    pub(super) fn allows(&mut self, now: Nanos, kind: &'static str) -> bool {
-        if UNLIMITED.contains(&kind) {
-            return true;
+    fn of_user(now: Nanos) -> Self {
+        Self {
+            most: BURST_OF_USER,
+            each: EACH_OF_USER,
+            left: BURST_OF_USER,
+            ..Self::of_tenant(now)
         }
-        let more = (now - self.filled).0 / EACH.0;
-        self.left = self.left.saturating_add(more).min(BURST);
-        self.filled = self.filled + Nanos(more * EACH.0);
+    }
+
+    fn fill(&mut self, now: Nanos) {
+        let more = (now - self.filled).0 / self.each.0;
+        self.left = self.left.saturating_add(more).min(self.most);
+        self.filled = self.filled + Nanos(more * self.each.0);
+    }
+
+    /// Whether an event of this kind is told now. If not, it is counted.
+    fn allows(&mut self, now: Nanos, kind: &'static str) -> bool {
+        self.fill(now);
         if let Some(left) = self.left.checked_sub(1) {
             self.left = left;
             return true;
@@ -88,9 +111,80 @@ impl Budget {
     }
 
     /// What was left out, once it is time to tell, or at the tenant's end.
-    pub(super) fn take_left_out(&mut self, now: Nanos, end: bool) -> Option<LeftOut> {
+    fn take_left_out(&mut self, now: Nanos, end: bool) -> Option<LeftOut> {
         self.left_out
             .take_if(|left_out| end || now - left_out.since >= COUNTED)
+    }
+}
+
+/// All budgets: of the tenants and users that have caused events.
+#[derive(Debug, Default)]
+pub(super) struct Budgets {
+    tenants: BTreeMap<TenantId, Budget>,
+    users: BTreeMap<u32, Budget>,
+}
+
+impl Budgets {
+    /// Whether an event of this kind is told now, of a tenant of this user; `None`: of the machine.
+    pub(super) fn allows(
+        &mut self,
+        now: Nanos,
+        kind: &'static str,
+        (tenant, user): (TenantId, Option<u32>),
+    ) -> bool {
+        let users = &mut self.users;
+        let budget = user.map(|user| users.entry(user));
+        let of_user = budget.map(|one| one.or_insert_with(|| Budget::of_user(now)));
+        if kind == LEFT_OUT {
+            return true;
+        }
+        if UNLIMITED.contains(&kind) {
+            return of_user.is_none_or(|budget| budget.allows(now, kind));
+        }
+        let own = self.tenants.entry(tenant).or_insert_with(|| {
+            let mut new = Budget::of_tenant(now);
+            // Else a user would have a burst by each new tenant.
+            if let Some(budget) = of_user {
+                budget.fill(now);
+                new.left = new.left.min(budget.left);
+            }
+            new
+        });
+        own.allows(now, kind)
+    }
+
+    /// Forgets tenants that have ended, and users that have all of their budget.
+    pub(super) fn tidy(&mut self, now: Nanos, is_there: impl Fn(TenantId) -> bool) {
+        self.tenants.retain(|tenant, _| is_there(*tenant));
+        self.users.retain(|_, budget| {
+            budget.fill(now);
+            budget.left < budget.most || budget.left_out.is_some()
+        });
+    }
+
+    /// What was left out of a tenant, once it is time to tell, or at its end.
+    pub(super) fn take_left_out(
+        &mut self,
+        now: Nanos,
+        tenant: TenantId,
+        end: bool,
+    ) -> Option<LeftOut> {
+        self.tenants.get_mut(&tenant)?.take_left_out(now, end)
+    }
+
+    /// What was left out of users' tenants, by user, once it is time to tell.
+    pub(super) fn take_left_out_of_users(&mut self, now: Nanos) -> Vec<(u32, LeftOut)> {
+        let users = self.users.iter_mut();
+        let left_out = users.filter_map(|(user, budget)| {
+            let left_out = budget.take_left_out(now, false)?;
+            Some((*user, left_out))
+        });
+        left_out.collect()
+    }
+
+    /// The tenants that have caused events.
+    pub(super) fn tenants(&self) -> Vec<TenantId> {
+        self.tenants.keys().copied().collect()
     }
 }
 
@@ -107,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_flood_is_told_up_to_the_burst_and_then_one_a_second() {
-        let mut budget = Budget::new(Nanos::secs(5));
+        let mut budget = Budget::of_tenant(Nanos::secs(5));
         assert_eq!(told(&mut budget, Nanos::secs(5), 10_000), BURST);
         let mut later = (1..=20).map(|tenth| {
             let now = Nanos::secs(5) + Nanos::millis(100 * tenth);
@@ -119,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_tenant_that_is_calm_again_has_its_burst_again_and_no_more() {
-        let mut budget = Budget::new(Nanos::ZERO);
+        let mut budget = Budget::of_tenant(Nanos::ZERO);
         assert_eq!(told(&mut budget, Nanos::ZERO, 1_000), BURST);
         assert_eq!(told(&mut budget, Nanos::secs(30), 1_000), 30);
         assert_eq!(told(&mut budget, Nanos::secs(100_000), 1_000), BURST);
@@ -127,7 +221,7 @@ mod tests {
 
     #[test]
     fn what_a_tenant_causes_at_a_low_rate_is_told_in_full() {
-        let mut budget = Budget::new(Nanos::ZERO);
+        let mut budget = Budget::of_tenant(Nanos::ZERO);
         let all = (0..10_000).map(|second| told(&mut budget, Nanos::secs(second), 1));
         assert_eq!(all.sum::<u64>(), 10_000);
         assert_eq!(budget.take_left_out(Nanos::secs(10_000), true), None);
@@ -135,7 +229,7 @@ mod tests {
 
     #[test]
     fn what_is_left_out_is_told_as_one_count_after_ten_seconds() {
-        let mut budget = Budget::new(Nanos::ZERO);
+        let mut budget = Budget::of_tenant(Nanos::ZERO);
         told(&mut budget, Nanos::ZERO, BURST);
         let now = Nanos::millis(500);
         told(&mut budget, now, 40);
@@ -153,19 +247,71 @@ mod tests {
 
     #[test]
     fn a_tenants_end_tells_what_was_left_out_at_once() {
-        let mut budget = Budget::new(Nanos::ZERO);
+        let mut budget = Budget::of_tenant(Nanos::ZERO);
         told(&mut budget, Nanos::ZERO, BURST + 3);
         let left_out = budget.take_left_out(Nanos::ZERO, true).unwrap();
         assert_eq!(left_out.kinds["waiting"], 3);
     }
 
+    const ONE: TenantId = TenantId(1);
+    const USER: Option<u32> = Some(1001);
+
     #[test]
     fn an_operators_events_are_told_and_take_nothing() {
-        let mut budget = Budget::new(Nanos::ZERO);
+        let (mut budgets, now) = (Budgets::default(), Nanos::ZERO);
         for kind in UNLIMITED {
-            assert!((0..1_000).all(|_| budget.allows(Nanos::ZERO, kind)));
+            assert!((0..1_000).all(|_| budgets.allows(now, kind, (ONE, None))));
         }
-        assert_eq!(told(&mut budget, Nanos::ZERO, 1_000), BURST);
-        assert!(budget.allows(Nanos::ZERO, "gone"));
+        let waits = |budgets: &mut Budgets| budgets.allows(now, "waiting", (ONE, None));
+        assert_eq!((0..1_000).filter(|_| waits(&mut budgets)).count(), 128);
+        assert!(budgets.allows(now, "gone", (ONE, None)));
+    }
+
+    #[test]
+    fn a_users_tenants_have_one_budget_for_what_commands_cause() {
+        let mut budgets = Budgets::default();
+        let mut told = |now: Nanos, user| {
+            let all = (0..1_000_u64).zip(UNLIMITED.into_iter().cycle());
+            let told = all.filter(|(at, kind)| budgets.allows(now, kind, (TenantId(*at), user)));
+            told.count()
+        };
+        assert_eq!(told(Nanos::ZERO, USER), 256);
+        assert_eq!(told(Nanos::secs(10), USER), 20);
+        assert_eq!(told(Nanos::secs(10), Some(1002)), 256, "another's is whole");
+        assert_eq!(told(Nanos::secs(100_000), USER), 256, "and no more");
+        assert!(budgets.allows(Nanos::secs(100_000), LEFT_OUT, (ONE, USER)));
+    }
+
+    #[test]
+    fn a_user_has_no_new_burst_by_a_new_tenant() {
+        let (mut budgets, now) = (Budgets::default(), Nanos::ZERO);
+        let mut told = 0;
+        for at in 0..10_000 {
+            let of = (TenantId(at), USER);
+            for kind in ["admitted", "waiting", "waiting", "gone"] {
+                told += usize::from(budgets.allows(now, kind, of));
+            }
+        }
+        assert!((256..=512).contains(&told), "{told}");
+        // One that a calm user registers has all of it.
+        let later = Nanos::secs(1_000);
+        let waits = |_: &i32| budgets.allows(later, "waiting", (TenantId(10_000), USER));
+        assert_eq!((0..1_000).filter(waits).count(), 128);
+    }
+
+    #[test]
+    fn a_calm_user_is_forgotten_and_one_with_untold_events_is_not() {
+        let mut budgets = Budgets::default();
+        for _ in 0..300 {
+            budgets.allows(Nanos::ZERO, "set", (ONE, USER));
+        }
+        let tidy = |budgets: &mut Budgets, now| {
+            budgets.tidy(now, |_| false);
+            budgets.users.len()
+        };
+        assert_eq!(tidy(&mut budgets, Nanos::secs(200)), 1);
+        let left_out = budgets.take_left_out_of_users(Nanos::secs(200));
+        assert_eq!(left_out[0].1.kinds["set"], 44);
+        assert_eq!(tidy(&mut budgets, Nanos::secs(200)), 0);
     }
 }

@@ -1,20 +1,20 @@
 //! Past events, kept for `events`: a bounded ring, and the connections that follow it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use gpushare_core::{DeviceId, Nanos, TenantId};
 use gpushare_protocol::wire::{EventDevice, EventRecord, Fact};
 
-use super::event_budget::Budget;
+use super::event_budget::{Budgets, LEFT_OUT, LeftOut};
 use super::tenant::index;
 use super::{ConnId, Effect, Node};
 
 /// Events kept for a follower that comes later.
 const KEPT: usize = 1024;
 
-/// The longest text of an event, in bytes; the rest is cut.
+/// The longest text of an event, and the longest of its words, in bytes; the rest is cut.
 const LONGEST: usize = 4096;
 
 /// A fact of an event, under its name.
@@ -49,8 +49,8 @@ pub(super) struct Events {
     followers: Vec<Follower>,
     /// Events so far.
     number: u64,
-    /// What tenants' programs may cause, of those that have caused some.
-    budgets: BTreeMap<TenantId, Budget>,
+    /// What may be told of tenants and users.
+    budgets: Budgets,
 }
 
 impl Events {
@@ -60,6 +60,24 @@ impl Events {
         let skipped = self.past.len().saturating_sub(many);
         self.past.iter().skip(skipped).cloned().collect()
     }
+}
+
+/// A text as it is told: cut where it is too long, and without control characters, because users
+/// say parts of it and terminals show it.
+fn shown(text: &str) -> String {
+    let mut shown = String::new();
+    for letter in text.chars() {
+        match letter.is_control() {
+            true => shown.extend(letter.escape_default()),
+            false => shown.push(letter),
+        }
+        if shown.len() > LONGEST {
+            shown.truncate(shown.floor_char_boundary(LONGEST - 3));
+            shown.push('…');
+            break;
+        }
+    }
+    shown
 }
 
 impl Node {
@@ -73,8 +91,8 @@ impl Node {
         self.event_with(kind, (tenant, device), text, &[]);
     }
 
-    /// An event with its numbers. One that a tenant's programs cause is left out where they cause
-    /// too many.
+    /// An event with its numbers. One that a tenant's programs or a user's commands cause is left
+    /// out where they cause too many.
     pub(super) fn event_with(
         &mut self,
         kind: &'static str,
@@ -84,9 +102,8 @@ impl Node {
     ) {
         if let Some(tenant) = tenant {
             let now = self.world.now();
-            let budgets = &mut self.events.budgets;
-            let budget = budgets.entry(tenant).or_insert_with(|| Budget::new(now));
-            if !budget.allows(now, kind) {
+            let of = (tenant, self.owner(tenant));
+            if !self.events.budgets.allows(now, kind, of) {
                 return;
             }
         }
@@ -98,18 +115,31 @@ impl Node {
     pub(super) fn tell_left_out(&mut self, now: Nanos) {
         let tenants = &self.tenants;
         let budgets = &mut self.events.budgets;
-        budgets.retain(|tenant, _| tenants.contains_key(tenant));
-        for tenant in budgets.keys().copied().collect::<Vec<_>>() {
+        budgets.tidy(now, |tenant| tenants.contains_key(&tenant));
+        for tenant in budgets.tenants() {
             self.tell_left_out_of(now, tenant, false);
+        }
+        for (user, left_out) in self.events.budgets.take_left_out_of_users(now) {
+            let whose = format!(" of user {user}");
+            let user = number("user", user.into());
+            self.put_left_out(now, (None, &whose), &left_out, vec![user]);
         }
     }
 
     /// The same for one tenant, whose end it may be.
     pub(super) fn tell_left_out_of(&mut self, now: Nanos, tenant: TenantId, end: bool) {
-        let budget = self.events.budgets.get_mut(&tenant);
-        let Some(left_out) = budget.and_then(|budget| budget.take_left_out(now, end)) else {
-            return;
-        };
+        if let Some(left_out) = self.events.budgets.take_left_out(now, tenant, end) {
+            self.put_left_out(now, (Some(tenant), ""), &left_out, Vec::new());
+        }
+    }
+
+    fn put_left_out(
+        &mut self,
+        now: Nanos,
+        (tenant, whose): (Option<TenantId>, &str),
+        left_out: &LeftOut,
+        more: Vec<Told>,
+    ) {
         let all: u64 = left_out.kinds.values().sum();
         let kinds = left_out.kinds.iter();
         let kinds: Vec<String> = kinds
@@ -117,11 +147,12 @@ impl Node {
             .collect();
         let kinds = kinds.join(", ");
         let text = format!(
-            "too many events in {}: {all} more are not told ({kinds})",
+            "too many events{whose} in {}: {all} more are not told ({kinds})",
             (now - left_out.since).human()
         );
-        let facts = [number("count", all), word("kinds", kinds)];
-        self.event_with("events-left-out", (Some(tenant), None), text, &facts);
+        let mut facts = vec![number("count", all), word("kinds", kinds)];
+        facts.extend(more);
+        self.event_with(LEFT_OUT, (tenant, None), text, &facts);
     }
 
     #[expect(
@@ -132,13 +163,9 @@ impl Node {
         &mut self,
         kind: &str,
         (tenant, device): (Option<TenantId>, Option<DeviceId>),
-        mut text: String,
+        text: String,
         facts: &[Told],
     ) {
-        if text.len() > LONGEST {
-            text.truncate(text.floor_char_boundary(LONGEST - 3));
-            text.push('…');
-        }
         let since = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
@@ -157,9 +184,12 @@ impl Node {
                     index: u32::try_from(at).ok()?,
                 })
             }),
-            text,
+            text: shown(&text),
             facts: facts
-                .map(|(name, fact)| ((*name).to_owned(), fact.clone()))
+                .map(|(name, fact)| match fact {
+                    Fact::Word(word) => ((*name).to_owned(), Fact::Word(shown(word))),
+                    other => ((*name).to_owned(), other.clone()),
+                })
                 .collect(),
         });
         self.effect(Effect::Event {

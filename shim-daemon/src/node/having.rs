@@ -9,6 +9,9 @@ use gpushare_protocol::wire::{Spot, Stored};
 
 use super::{Client, Node};
 
+/// The most places that are read of one message. A library says 512 in each.
+const MOST: usize = 1024;
+
 impl Node {
     /// Of these spots, a process has only those. What this daemon gave it of the others is given
     /// up. The end of a job sees to what that works at.
@@ -19,6 +22,17 @@ impl Node {
         about: Range<Spot>,
         spots: &[Spot],
     ) {
+        if spots.len() > MOST {
+            // A frame has room for 80 times as many, and any order: to sort them takes the loop
+            // milliseconds. What it has stays counted.
+            let count = spots.len();
+            tracing::debug!(
+                ?process,
+                count,
+                "more places in a message than any library says"
+            );
+            return;
+        }
         let moves = &mut self.residency;
         moves.storing.tells(process, client.connection);
         let had: BTreeSet<Spot> = spots.iter().copied().collect();

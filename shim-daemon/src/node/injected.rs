@@ -18,7 +18,7 @@ use super::pods::pod_of;
 use super::specs::Whose;
 use super::tenant::{Registration, Tenant};
 use super::users::{self, forbidden};
-use super::{ConnId, Effect, Node};
+use super::{ConnId, Effect, Node, variables};
 use crate::containers::Containers;
 use crate::groups::{Groups, Mounts};
 use crate::init::{Identity, Init};
@@ -143,7 +143,7 @@ impl Node {
         };
         let registration = Registration {
             name: self.name_of(&injection.id, init.identity),
-            environment: injection.environment.clone(),
+            environment: variables::meant(&injection.environment),
             devices: self.uuids_of(&device_ids),
             commands: Vec::new(),
             cgroup: None,

@@ -151,7 +151,10 @@ impl Node {
 
     /// A process presents a file that it has from a previous daemon.
     pub fn present_file(&mut self, now: Nanos, client: Client, number: u64, file: Option<Foreign>) {
-        let (Some(process), Some(file)) = (client.process, file) else {
+        let living = client
+            .process
+            .filter(|one| self.processes.get(*one).is_some());
+        let (Some(process), Some(file)) = (living, file) else {
             return;
         };
         let is_known = self.residency.storing.file(process, number).is_some();

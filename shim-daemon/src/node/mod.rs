@@ -56,6 +56,7 @@ mod unrestored;
 mod unstored;
 mod users;
 mod vacated;
+mod variables;
 mod views;
 
 use std::collections::{BTreeMap, VecDeque};

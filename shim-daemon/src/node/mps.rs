@@ -28,8 +28,8 @@ impl Node {
         })
     }
 
-    /// Refuses a change without effect.
-    pub(super) fn may_change(
+    /// Refuses a change of a part that MPS would not see.
+    pub(super) fn may_change_part(
         &self,
         tenant: &Tenant,
         changes: &[(String, String)],

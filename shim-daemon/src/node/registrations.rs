@@ -2,10 +2,10 @@
 
 use gpushare_core::{Event, Nanos, ProcessId, TenantId};
 use gpushare_protocol::units::Bytes;
-use gpushare_protocol::wire::{Ask, Request};
+use gpushare_protocol::wire::{Ask, ErrorCode, Refusal, Reply, Request, WireError};
 
 use super::processes::Process;
-use super::{Effect, Node};
+use super::{Client, Effect, Node};
 use crate::peer::Peer;
 
 /// How long a process may take to report a context as made. After that, the memory that the device
@@ -41,6 +41,30 @@ impl Node {
             self.leave(now, process, &known);
             self.forget_moves(process, known.tenant());
             self.effect(Effect::Unwatch { process });
+        }
+    }
+
+    /// A request over a connection whose process has ended, or has registered anew over another
+    /// one. Nothing of it is kept: no end of a process would ever remove it.
+    pub(super) fn answer_to_former(&mut self, client: Client, id: u32, request: &Request) {
+        let to = client.connection;
+        match request {
+            Request::HostRange { .. } | Request::HostStore { .. } | Request::HostFetch(_) => {
+                self.refuse_host(to, id, Refusal::NoMemory);
+            }
+            Request::Open { .. }
+            | Request::Ask(_)
+            | Request::DriverRefused(_)
+            | Request::Cancel { .. }
+            | Request::Freed { .. }
+            | Request::Adopted { .. }
+            | Request::Register(_) => {
+                let text = "this process has registered anew, over another connection";
+                let error = WireError::new(ErrorCode::OutOfOrder, text);
+                self.reply(to, id, Reply::Error(error));
+            }
+            // Reports, which are not answered.
+            _ => (),
         }
     }
 
@@ -112,3 +136,6 @@ impl Node {
         true
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -208,12 +208,16 @@ impl Node {
 
     /// Any request but the first.
     pub fn request(&mut self, now: Nanos, client: Client, id: u32, request: &Request) {
-        if let Some(process) = client.process
-            && (self.reported(now, client.tenant, process, request)
+        if let Some(process) = client.process {
+            if self.processes.get(process).is_none() {
+                return self.answer_to_former(client, id, request);
+            }
+            if self.reported(now, client.tenant, process, request)
                 || self.made(now, client.tenant, process, request)
-                || self.moved(now, (client, process, id), request))
-        {
-            return;
+                || self.moved(now, (client, process, id), request)
+            {
+                return;
+            }
         }
         self.answer_to(now, client, id, request);
         self.show_status(client.tenant);
@@ -224,14 +228,6 @@ impl Node {
             let error = WireError::new(ErrorCode::OutOfOrder, "register first");
             return self.fail(client.connection, id, error);
         };
-        if self.processes.get(process).is_none() {
-            let text = "this process has registered anew, over another connection";
-            return self.fail(
-                client.connection,
-                id,
-                WireError::new(ErrorCode::OutOfOrder, text),
-            );
-        }
         match request {
             Request::Open { device_index } => {
                 self.is_opening(now, process, usize::from(*device_index));

@@ -367,7 +367,14 @@ impl Node {
         self.inspecting.ended(process);
         self.residency.failing.remove(&process);
         self.residency.unshared.remove(&process);
-        self.residency.claims.retain(|(of, _), _| *of != process);
+        // Not all of them: processes end often, and others' are many.
+        let own = self
+            .residency
+            .claims
+            .range((process, 0)..=(process, u8::MAX));
+        for claim in own.map(|(claim, _)| *claim).collect::<Vec<_>>() {
+            self.residency.claims.remove(&claim);
+        }
         self.tell_held(tenant);
     }
 

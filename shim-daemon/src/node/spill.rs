@@ -110,7 +110,10 @@ impl Node {
 
     /// A process presents the memory file that it has from a previous daemon.
     pub fn present_memory(&mut self, client: Client, file: Option<Foreign>) {
-        let (Some(process), Some(file)) = (client.process, file) else {
+        let living = client
+            .process
+            .filter(|one| self.processes.get(*one).is_some());
+        let (Some(process), Some(file)) = (living, file) else {
             return;
         };
         match HostFile::adopt(file.onto(&self.lane(client.tenant))) {
@@ -361,18 +364,16 @@ impl Node {
             self.forget_stored(process, stored);
             self.tell_held(client.tenant);
         }
-        let is_elsewhere = self
-            .residency
-            .storing
-            .elsewhere
-            .contains_key(&client.tenant);
+        let elsewhere = self.residency.storing.elsewhere.get(&client.tenant);
+        let elsewhere = elsewhere.map(|one| one.number);
+        let is_elsewhere = elsewhere.is_some();
         if !is_elsewhere && !self.may_store(Bytes(bytes)) {
             let limit = self.residency.storing.limit();
             let text = format!(
                 "the budget of {} in the spill folder is used up: memory stays on the host",
                 limit.human()
             );
-            return self.does_not_store(now, (client.tenant, to, id), text);
+            return self.does_not_store(now, (client.tenant, to, id), None, text);
         }
         let lane = self.lane(client.tenant);
         let storing = &mut self.residency.storing;
@@ -404,27 +405,37 @@ impl Node {
             }
             Err(error) => {
                 let text = format!("no file can be made for memory: {error}");
-                self.does_not_store(now, (client.tenant, to, id), text);
+                self.does_not_store(now, (client.tenant, to, id), elsewhere, text);
             }
         }
     }
 
-    /// Nothing is stored for a while: requests for host memory are refused meanwhile.
+    /// A range is not stored. In the node's folder nothing is then stored for a while, and requests
+    /// for host memory are refused meanwhile. The file of a command (`elsewhere`: its number) is
+    /// its tenant's affair alone, also where the command has been given up since.
     pub(super) fn does_not_store(
         &mut self,
         now: Nanos,
         (tenant, to, id): (TenantId, ConnId, u32),
+        elsewhere: Option<u64>,
         text: String,
     ) {
         self.refuse_host(to, id, Refusal::NoMemory);
-        if self.residency.storing.elsewhere.remove(&tenant).is_some() {
-            self.not_suspended_to(tenant, &text);
-        } else {
-            self.residency.storing.paused = Some(now + PAUSE);
-        }
+        let storing = &mut self.residency.storing;
+        let unasked: Vec<TenantId> = match elsewhere {
+            Some(number) if storing.stops_elsewhere(tenant, number) => {
+                self.not_suspended_to(tenant, &text);
+                vec![tenant]
+            }
+            // Said before, or of a command that was given up.
+            Some(_) => return self.tend_host(now),
+            None => {
+                storing.paused = Some(now + PAUSE);
+                storing.asked.keys().copied().collect()
+            }
+        };
         self.event("spill-failed", Some(tenant), None, text);
-        let asked: Vec<TenantId> = self.residency.storing.asked.keys().copied().collect();
-        for tenant in asked {
+        for tenant in unasked {
             self.ask_one_to_store(now, tenant, false);
         }
         self.tend_host(now);

@@ -41,6 +41,10 @@ impl Node {
                 self.is_fetched((tenant, is_here), &job, outcome);
             }
             Task::Store(_) => {
+                // What was suspended to the file of the job may be no more: the job tells.
+                let file = job.stored.file;
+                let is_nodes = self.residency.storing.is_nodes(process, file);
+                let elsewhere = (!is_nodes).then_some(file);
                 self.is_free(now, process, (tenant, is_here));
                 match outcome {
                     Ok(sum) if is_here => self.is_stored(now, tenant, &job, sum),
@@ -49,7 +53,8 @@ impl Node {
                         self.is_not_stored(tenant, &job);
                         let text =
                             format!("memory stays on the host: it cannot be stored: {error}");
-                        self.does_not_store(now, (tenant, connection, job.key.id), text);
+                        let to = (tenant, connection, job.key.id);
+                        self.does_not_store(now, to, elsewhere, text);
                     }
                 }
             }
@@ -166,12 +171,14 @@ impl Node {
         } = job.key;
         let storing = &mut self.residency.storing;
         let Some(reader) = storing.reader(process, job.stored.file) else {
+            let is_nodes = storing.is_nodes(process, job.stored.file);
+            let elsewhere = (!is_nodes).then_some(job.stored.file);
             self.forget_stored(process, job.stored);
             self.tell_held(tenant);
             // The process asks for this range no more: a command would wait for ever.
             let text =
                 "memory stays on the host: no descriptor of its file is to be had".to_owned();
-            return self.does_not_store(now, (tenant, connection, id), text);
+            return self.does_not_store(now, (tenant, connection, id), elsewhere, text);
         };
         *storing.done.entry(tenant).or_default() += Bytes(job.stored.bytes);
         let stored = Stored { sum, ..job.stored };

@@ -425,6 +425,14 @@ impl Storing {
         self.fetched.remove(&process);
     }
 
+    /// Nothing more goes to the file of this number that a command named for a tenant. Whether
+    /// anything still would have.
+    pub(super) fn stops_elsewhere(&mut self, tenant: TenantId, number: u64) -> bool {
+        let known = self.elsewhere.get(&tenant);
+        let is_known = known.is_some_and(|one| one.number == number);
+        is_known && self.elsewhere.remove(&tenant).is_some()
+    }
+
     /// A command wants a tenant's memory in this file.
     pub(super) fn store_elsewhere(&mut self, tenant: TenantId, write: Foreign, read: Foreign) {
         let number = self.number();

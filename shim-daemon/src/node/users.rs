@@ -17,8 +17,6 @@ use super::{ConnId, Node};
 /// Tenants a user may have at a time: each takes the daemon about a megabyte and three
 /// descriptors.
 const MOST_TENANTS: usize = 256;
-/// Bytes of the variables of one tenant.
-const MOST_TOLD: usize = 64 << 10;
 /// Answers of one connection that may wait for the admission of one tenant.
 const MOST_PENDING: usize = 16;
 
@@ -90,18 +88,6 @@ impl Node {
         let text =
             format!("you have {MOST_TENANTS} tenants, the most a user may have at a time; end one");
         Err(WireError::retry(ErrorCode::Full, text))
-    }
-
-    /// Refuses a tenant's variables whose total length exceeds that of any valid limits.
-    pub(super) fn may_say(&self, environment: &[(String, String)]) -> Result<(), WireError> {
-        let lengths = environment
-            .iter()
-            .map(|(name, value)| name.len() + value.len());
-        if lengths.sum::<usize>() <= MOST_TOLD {
-            return Ok(());
-        }
-        let text = "the limits' variables are longer than 64 KiB together; give fewer";
-        Err(WireError::new(ErrorCode::BadLimits, text))
     }
 
     /// Refuses a connection that asks for the same tenant again and again while it waits.

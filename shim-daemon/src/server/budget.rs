@@ -18,8 +18,14 @@ const EVERY: Nanos = Nanos::micros(100);
 const BURST: u64 = 256;
 /// A user's commands may take one part in so many of the daemon's time for long.
 const PART: u64 = 20;
+/// The commands of all users but root may take one part in so many of it together: users'
+/// containers have numbers of users without end (`/etc/subuid`).
+const PART_OF_ALL: u64 = 5;
 /// The daemon's time that a user may have saved up for commands.
 const SAVED: Nanos = Nanos::millis(50);
+/// What all users together have saved up when none has sent anything: four times as much of the
+/// daemon's time, as a debt.
+const SAVED_OF_ALL: Nanos = Nanos::millis(4 * 50 * PART_OF_ALL);
 
 /// The sustained rate of connections to tenants' sockets per payer: one each 5 ms.
 const CONNECT_EVERY: Nanos = Nanos::millis(5);
@@ -50,25 +56,35 @@ impl Budget {
 
 /// The daemon's time that commands took, by user, over all connections of the user.
 #[derive(Debug, Default)]
-pub(super) struct Users(BTreeMap<u32, Budget>);
+pub(super) struct Users {
+    each: BTreeMap<u32, Budget>,
+    all: Budget,
+}
 
 impl Users {
     /// Counts time that a user's command took until now. Returns when that user's next may be
     /// served, if that is not now.
     pub(super) fn took(&mut self, now: Nanos, user: u32, time: Nanos) -> Option<Nanos> {
-        let (price, saved) = (Nanos(time.0 * PART), Nanos(SAVED.0 * PART));
-        self.0.entry(user).or_default().pay(now, price, saved)
+        let own = self.each.entry(user).or_default();
+        own.pay(now, Nanos(time.0 * PART), Nanos(SAVED.0 * PART));
+        let price = Nanos(time.0 * PART_OF_ALL);
+        self.all.pay(now, price, SAVED_OF_ALL);
+        self.rests(now, user)
     }
 
     /// Until when a user has to wait, if it has.
     pub(super) fn rests(&self, now: Nanos, user: u32) -> Option<Nanos> {
-        let rested = self.0.get(&user)?.owed_until - Nanos(SAVED.0 * PART);
+        let own = self
+            .each
+            .get(&user)
+            .map_or(Nanos::ZERO, |own| own.owed_until);
+        let rested = (own - Nanos(SAVED.0 * PART)).max(self.all.owed_until - SAVED_OF_ALL);
         (rested > now).then_some(rested)
     }
 
     /// Forgets users without debt.
     pub(super) fn tidy(&mut self, now: Nanos) {
-        self.0.retain(|_, budget| budget.owed_until > now);
+        self.each.retain(|_, budget| budget.owed_until > now);
     }
 }
 
@@ -167,6 +183,31 @@ mod tests {
     }
 
     #[test]
+    fn the_commands_of_many_users_take_a_fifth_together() {
+        let (mut users, one) = (Users::default(), Nanos::millis(1));
+        let (mut now, mut served) = (Nanos::secs(1), 0_u64);
+        while now < Nanos::secs(101) {
+            let ready = (1000..1040).find(|user| users.rests(now, *user).is_none());
+            match ready {
+                Some(user) => {
+                    now = now + one;
+                    users.took(now, user, one);
+                    served += 1;
+                }
+                None => now = now + one,
+            }
+        }
+        assert!((19_000..=20_500).contains(&served), "{served} of 100,000");
+        // Four that do as much as each may do not wait for each other.
+        let mut users = Users::default();
+        for second in 0..100 {
+            let now = Nanos::secs(second);
+            let rests = (0..4).map(|user| users.took(now, user, Nanos::millis(50)));
+            assert_eq!(rests.flatten().next(), None);
+        }
+    }
+
+    #[test]
     fn who_asks_now_and_then_never_waits_and_is_forgotten() {
         let mut users = Users::default();
         for second in 0..100 {
@@ -174,8 +215,8 @@ mod tests {
             assert_eq!(users.took(now, 1000, Nanos::millis(40)), None);
         }
         users.tidy(Nanos::secs(99));
-        assert!(!users.0.is_empty());
+        assert!(!users.each.is_empty());
         users.tidy(Nanos::secs(100));
-        assert!(users.0.is_empty());
+        assert!(users.each.is_empty());
     }
 }

@@ -5,14 +5,14 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use gpushare_protocol::wire::{ControlReply, EventRecord};
+use gpushare_protocol::wire::{ControlReply, EventRecord, Fact};
 
 use crate::connection::Closed;
 use crate::node::Form;
 
 /// Messages that may wait: the past events there are, and as many more while they are read.
 const MOST: usize = 2048;
-/// The memory of an entry, beside an event's text.
+/// The memory of an entry, beside what an event says.
 const ENTRY: usize = 64;
 
 /// One queued message.
@@ -63,7 +63,15 @@ impl Later {
 /// requests are read meanwhile.
 fn weight(message: &Outgoing) -> usize {
     match message {
-        Outgoing::Event(record, _) => ENTRY + record.text.len(),
+        Outgoing::Event(record, _) => ENTRY + said(record),
         Outgoing::Reply(_) => ENTRY,
     }
+}
+
+fn said(record: &EventRecord) -> usize {
+    let facts = record.facts.iter().map(|(name, fact)| match fact {
+        Fact::Word(word) => ENTRY + name.len() + word.len(),
+        _ => ENTRY + name.len(),
+    });
+    record.text.len() + facts.sum::<usize>()
 }

@@ -152,3 +152,16 @@ fn a_range_that_is_given_up_while_it_is_stored_is_free() {
     scene.copy_ends();
     assert_eq!(scene.room(), (0, 0));
 }
+
+#[test]
+fn more_places_than_a_library_says_at_once_are_not_read() {
+    for (count, kept) in [(1024, 0), (1025, SIZE)] {
+        let mut scene = Scene::new();
+        let _ = scene.is_given();
+        scene.comes_again(ConnId(2));
+        // None of them is the range.
+        let spots: Vec<Spot> = (1..=count).map(|at| Spot::memory(at << 40)).collect();
+        scene.has(&spots);
+        assert_eq!(scene.room(), (kept, 0), "{count}");
+    }
+}

@@ -1,0 +1,192 @@
+//! What the node keeps of a process that connects, and registers, over and over.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::collections::BTreeSet;
+
+use gpushare_core::Oversubscribe;
+use gpushare_protocol::units::GIB;
+use gpushare_protocol::wire::{Control, Place, Register, Residency, Residue, Spot, Stored};
+
+use super::*;
+use crate::devices::{Capabilities, Device};
+use crate::foreign::Foreign;
+use crate::groups::Groups;
+use crate::host_file::HostFile;
+use crate::node::{ConnId, Settings};
+use crate::peer::inspect;
+
+const NOW: Nanos = Nanos::secs(100);
+
+/// A tenant that swaps, and one process: this one.
+struct Scene {
+    node: Node,
+    tenant: TenantId,
+    last: u64,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let device = Device {
+            uuid: *b"a GPU of 16 GiB.",
+            minor: None,
+            name: "a GPU".to_owned(),
+            capacity: Bytes(16 * GIB),
+            capabilities: Capabilities::default(),
+        };
+        let mut settings = Settings::default();
+        settings.policy.swap.host = Bytes(GIB);
+        settings.defaults = vec![("GPUSHARE_OVERSUBSCRIBE".to_owned(), "swap".to_owned())];
+        let mut node = Node::new(&settings, vec![device], 1, NOW, false);
+        let create = Control::Create {
+            name: Some("one".to_owned()),
+            environment: vec![],
+            devices: vec![],
+        };
+        node.command(NOW, ConnId(1), 1, &create);
+        let (tenant, _) = node.find("one").unwrap();
+        let spec = node.world.spec(tenant).unwrap();
+        assert_eq!(spec.oversubscribe, Oversubscribe::Swap);
+        Self {
+            node,
+            tenant,
+            last: 1,
+        }
+    }
+
+    /// The process connects and registers, as it may as often as it likes.
+    fn registers(&mut self) -> Client {
+        self.last += 1;
+        let pid = std::process::id();
+        let peer = Peer {
+            pid: pid.cast_signed(),
+            uid: 0,
+            pidfd: inspect(pid).unwrap().pidfd,
+            cgroup: "/session".to_owned(),
+            groups: Groups::default(),
+        };
+        let client = Client {
+            connection: ConnId(self.last),
+            tenant: self.tenant,
+            process: None,
+            gated: true,
+            tells: false,
+            moves: true,
+            by_parts: true,
+            stores: true,
+            managed: false,
+        };
+        let register = Register {
+            pid,
+            presents_page: false,
+            slot: None,
+        };
+        let process = self.node.register(NOW, client, (1, &register), peer, None);
+        assert!(process.is_some());
+        Client { process, ..client }
+    }
+
+    /// All that a process can say of its memory.
+    fn says(&mut self, client: Client) {
+        let stored = Stored {
+            file: 7,
+            at: 0,
+            bytes: 1 << 21,
+            sum: 0,
+        };
+        for request in [
+            Request::Residency(Residency {
+                device_index: 0,
+                epoch: 0,
+                place: Place::In,
+                movable: GIB,
+                away: 0,
+                host: 0,
+                residue: Residue::default(),
+            }),
+            Request::Unshared { device_index: 0 },
+            Request::HostRange {
+                device_index: 0,
+                bytes: 1 << 21,
+            },
+            Request::HostFetch(stored),
+            Request::HostForget(stored),
+            Request::Has {
+                from: Spot::FIRST,
+                until: Spot::FIRST,
+                spots: vec![],
+            },
+        ] {
+            self.node.request(NOW, client, 7, &request);
+        }
+        let lane = self.node.lanes().own();
+        let file = HostFile::create(&lane).unwrap();
+        let shown = Foreign::new(file.descriptor().unwrap(), &lane);
+        self.node.present_memory(client, Some(shown));
+        while self.node.poll_effect().is_some() {}
+    }
+
+    /// The processes of which the node has any memory, or any report about it.
+    fn kept(&self) -> BTreeSet<ProcessId> {
+        let all = format!("{:?}", self.node.residency);
+        let numbers = all.split("ProcessId(").skip(1);
+        let numbers = numbers.filter_map(|rest| rest.split(')').next()?.parse().ok());
+        numbers.map(ProcessId).collect()
+    }
+
+    /// Those of which it has the last report about their memory.
+    fn reported(&self) -> usize {
+        self.node.residency.claims.len()
+    }
+}
+
+#[test]
+fn what_is_said_over_a_former_connection_is_not_kept() {
+    let mut scene = Scene::new();
+    let mut former = scene.registers();
+    for _ in 0..20 {
+        let new = scene.registers();
+        scene.says(former);
+        former = new;
+    }
+    assert_eq!(scene.reported(), 0);
+    let living: Option<BTreeSet<_>> = former.process.map(|one| [one].into());
+    let kept = scene.kept();
+    assert!(
+        living.is_some_and(|living| kept.is_subset(&living)),
+        "{kept:?}"
+    );
+}
+
+#[test]
+fn what_is_said_over_the_new_connection_is_kept_until_the_end() {
+    let mut scene = Scene::new();
+    let _former = scene.registers();
+    let new = scene.registers();
+    scene.says(new);
+    assert_eq!(scene.reported(), 1);
+    let row = scene.node.residency_row(scene.tenant, 0).unwrap();
+    assert_eq!(row.movable, GIB);
+    scene.node.process_ended(NOW, new.process.unwrap());
+    assert_eq!((scene.reported(), scene.kept().len()), (0, 0));
+}
+
+#[test]
+fn a_former_connections_questions_are_answered_and_its_reports_not() {
+    let mut scene = Scene::new();
+    let former = scene.registers();
+    let _new = scene.registers();
+    while scene.node.poll_effect().is_some() {}
+    let bytes = 1 << 21;
+    for (request, answers) in [
+        (Request::Open { device_index: 0 }, 1),
+        (Request::Freed { device_index: 0 }, 1),
+        (Request::HostStore { offset: 0, bytes }, 1),
+        (Request::WantIn { device_index: 0 }, 0),
+        (Request::ContextMade { device_index: 0 }, 0),
+    ] {
+        scene.node.request(NOW, former, 9, &request);
+        let effects = std::iter::from_fn(|| scene.node.poll_effect());
+        let replies = effects.filter(|one| matches!(one, Effect::Client { id: 9, .. }));
+        assert_eq!(replies.count(), answers, "{request:?}");
+    }
+}
