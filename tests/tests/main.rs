@@ -153,6 +153,7 @@ mod turns_by_hand;
 mod turns_ends;
 mod turns_truth;
 mod uvm;
+mod uvm_seen;
 mod verify;
 mod versions;
 mod versions_kept;

@@ -15,9 +15,10 @@ use gpushare_pacing::mover::Moved;
 
 use super::blocks::{Block, CHUNK, Chunk, Valid};
 use super::copies::{Streams, copied, length};
-use super::memory::blocks;
+use super::memory::{blocks, granularity_of};
 use crate::driver::calls;
 use crate::driver::captures::unnoticed;
+use crate::driver::device::DeviceKey;
 use crate::driver::vmm;
 
 /// Sizes are rounded to this: the driver evicts pages of this size.
@@ -37,6 +38,12 @@ pub(super) fn take_part() {
 /// Whether they are.
 pub(crate) fn is_on() -> bool {
     ON.load(Ordering::Relaxed)
+}
+
+/// Whether memory of this process on a device may be more than that has free: the driver sends to
+/// the host what does not fit.
+pub(crate) fn may_exceed(device: DeviceKey) -> bool {
+    is_on() && granularity_of(device).is_some()
 }
 
 /// The step of sizes on a device; `None` where managed memory does not move there.
