@@ -21,6 +21,7 @@ mod doors;
 mod failing_looks;
 mod fence_orders;
 mod fences;
+mod host_memory;
 mod hostile;
 mod instances;
 mod joining;

@@ -319,6 +319,7 @@ impl Node {
         self.may_ask(from, changes)?;
         let owner = self.owner(tenant);
         let spec = self.spec(&limits, &device_ids, owner)?;
+        self.host_holds_more(tenant, &limits, &spec)?;
         let before = self.ceilings(tenant, &device_ids);
         self.refused = None;
         self.world.handle(
