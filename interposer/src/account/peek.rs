@@ -123,10 +123,10 @@ fn by_daemon(page: &Page, movability: Movability, uuid: &[u8; 16]) -> Option<Gla
     let own = own.unwrap_or(Own::NONE);
     let here = member().and_then(|_| DeviceKey::of_index(device_index));
     Some(Glance {
-        managed: here.map_or(
-            Managed::Told(movability == Movability::Managed),
-            Managed::Here,
-        ),
+        managed: match here {
+            Some(device) => Managed::Here(device),
+            None => Managed::Told(movability == Movability::Managed),
+        },
         status: QuotaStatus {
             limit: Some(device.limit.load(Ordering::Relaxed).min(own.limit)),
             view_total: device
