@@ -78,8 +78,8 @@ pub struct DeviceTruth {
     pub used_physical: u64,
     /// The peak of `used_physical` since the machine was created.
     pub used_peak: u64,
-    /// Managed memory that has left for other memory since the machine was created: bytes, each time
-    /// that they left. What programs sent to the host themselves does not count.
+    /// Managed memory that has left for other memory since the machine was created: bytes, each
+    /// time that they left. What programs sent to the host themselves does not count.
     pub evicted: u64,
     /// The part of `used_physical` that was freed and has not returned yet.
     pub late: u64,

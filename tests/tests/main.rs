@@ -99,6 +99,7 @@ mod movable_kept;
 mod movable_parts;
 mod movable_pieces;
 mod movable_plain;
+mod movable_pool_limit;
 mod movable_pools;
 mod movable_segments;
 mod movable_small;

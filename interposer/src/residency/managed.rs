@@ -189,7 +189,8 @@ fn room(device_index: usize) -> u64 {
         .min(filled.saturating_sub(here))
 }
 
-/// Brings some chunks of a device back, as far as they have room there: the rest comes page by page.
+/// Brings some chunks of a device back, as far as they have room there: the rest comes page by
+/// page.
 pub(super) fn enter(streams: &mut Streams, device_index: usize) -> Moved {
     let most = room(device_index);
     match prefetch(streams, device_index, false, most) {
