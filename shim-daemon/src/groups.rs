@@ -211,6 +211,12 @@ impl Mounts {
 #[derive(Debug, Default)]
 pub struct KnownMounts(Option<Mounts>);
 
+impl From<Mounts> for KnownMounts {
+    fn from(mounts: Mounts) -> Self {
+        Self(Some(mounts))
+    }
+}
+
 impl KnownMounts {
     /// As [`Mounts::inodes`]. The table is read again if a place is not seen.
     pub fn inodes(&mut self, groups: &Groups) -> BTreeMap<String, u64> {

@@ -23,6 +23,7 @@ mod excess;
 mod failing_looks;
 mod fence_orders;
 mod fences;
+mod host_memory;
 mod hostile;
 mod instances;
 mod joining;

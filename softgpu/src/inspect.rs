@@ -78,6 +78,9 @@ pub struct DeviceTruth {
     pub used_physical: u64,
     /// The peak of `used_physical` since the machine was created.
     pub used_peak: u64,
+    /// Managed memory that has left for other memory since the machine was created: bytes, each
+    /// time that they left. What programs sent to the host themselves does not count.
+    pub evicted: u64,
     /// The part of `used_physical` that was freed and has not returned yet.
     pub late: u64,
     /// Bytes that all processes together requested and have not freed. A dead process counts until
@@ -263,6 +266,7 @@ pub(crate) fn of(machine: &Machine, step: bool) -> Result<Snapshot, std::io::Err
                     capacity: spec.mem,
                     used_physical: crate::world::machine::bytes(state.taken),
                     used_peak: crate::world::machine::bytes(state.taken_peak),
+                    evicted: crate::world::machine::bytes(state.evicted),
                     late: crate::world::machine::bytes(state.late),
                     requested_now: state.requested_now,
                     requested_peak: state.requested_peak,
@@ -309,6 +313,7 @@ impl Snapshot {
                 capacity,
                 used_physical,
                 used_peak,
+                evicted,
                 late,
                 requested_now,
                 requested_peak,
@@ -316,7 +321,7 @@ impl Snapshot {
             } = device;
             let _ = write!(
                 text,
-                "{comma}{{\"uuid\":\"{uuid}\",\"capacity\":{capacity},\"used_physical\":{used_physical},\"used_peak\":{used_peak},\"late\":{late},\"requested_now\":{requested_now},\"requested_peak\":{requested_peak},\"processes\":["
+                "{comma}{{\"uuid\":\"{uuid}\",\"capacity\":{capacity},\"used_physical\":{used_physical},\"used_peak\":{used_peak},\"evicted\":{evicted},\"late\":{late},\"requested_now\":{requested_now},\"requested_peak\":{requested_peak},\"processes\":["
             );
             let processes: Vec<String> = processes
                 .iter()

@@ -162,6 +162,7 @@ fn empty(spec: &Spec) -> Snapshot {
         capacity: spec.mem,
         used_physical: 0,
         used_peak: 0,
+        evicted: 0,
         late: 0,
         requested_now: 0,
         requested_peak: 0,

@@ -10,6 +10,7 @@
  *   check             -> check COUNT                writes every live allocation's ends and reads them back
  *   info              -> info FREE TOTAL RESULT     cuMemGetInfo
  *   total             -> total BYTES RESULT         cuDeviceTotalMem of the device it is on
+ *   nvml              -> nvml FREE TOTAL RESULT     the first device's memory, by NVML
  *   fork              -> fork PID                   a child that does nothing until it is killed
  *   exec              -> exec 0                  from then on it is sleep(1), a program without CUDA
  *   preload           -> preload YES                whether the library is in this process: 1 or 0
@@ -46,6 +47,16 @@ static void *symbol(void *driver, const char *name) {
         exit(2);
     }
     return found;
+}
+
+/* Total, free, used. */
+static int by_nvml(unsigned long long *told) {
+    void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW), *device;
+    if (!library) return -1;
+    int result = ((int (*)(void))symbol(library, "nvmlInit_v2"))();
+    if (!result) result = ((int (*)(unsigned, void **))symbol(library, "nvmlDeviceGetHandleByIndex_v2"))(0, &device);
+    if (!result) result = ((int (*)(void *, void *))symbol(library, "nvmlDeviceGetMemoryInfo"))(device, told);
+    return result;
 }
 
 static int start(void) {
@@ -155,6 +166,10 @@ int main(void) {
             int device = 0, result = device_get(&device, device_now);
             if (!result) result = total_mem(&all, device);
             printf("total %zu %d\n", all, result);
+        } else if (!strcmp(word, "nvml")) {
+            unsigned long long told[3] = {0};
+            int result = by_nvml(told);
+            printf("nvml %llu %llu %d\n", told[1], told[0], result);
         } else if (!strcmp(word, "fork")) {
             pid_t child = fork();
             if (!child) {

@@ -91,7 +91,11 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let gpu = Gpu::new(DEVICE);
+        Self::on(DEVICE)
+    }
+
+    fn on(device: &str) -> Self {
+        let gpu = Gpu::new(device);
         let daemon = Daemon::configured(&gpu, NODE);
         Self { gpu, daemon }
     }
@@ -163,6 +167,57 @@ fn what_is_larger_than_the_card_comes_back_as_far_as_it_fits() {
     scene.suspended("one");
     scene.resumed("one");
     assert!(scene.on_device() >= 48 * MIB, "{}", scene.on_device());
+    assert_eq!(guest.ask("check 5"), "check 0");
+}
+
+/// Two processes of one tenant, each with so much memory filled with its number.
+fn pair(scene: &Scene, bytes: u64) -> (Tenant, [Guest; 2]) {
+    let terms = [("GPUSHARE_MEM_LIMIT", "512MiB"), UVM];
+    let tenant = scene.daemon.tenant("one", &terms);
+    let guests = [1, 2].map(|own| {
+        let mut guest = tenant.client("swapped", &[]);
+        for line in ["init", &format!("alloc {bytes}"), &format!("fill {own}")] {
+            let word = line.split(' ').next().expect("a word");
+            assert_eq!(guest.ask(line), format!("{word} 0"), "{line}");
+        }
+        guest
+    });
+    (tenant, guests)
+}
+
+#[test]
+fn what_processes_of_one_tenant_bring_back_evicts_nothing_of_each_other() {
+    // What is larger than the card together, and what is not.
+    for (bytes, back) in [(160 * MIB, 128 * MIB), (90 * MIB, 180 * MIB)] {
+        let scene = Scene::on("mem=256MiB,ctx=2MiB");
+        let (_tenant, mut guests) = pair(&scene, bytes);
+        for _ in 0..2 {
+            scene.suspended("one");
+            let before = scene.gpu.truth().evicted;
+            scene.resumed("one");
+            assert_eq!(scene.gpu.truth().evicted, before);
+            assert!(scene.on_device() >= back, "{}", scene.on_device());
+        }
+        for (own, guest) in (1..).zip(&mut guests) {
+            assert_eq!(guest.ask(&format!("check {own}")), "check 0");
+        }
+    }
+}
+
+#[test]
+fn what_comes_back_beside_a_neighbour_is_what_has_room_there() {
+    let scene = Scene::on("mem=256MiB,ctx=2MiB");
+    let (_tenant, mut guest) = scene.filled("one", 180 * MIB, 5);
+    scene.suspended("one");
+    let terms = [("GPUSHARE_MEM_LIMIT", "100MiB")];
+    let neighbour = scene.daemon.tenant("neighbour", &terms);
+    let mut plain = neighbour.client("swapped", &[]);
+    assert_eq!(plain.ask("init"), "init 0");
+    assert_eq!(plain.ask(&format!("alloc {}", 100 * MIB)), "alloc 0");
+    let before = scene.gpu.truth().evicted;
+    scene.resumed("one");
+    assert_eq!(scene.gpu.truth().evicted, before);
+    assert!(scene.on_device() >= 140 * MIB, "{}", scene.on_device());
     assert_eq!(guest.ask("check 5"), "check 0");
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
-use gpushare_protocol::limits::{Limits, View};
+use gpushare_protocol::limits::{DeviceLimits, Limits, View};
 use gpushare_protocol::page::{MAX_DEVICES, NO_LIMIT, Writer};
 use gpushare_protocol::paths::{TENANT, TenantName};
 use gpushare_protocol::uuid::Uuid;
@@ -25,6 +25,15 @@ pub(super) fn capabilities() -> u64 {
         Hello::MPS
     } else {
         Hello::GATED | Hello::MOVABLE | Hello::MANAGED | Hello::BY_PARTS
+    }
+}
+
+/// The total by which this process's own limits lower what it sees. The device's size is none: the
+/// tenant's limit may be above it.
+fn own_total(own: &DeviceLimits) -> u64 {
+    match own.view {
+        View::Request if own.request != 0 => own.view_total,
+        _ => own.limit.unwrap_or(u64::MAX),
     }
 }
 
@@ -60,7 +69,7 @@ pub(super) fn join(
             .map_err(StartError::Limits)?;
         own[device_index] = Own {
             limit: lowered.limit.unwrap_or(NO_LIMIT),
-            view_total: lowered.view_total,
+            view_total: own_total(&lowered),
             by_request: lowered.view == View::Request,
         };
         device_indices.push(device_index);

@@ -40,7 +40,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use gpushare_protocol::limits::Limits;
-use gpushare_protocol::page::{NO_LIMIT, UNIT, units_within};
+use gpushare_protocol::page::{MAX_SLOTS, NO_LIMIT, UNIT, units_within};
 use gpushare_protocol::paths::{Root, TENANT, TenantName};
 
 use crate::account::views::Shown;
@@ -322,6 +322,24 @@ fn quota_status_in(member: &Membership, device: DeviceKey) -> Option<(QuotaStatu
 pub(crate) fn holds(device: DeviceKey) -> u64 {
     let line = member().and_then(|member| member.line(device.index()));
     line.map_or(0, |line| u64::from(line.word.load().charged) * UNIT)
+}
+
+/// How many of the tenant's processes are charged with memory on a device, and with how much
+/// together.
+pub(crate) fn users(device_index: usize) -> (u64, u64) {
+    let Some(member) = member() else {
+        return (0, 0);
+    };
+    let rows = (0..MAX_SLOTS).filter(|slot| {
+        let slot = &member.page.slots[*slot];
+        slot.taken.load(Ordering::Acquire) != 0
+    });
+    let lines = rows.filter_map(|slot| member.page.line(slot, device_index));
+    let charges = lines.map(|line| u64::from(line.word.load().charged) * UNIT);
+    let charges = charges.filter(|bytes| *bytes > 0);
+    charges.fold((0, 0), |(processes, sum), bytes| {
+        (processes + 1, sum + bytes)
+    })
 }
 
 /// Records that the program uses its devices: a process whose count does not change is idle for the

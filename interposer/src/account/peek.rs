@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use gpushare_protocol::limits::Limits;
+use gpushare_protocol::page::residency::Movability;
 use gpushare_protocol::page::{Device, Line, MAX_SLOTS, Page, Snapshot, UNIT};
 use gpushare_protocol::paths::{Root, TENANT, TenantName, USAGE};
 
@@ -18,7 +19,17 @@ use super::join::Own;
 use super::members::{Known, Members};
 use super::ordinal::{self, Described, ordinal};
 use super::{QuotaStatus, daemon, file, join, law, member, process};
+use crate::driver::device::DeviceKey;
 use crate::session;
+
+/// Whether a tenant's memory is managed, and so may be more than a device has free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Managed {
+    /// As the daemon says. Whether the device can do that is not known here.
+    Told(bool),
+    /// As this process, which has joined the tenant, makes it on this device.
+    Here(DeviceKey),
+}
 
 /// A tenant's state on one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +38,8 @@ pub(crate) struct Glance {
     pub(crate) status: QuotaStatus,
     /// Estimated bytes of contexts and modules.
     pub(crate) overhead: u64,
+    /// Its memory may be on the host.
+    pub(crate) managed: Managed,
     /// The tenant's processes.
     pub(crate) members: Members,
 }
@@ -41,7 +54,7 @@ pub(crate) fn glance(device: &Described, capacity: u64) -> Option<Glance> {
     let visible = visible.as_ref().map(|list| list.to_string_lossy());
     let ordinal = ordinal(device, visible.as_deref()).unwrap_or(ordinal::NONE);
     match daemons_page() {
-        Daemons::Page(page) => return by_daemon(page, uuid),
+        Daemons::Page(page, movability) => return by_daemon(page, movability, uuid),
         Daemons::Away(limits) => return while_away(&limits, uuid, ordinal, capacity),
         Daemons::NoTenant => {}
     }
@@ -60,8 +73,8 @@ pub(crate) fn glance(device: &Described, capacity: u64) -> Option<Glance> {
 
 /// The page that a daemon keeps for this process, if any.
 enum Daemons {
-    /// Its tenant's page.
-    Page(&'static Page),
+    /// Its tenant's page, and whether and how its memory may be moved.
+    Page(&'static Page, Movability),
     /// A page that no daemon has given yet, in place of these limits.
     Away(Box<Limits>),
     /// Nothing: the process is in no daemon's tenant.
@@ -73,7 +86,7 @@ enum Daemons {
 fn daemons_page() -> Daemons {
     if let Some(member) = member() {
         return match member.backend {
-            Backend::Daemon(_) => Daemons::Page(member.page),
+            Backend::Daemon(session) => Daemons::Page(member.page, session.movability()),
             _ => Daemons::NoTenant,
         };
     }
@@ -84,7 +97,7 @@ fn daemons_page() -> Daemons {
         return Daemons::NoTenant;
     };
     match session::look(socket, daemon::capabilities()) {
-        Some(page) => Daemons::Page(page),
+        Some((page, movability)) => Daemons::Page(page, movability),
         None => Daemons::Away(Box::new(limits)),
     }
 }
@@ -101,7 +114,7 @@ fn while_away(limits: &Limits, uuid: &[u8; 16], ordinal: u32, capacity: u64) -> 
     Some(glance)
 }
 
-fn by_daemon(page: &Page, uuid: &[u8; 16]) -> Option<Glance> {
+fn by_daemon(page: &Page, movability: Movability, uuid: &[u8; 16]) -> Option<Glance> {
     let is = |device: &Device| device.uuid().as_ref() == Some(uuid);
     let device_index = page.devices.iter().position(is)?;
     let device = &page.devices[device_index];
@@ -115,7 +128,12 @@ fn by_daemon(page: &Page, uuid: &[u8; 16]) -> Option<Glance> {
     let charged = |line: &Line| u64::from(line.word.load().charged) * UNIT;
     let own = member().and_then(|member| member.own.get(device_index).copied());
     let own = own.unwrap_or(Own::NONE);
+    let here = member().and_then(|_| DeviceKey::of_index(device_index));
     Some(Glance {
+        managed: match here {
+            Some(device) => Managed::Here(device),
+            None => Managed::Told(movability == Movability::Managed),
+        },
         status: QuotaStatus {
             limit: Some(device.limit.load(Ordering::Relaxed).min(own.limit)),
             view_total: device
@@ -146,6 +164,7 @@ fn in_page(page: &Snapshot, uuid: &[u8; 16]) -> Option<Glance> {
     let device = page.devices.iter().find(|device| device.uuid == *uuid)?;
     let uses = page.processes.iter().flat_map(|process| &process.uses);
     Some(Glance {
+        managed: Managed::Told(false),
         status: QuotaStatus {
             limit: device.limit,
             view_total: device.view_total,
@@ -187,6 +206,7 @@ fn from_environment(
     Some(Glance {
         status,
         overhead: 0,
+        managed: Managed::Told(false),
         members,
     })
 }

@@ -1,7 +1,8 @@
 //! A tenant's view of a device's memory.
 //!
 //! *Total* is the limit (or the request, as `GPUSHARE_MEM_VIEW` says); *free* is the rest of the
-//! quota, and never more than the device has. Without a limit the device's own values are shown.
+//! quota, and never more than the device has, unless the tenant's memory is managed: what does not
+//! fit is on the host then. Without a limit the device's own values are shown.
 //!
 //! Programs that see the request measure their own use by the fall of free memory, and some refuse
 //! to continue when it rises meanwhile. So for each process the free memory shown and its own
@@ -42,11 +43,11 @@ pub(crate) struct Memory {
 /// The total shown, `None` where it is the device's own.
 pub(crate) fn total(device: DeviceKey) -> Option<u64> {
     let status = account::quota_status(device)?;
-    (status.view_total < status.capacity).then_some(status.view_total)
+    (status.view_total != status.capacity).then_some(status.view_total)
 }
 
 /// Total and free shown, `None` where they are the device's own. `physical` is the device's free
-/// memory.
+/// memory, or no bound where the tenant's may be on the host.
 pub(crate) fn memory(device: DeviceKey, physical: u64) -> Option<Memory> {
     let (status, by_request) = account::quota_status_by_request(device)?;
     match by_request {

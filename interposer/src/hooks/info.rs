@@ -9,6 +9,7 @@ use crate::driver::contexts;
 use crate::driver::device;
 use crate::entry::args::{Out, Plain};
 use crate::entry::hooks;
+use crate::residency::managed;
 
 hooks! {
     fn cuDeviceTotalMem(bytes: Out<'_, u32>, dev: CUdevice) -> CUresult = |call| total(bytes, dev, call());
@@ -60,6 +61,9 @@ fn told<T: Bounded>(
 /// that is known. `None` without a limit, or without a context.
 fn seen(physical: Option<u64>) -> Option<Memory> {
     let here = contexts::here()?;
+    if managed::may_exceed(here.device) {
+        return views::memory(here.device, u64::MAX);
+    }
     views::memory(here.device, physical.or_else(asked_apart)?)
 }
 

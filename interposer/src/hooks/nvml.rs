@@ -8,13 +8,14 @@ use gpushare_protocol::uuid::Uuid;
 
 use crate::account::members::Members;
 use crate::account::ordinal::Described;
-use crate::account::peek::{self, Glance};
+use crate::account::peek::{self, Glance, Managed};
 use crate::account::views;
 use crate::driver::nvml::{self, Use};
 use crate::entry::args::{InOut, Out};
 use crate::entry::hooks;
 use crate::entry::lists::{List, Listing, Room, filled, filled_within};
 use crate::hooks::nvml_lists::{self, Entry};
+use crate::residency::managed;
 
 hooks! {
     fn nvmlDeviceGetMemoryInfo(device: nvmlDevice_t, memory: Out<'_, nvmlMemory_t>) -> nvmlReturn_t
@@ -54,6 +55,11 @@ fn glance(device: nvmlDevice_t) -> Option<Glance> {
 /// Total, free and used as the tenant sees them.
 fn seen(device: nvmlDevice_t, physical: u64) -> Option<(u64, u64, u64)> {
     let glance = glance(device)?;
+    let is_bound = match glance.managed {
+        Managed::Told(is_managed) => !is_managed,
+        Managed::Here(device) => !managed::may_exceed(device),
+    };
+    let physical = if is_bound { physical } else { u64::MAX };
     let seen = views::seen(&glance.status, physical)?;
     let booked = glance.status.charged.saturating_add(glance.overhead);
     let used = booked.max(held(device, &glance.members)).min(seen.total);

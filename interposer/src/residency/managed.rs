@@ -15,15 +15,18 @@ use gpushare_pacing::mover::Moved;
 
 use super::blocks::{Block, CHUNK, Chunk, Valid};
 use super::copies::{Streams, copied, length};
-use super::memory::blocks;
+use super::memory::{blocks, granularity_of};
+use crate::account;
 use crate::driver::calls;
 use crate::driver::captures::unnoticed;
+use crate::driver::current::CurrentContext;
+use crate::driver::device::DeviceKey;
 use crate::driver::vmm;
 
 /// Sizes are rounded to this: the driver evicts pages of this size.
 const PAGE: u64 = 2 << 20;
-/// Of a set that is larger than the device, this part of the device is filled at a return (as a
-/// fraction): the rest comes page by page, and the driver's own memory needs room.
+/// Of a tenant's memory that is larger than the device, this part of the device is filled at a
+/// return (as a fraction): the rest comes page by page, and the driver's own memory needs room.
 const FILLED: (u64, u64) = (7, 8);
 
 /// Allocations of this process that may move are managed memory.
@@ -37,6 +40,12 @@ pub(super) fn take_part() {
 /// Whether they are.
 pub(crate) fn is_on() -> bool {
     ON.load(Ordering::Relaxed)
+}
+
+/// Whether memory of this process on a device may be more than that has free: the driver sends to
+/// the host what does not fit.
+pub(crate) fn may_exceed(device: DeviceKey) -> bool {
+    is_on() && granularity_of(device).is_some()
 }
 
 /// The step of sizes on a device; `None` where managed memory does not move there.
@@ -97,8 +106,9 @@ pub(super) fn free(base: u64) -> CUresult {
     answer
 }
 
-/// Moves some chunks between the device and the host: those that are `home` or not. The driver is
-/// waited for. `None`: there are none.
+/// Moves some chunks between the device and the host: those that are `home` or not, and of these
+/// `most` bytes; what is beyond that is left to the driver. It is waited for. `None`: there are
+/// none.
 fn prefetch(
     streams: &mut Streams,
     device_index: usize,
@@ -118,12 +128,11 @@ fn prefetch(
             let ordinal = blocks().ordinal(list[place].0);
             ordinal.ok_or(CUresult::INVALID_VALUE)?
         };
-        let fits = left >= chunk.bytes;
+        let bytes = chunk.used.min(left / PAGE * PAGE);
         left = left.saturating_sub(chunk.bytes);
-        if fits {
-            vmm::prefetch(chunk.at, length(chunk.used), to, stream)
-        } else {
-            Ok(())
+        match bytes {
+            0 => Ok(()),
+            _ => vmm::prefetch(chunk.at, length(bytes), to, stream),
         }
     });
     if let Err(uncopied) = moved {
@@ -151,26 +160,39 @@ pub(super) fn leave(streams: &mut Streams, device_index: usize) -> Moved {
     }
 }
 
-/// Brings some chunks of a device back. A set that is larger than the device comes in part.
-pub(super) fn enter(streams: &mut Streams, device_index: usize) -> Moved {
-    let (all, away, ordinal) = {
+/// The bytes that may come to a device now, so that no page leaves it for them. The other processes
+/// of the tenant bring theirs at the same time, at most a chunk each that is not seen yet.
+fn room(device_index: usize) -> u64 {
+    let (context, ordinal, here) = {
         let blocks = blocks();
-        let of_it = |block: &&Block| block.device.index() == device_index;
-        let ordinal = blocks.map.values().find(of_it).map(|block| block.ordinal);
-        (
-            blocks.movable[device_index],
-            blocks.away[device_index],
-            ordinal,
-        )
+        let mut here = blocks.map.values();
+        let Some(block) = here.find(|block| block.device.index() == device_index) else {
+            return u64::MAX;
+        };
+        let here = blocks.movable[device_index] - blocks.away[device_index];
+        (block.handle, block.ordinal, here)
     };
-    let total = ordinal.and_then(|ordinal| calls::total_memory(ordinal).ok());
-    let most = match total.map(|total| total as u64) {
-        Some(total) if all > total => {
-            let (part, of) = FILLED;
-            (total / of * part).saturating_sub(all - away)
-        }
-        _ => u64::MAX,
+    let told = CurrentContext::make(context).and_then(|_current| unnoticed(calls::memory_info));
+    let (Ok((free, _)), Ok(total)) = (told, calls::total_memory(ordinal)) else {
+        // The driver makes room.
+        return u64::MAX;
     };
+    let (free, total) = (free as u64, total as u64);
+    let (processes, charged) = account::users(device_index);
+    let free = free.saturating_sub(processes.saturating_sub(1) * CHUNK);
+    if charged <= total {
+        return free;
+    }
+    let (part, of) = FILLED;
+    let filled = total / of * part;
+    free.saturating_sub(total - filled)
+        .min(filled.saturating_sub(here))
+}
+
+/// Brings some chunks of a device back, as far as they have room there: the rest comes page by
+/// page.
+pub(super) fn enter(streams: &mut Streams, device_index: usize) -> Moved {
+    let most = room(device_index);
     match prefetch(streams, device_index, false, most) {
         None => Moved::All,
         Some(Ok(())) => Moved::Some,

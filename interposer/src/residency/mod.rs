@@ -15,7 +15,7 @@ mod host;
 pub(crate) mod kept_marks;
 mod later;
 mod leave;
-mod managed;
+pub(crate) mod managed;
 mod marked;
 pub(crate) mod memory;
 mod ordered;

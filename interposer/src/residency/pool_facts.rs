@@ -28,6 +28,7 @@ fn pool_of(handle: CUmemoryPool, device: DeviceKey, ordinal: CUdevice, most: u64
         ordinal,
         books: PoolBooks::default(),
         most,
+        growing: 0,
         threshold: attribute(handle, CUmemPool_attribute::RELEASE_THRESHOLD),
         access: access_of(handle),
         is_destroyed: false,

@@ -5,18 +5,18 @@
 //! A pool that others may import, or that is not plain memory of a device, is left to the driver.
 //! A free is followed like those of the driver's pools ([`frees`]).
 
+mod grow;
+
 use core::cell::Cell;
 use std::collections::BTreeMap;
 
 use gpushare_cuda_abi::cuda::*;
 
+use self::grow::{Grown, Ungrown, charged, grow, growth};
 use super::behind::Behind;
 use super::blocks::Blocks;
 use super::later;
-use super::memory::{
-    Owner, blocks, give_back, granularity_of, make_for, refused_by_capture, refused_by_context,
-    unit_of,
-};
+use super::memory::{blocks, give_back, refused_by_capture, refused_by_context, unit_of};
 use super::pool_books::{PoolBooks, size_of};
 use crate::account::{self, Deadline, Refused, Units};
 use crate::driver::device::DeviceKey;
@@ -24,7 +24,6 @@ use crate::driver::stream_ref::StreamRef;
 use crate::driver::tracker::StreamId;
 use crate::gate::seal;
 use crate::holdings::frees::{self, Freed};
-use crate::holdings::pools::growth_of;
 use crate::holdings::reclaim::{self, Found};
 use crate::holdings::returning;
 
@@ -40,6 +39,8 @@ pub(super) struct Pool {
     pub(super) books: PoolBooks,
     /// The most that it may reserve; 0 for no end.
     pub(super) most: u64,
+    /// The bytes of segments that threads are making.
+    pub(super) growing: u64,
     /// The bytes that stay reserved where the host waits.
     pub(super) threshold: u64,
     /// Devices and their rights.
@@ -149,15 +150,23 @@ pub(crate) fn allocate(pool: PoolId, stream: StreamRef, bytes: u64) -> Result<u6
             Found::Otherwise(at) => return Ok(at),
         },
     };
-    let made = Cell::new(Grown::default());
+    let (made, is_full) = (Cell::new(Grown::default()), Cell::new(false));
     let ask = || match grow(pool, growth, id, bytes, size) {
         Ok(grown) => {
             made.set(grown);
             CUresult::SUCCESS
         }
-        Err(why) => why,
+        Err(Ungrown::Full) => {
+            is_full.set(true);
+            CUresult::OUT_OF_MEMORY
+        }
+        Err(Ungrown::Driver(why)) => why,
     };
     let mut answer = ask();
+    if is_full.get() {
+        // Others have made it grow meanwhile, perhaps by more than they needed.
+        return take().ok_or(CUresult::OUT_OF_MEMORY);
+    }
     if answer == CUresult::OUT_OF_MEMORY {
         spare(device);
         answer = reclaim::insist(device, growth, &call, ask);
@@ -166,74 +175,6 @@ pub(crate) fn allocate(pool: PoolId, stream: StreamRef, bytes: u64) -> Result<u6
     let grown = made.get();
     charged(grown, device, charge.keep());
     Ok(grown.at)
-}
-
-/// A segment is charged with so much.
-fn charged(grown: Grown, device: DeviceKey, charge: Units) {
-    let holds = blocks().pooled.charged(grown, charge);
-    if !holds {
-        // Nothing was in it, and it was given back meanwhile.
-        account::release(device, charge);
-    }
-}
-
-/// The bytes by which a pool grows for an allocation of `size`; `None` if it may not. A capture
-/// that began since [`can_serve`] changes nothing: a segment is made outside of it.
-fn growth(pool: PoolId, size: u64) -> Option<(DeviceKey, u64)> {
-    let (device, reserved, most) = {
-        let blocks = blocks();
-        let pool = blocks.pooled.pools.get(&pool)?;
-        (pool.device, pool.books.reserved.now, pool.most)
-    };
-    let growth = growth_of(size).checked_next_multiple_of(granularity_of(device)?)?;
-    let fits = most == 0 || reserved.checked_add(growth)? <= growth_of(most);
-    fits.then_some((device, growth))
-}
-
-/// A segment that was made, and an allocation in it or elsewhere.
-#[derive(Clone, Copy, Debug, Default)]
-struct Grown {
-    base: u64,
-    serial: u64,
-    /// The allocation's address.
-    at: u64,
-}
-
-/// Makes a segment and takes an allocation: from it, or from memory that was freed meanwhile. The
-/// segment's charge is told by [`charged`].
-fn grow(
-    pool: PoolId,
-    growth: u64,
-    stream: StreamId,
-    bytes: u64,
-    size: u64,
-) -> Result<Grown, CUresult> {
-    let made = Cell::new(Grown::default());
-    let answer = seal::pass(|| {
-        let owner = {
-            let blocks = blocks();
-            let known = blocks.pooled.pools.get(&pool);
-            known.map(|known| Owner::pool(pool, known.device, known.ordinal))
-        };
-        let Some(owner) = owner else {
-            return CUresult::INVALID_VALUE;
-        };
-        match make_for(&owner, growth, growth) {
-            Ok(base) => {
-                let mut blocks = blocks();
-                let serial = blocks.pooled.grow(pool, base, growth);
-                match blocks.take_pooled(pool, stream, bytes, size) {
-                    Some(at) => {
-                        made.set(Grown { base, serial, at });
-                        CUresult::SUCCESS
-                    }
-                    None => CUresult::UNKNOWN,
-                }
-            }
-            Err(why) => why,
-        }
-    });
-    answer.ok().map(|()| made.get())
 }
 
 /// Whether an allocation of a pool of ours begins at an address.
@@ -395,6 +336,13 @@ impl Pooled {
         Some((live, pool.device, size, given))
     }
 
+    /// A segment was made, or not.
+    fn grows_no_more(&mut self, pool: PoolId, bytes: u64) {
+        if let Some(pool) = self.pools.get_mut(&pool) {
+            pool.growing = pool.growing.saturating_sub(bytes);
+        }
+    }
+
     /// A segment was made. Returns its number.
     fn grow(&mut self, pool: PoolId, base: u64, bytes: u64) -> u64 {
         let serial = self.made;
@@ -427,8 +375,9 @@ impl Pooled {
                 gone.push((base, pool.device, charge.unwrap_or_default()));
             }
         }
+        let is_used = |pool: &Pool| pool.books.reserved.now > 0 || pool.growing > 0;
         self.pools
-            .retain(|_, pool| !pool.is_destroyed || pool.books.reserved.now > 0);
+            .retain(|_, pool| !pool.is_destroyed || is_used(pool));
         gone
     }
 }

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use gpushare_protocol::injection::SOCKET;
 use gpushare_protocol::page::Page;
+use gpushare_protocol::page::residency::Movability;
 
 use super::register::{self, Failed, Welcome};
 use super::socket::Connection;
@@ -38,6 +39,8 @@ pub(super) fn turn(patience: Duration) -> Option<TimedLockGuard<'static>> {
 #[derive(Debug)]
 struct Seen {
     page: &'static Page,
+    /// Never changes for a tenant.
+    movability: Movability,
     /// Which file the page is.
     file: (u64, u64),
     /// The socket through which it came.
@@ -48,18 +51,20 @@ struct Seen {
 /// give a freed inode to the next file.
 type Place = (u64, u64, i64, i64);
 
-/// The usage page of the tenant whose socket lies in `folder`, for a process that only reads. Where
+/// The usage page of the tenant whose socket lies in `folder`, and whether and how the tenant's
+/// memory may be moved, for a process that only reads. Where
 /// another socket lies there than the one that gave the page, a next daemon has come, and is asked
 /// for its page; until it gives one, the last page stands ([ADR
 /// 203](../../../docs/adr/0203-a-monitor-outlives-its-daemon.md)). One attempt within a second; a
 /// process that joins meanwhile goes first. `None` where there never was a page.
-pub(crate) fn look(folder: &Path, capabilities: u64) -> Option<&'static Page> {
+pub(crate) fn look(folder: &Path, capabilities: u64) -> Option<(&'static Page, Movability)> {
     static SEEN: ForkLocal<Seen> = ForkLocal::new();
-    let last = || SEEN.get().map(|seen| seen.page);
+    let told = |seen: &Seen| (seen.page, seen.movability);
+    let last = || SEEN.get().map(told);
     let place = place(folder);
     let is_current = || SEEN.get().filter(|seen| place == Some(seen.socket));
     if let Some(seen) = is_current() {
-        return Some(seen.page);
+        return Some(told(seen));
     }
     let (Some(place), false) = (place, is_too_soon()) else {
         return last();
@@ -73,7 +78,7 @@ pub(crate) fn look(folder: &Path, capabilities: u64) -> Option<&'static Page> {
         return last();
     };
     if let Some(session) = SESSION.get() {
-        return Some(session.page);
+        return Some((session.page, session.movability()));
     }
     if is_current().is_some() || is_too_soon() {
         return last();
@@ -82,18 +87,22 @@ pub(crate) fn look(folder: &Path, capabilities: u64) -> Option<&'static Page> {
     let seen = attempt(folder, capabilities, end).ok().and_then(|reached| {
         let file = reached.1.usage.identity();
         let known = SEEN.get().filter(|seen| seen.file == file);
-        let page = known.map_or_else(
-            || pages::usage(&reached.1.usage).ok(),
-            |seen| Some(seen.page),
-        );
-        page.map(|page| Seen {
+        let (page, movability) = match known {
+            Some(seen) => told(seen),
+            None => {
+                let control = pages::control(&reached.1.control).ok()?;
+                (pages::usage(&reached.1.usage).ok()?, control.movability())
+            }
+        };
+        Some(Seen {
             page,
+            movability,
             file,
             socket: place,
         })
     });
     match seen {
-        Some(seen) => Some(SEEN.set(seen).page),
+        Some(seen) => Some(told(SEEN.set(seen))),
         None => {
             put_off(began);
             last()

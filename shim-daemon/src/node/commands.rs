@@ -319,6 +319,7 @@ impl Node {
         self.may_ask(from, changes)?;
         let whose = Whose::of(self.owner(tenant), known.pod());
         let spec = self.spec(&limits, &device_ids, &whose)?;
+        self.host_holds_more(tenant, &limits, &spec)?;
         let before = self.ceilings(tenant, &device_ids);
         self.refused = None;
         self.world.handle(

@@ -15,6 +15,7 @@ mod fences;
 mod guarding;
 mod having;
 mod history;
+mod host_memory;
 mod host_store;
 mod injected;
 mod inspecting;

@@ -6,8 +6,7 @@
 //! look at the device shows it.
 
 use gpushare_core::{
-    AskKey, DeviceId, Event, Nanos, Order, Oversubscribe, Place, ProcessId, Shown, TenantId,
-    TenantSpec, Told,
+    AskKey, DeviceId, Event, Nanos, Order, Oversubscribe, Place, ProcessId, Shown, TenantId, Told,
 };
 use gpushare_protocol::limits::Limits;
 use gpushare_protocol::page::residency::{Order as Shall, OrderWord, Orders};
@@ -20,7 +19,6 @@ use super::commands::limits_under;
 use super::events::number;
 use super::{Client, Node, Settings};
 use crate::config::NO_HOST;
-use crate::groups::Groups;
 
 /// The state of tenants' moves, and the last reports of processes about their memory.
 #[derive(Debug)]
@@ -115,32 +113,6 @@ impl Node {
             let refused = limits.and_then(|limits| limits.policy().refuse_moves(NOT_YET));
             refused.map_or(Ok(()), |error| Err(format!("{place}: {error}")))
         })
-    }
-
-    /// Refuses managed memory that the container's memory cgroup cannot hold: all of it may be on
-    /// the host at a time. Of other memory the cgroup is not read.
-    pub(super) fn host_holds(
-        &mut self,
-        limits: &Limits,
-        spec: &TenantSpec,
-        groups: &Groups,
-    ) -> Result<(), WireError> {
-        if spec.oversubscribe != Oversubscribe::Uvm {
-            return Ok(());
-        }
-        let needed: Bytes = spec.quotas.iter().map(|(_, quota)| quota.limit).sum();
-        let most = self.known_mounts.memory(groups);
-        let Some(most) = most.filter(|most| *most < needed.0) else {
-            return Ok(());
-        };
-        let problem = format!(
-            "its memory may all be on the host, where {needed} are needed, and the container's memory cgroup has {}",
-            Bytes(most)
-        );
-        match limits.policy().refuse_managed(&problem) {
-            None => Ok(()),
-            Some(error) => Err(WireError::new(ErrorCode::BadLimits, error.to_string())),
-        }
     }
 
     /// Stores an order where the tenant's processes see it. They are woken by [`Node::wake_gates`].

@@ -12,7 +12,7 @@ pub(crate) const SLOTS: usize = 512;
 /// Kinds of memory ([`Kind::ALL`](super::Kind::ALL)).
 pub(crate) const KINDS: usize = 8;
 /// The first bytes of a completely created state file.
-pub(crate) const MAGIC: u64 = 0x736f_6674_6770_7534;
+pub(crate) const MAGIC: u64 = 0x736f_6674_6770_7535;
 /// Space for the SPEC's canonical text (its longest form is shorter).
 pub(crate) const SPEC_TEXT: usize = 512;
 
@@ -86,6 +86,8 @@ pub(crate) struct DeviceState {
     pub(crate) requested_peak: u64,
     /// The peak of `taken`.
     pub(crate) taken_peak: u64,
+    /// Managed pages that have left for other memory so far.
+    pub(crate) evicted: u64,
 }
 
 /// The header of the file.

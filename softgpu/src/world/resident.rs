@@ -48,6 +48,7 @@ impl View<'_> {
             *pages = pages.saturating_sub(1);
         }
         self.header.devices[device].taken -= missing;
+        self.header.devices[device].evicted += missing;
         missing
     }
 

@@ -10,6 +10,7 @@ fn pool(handle: usize) -> Pool {
         ordinal: 0,
         books: PoolBooks::default(),
         most: 0,
+        growing: 0,
         threshold: 0,
         access: Vec::new(),
         is_destroyed: false,

@@ -25,6 +25,7 @@ fn managed_memory_leaves_for_another_process_and_comes_back() {
     // 512 MiB less two contexts and 320 MiB: the oldest pages left, and no more than had to.
     let free = 512 - 2 * 64 - 320;
     assert_eq!(managed(&holder), free * MIB);
+    assert_eq!(holder.settle().evicted, (256 - free) * MIB);
     holder.go_on();
     holder.at("back");
     // Only what fits has come back: plain memory does not leave.

@@ -1,0 +1,96 @@
+//! Whether the host can hold a tenant's managed memory ([ADR
+//! 127](../../../docs/adr/0127-uvm-moves-by-prefetching-the-whole-set.md)): all of it may be there
+//! at a time, as memory of the tenant's own processes, and the kernel ends programs whose memory
+//! cgroup is full.
+
+use std::fs;
+
+use gpushare_core::{Oversubscribe, TenantId, TenantSpec};
+use gpushare_protocol::limits::Limits;
+use gpushare_protocol::units::Bytes;
+use gpushare_protocol::wire::{ErrorCode, WireError};
+
+use super::Node;
+use crate::groups::{Groups, Mounts};
+
+impl Node {
+    /// Refuses managed memory that the container's memory cgroup cannot hold. Of other memory the
+    /// cgroup is not read.
+    pub(super) fn host_holds(
+        &mut self,
+        limits: &Limits,
+        spec: &TenantSpec,
+        groups: &Groups,
+    ) -> Result<(), WireError> {
+        if spec.oversubscribe != Oversubscribe::Uvm {
+            return Ok(());
+        }
+        let most = self.known_mounts.memory(groups);
+        let most = most.map(|most| (most, "the container's memory cgroup"));
+        compared(limits, needed(spec), most)
+    }
+
+    /// Refuses a change that raises what a tenant's managed memory may be above what the memory
+    /// cgroups of its container and of its processes hold, or the machine. Other changes are made
+    /// whatever those have become since.
+    pub(super) fn host_holds_more(
+        &mut self,
+        tenant: TenantId,
+        limits: &Limits,
+        spec: &TenantSpec,
+    ) -> Result<(), WireError> {
+        let before = self.world.spec(tenant).map_or(Bytes::ZERO, needed);
+        if spec.oversubscribe != Oversubscribe::Uvm || needed(spec) <= before {
+            return Ok(());
+        }
+        let Some(known) = self.tenants.get(&tenant) else {
+            return Ok(());
+        };
+        let container = known.registration().container.as_ref();
+        let members = known.members();
+        let members =
+            members.filter_map(|process| Some(&self.processes.get(process)?.peer().groups));
+        let groups = container.map(|container| &container.groups).into_iter();
+        let mounts = &mut self.known_mounts;
+        let held = groups
+            .chain(members)
+            .filter_map(|groups| mounts.memory(groups));
+        let held = held.map(|most| (most, "its memory cgroup")).min();
+        let machine = machine_memory().map(|most| (most, "the machine"));
+        compared(limits, needed(spec), held.into_iter().chain(machine).min())
+    }
+
+    /// Cgroups are mounted as this table says, and not as this process sees them. For tests.
+    pub fn mounted(&mut self, mounts: Mounts) {
+        self.known_mounts = mounts.into();
+    }
+}
+
+/// The bytes that may be on the host, of all devices.
+fn needed(spec: &TenantSpec) -> Bytes {
+    spec.quotas.iter().map(|(_, quota)| quota.limit).sum()
+}
+
+/// Refuses what is more than the `most` that something has.
+fn compared(limits: &Limits, needed: Bytes, most: Option<(u64, &str)>) -> Result<(), WireError> {
+    let Some((most, whose)) = most.filter(|(most, _)| *most < needed.0) else {
+        return Ok(());
+    };
+    let problem = format!(
+        "its memory may all be on the host, where {needed} are needed, and {whose} has {}",
+        Bytes(most)
+    );
+    match limits.policy().refuse_managed(&problem) {
+        None => Ok(()),
+        Some(error) => Err(WireError::new(ErrorCode::BadLimits, error.to_string())),
+    }
+}
+
+/// All memory of the machine.
+fn machine_memory() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let mut lines = text.lines();
+    let total = lines.find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = total.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
