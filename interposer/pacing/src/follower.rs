@@ -10,8 +10,8 @@ use gpushare_protocol::page::lease::{LeaseState, NO_DEADLINE, Turn};
 /// How long a holder has nothing under way before it says so, where the daemon does not tell (ns).
 pub(crate) const IDLE_AFTER: u64 = 500_000;
 /// Where tenants share the device, a process that has launched nothing does not count as idle for
-/// this long after its start (ns): it makes its context and loads its modules, and the queues of
-/// other tenants get short meanwhile. Chosen, not measured.
+/// this long after its start, or its last context there (ns): it makes its context and loads its
+/// modules, and the queues of other tenants get short meanwhile. Chosen, not measured.
 pub(crate) const STARTS: u64 = 1_000_000_000;
 /// Where tenants share the device, half the time after which a holder is first looked at (ns), and
 /// how often that is doubled.
@@ -86,7 +86,7 @@ pub enum Act {
 pub struct LeaseFollower {
     stand: GateState,
     epoch: u64,
-    /// When it was first asked.
+    /// When it was first asked, or a context was last made on the device.
     began: Option<u64>,
     /// When it took its stand.
     since: u64,
@@ -269,6 +269,14 @@ impl LeaseFollower {
     #[inline]
     pub fn work(&mut self) -> Option<u64> {
         core::mem::take(&mut self.idle).then_some(self.epoch)
+    }
+
+    /// The process makes a context on the device. Of what it said there before, the daemon knows
+    /// nothing: it counts as active from here on, and starts there. The epoch if it had been called
+    /// idle in it.
+    pub fn joins(&mut self, now: u64) -> Option<u64> {
+        self.began = Some(now);
+        self.work()
     }
 
     /// The daemon is another one, or there is none any more, or the connection is new: nothing that

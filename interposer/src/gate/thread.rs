@@ -92,6 +92,19 @@ pub(crate) fn follow_leases() {
     }
 }
 
+/// The daemon has heard that this process makes a context on a device, where it counts as active
+/// from then on. What was said of idleness there before was dropped, or is taken back.
+pub(crate) fn joins(index: usize) {
+    let Some(gate) = device_gate::of(index) else {
+        return;
+    };
+    let said_idle = gate.lock().follower.joins(clock::now());
+    if let Some(epoch) = said_idle {
+        tell(index, Report::Busy, epoch);
+    }
+    wake();
+}
+
 /// A forked child has no thread. Stores only.
 pub(super) fn after_fork_in_child() {
     SLEEPS_ON.store(ptr::null_mut(), Ordering::Relaxed);

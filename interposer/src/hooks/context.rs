@@ -117,6 +117,7 @@ fn creating(
 fn opened(device: DeviceKey, patience: &Deadline) -> Result<(), CUresult> {
     account::open(device, patience)?;
     gate::follow_leases();
+    gate::joins(device.index());
     Ok(())
 }
 

@@ -14,6 +14,7 @@ const TWO: DeviceId = DeviceId(2);
 const MS: u64 = 1_000_000;
 
 mod named;
+mod reasons;
 
 /// A process on one device that always has work.
 struct Worker {

@@ -57,6 +57,7 @@ mod time_limits;
 mod together_accounts;
 mod together_bare;
 mod together_books;
+mod together_crowds;
 mod together_estimates;
 mod together_gangs;
 mod together_gates;

@@ -3,7 +3,10 @@
 //! together_idle:: -- --nocapture`.
 #![allow(clippy::float_arithmetic, reason = "figures")]
 
-use crate::together::{Brain, Case, MS, Program, Rig, S, Steering, US, at_least, limit, near};
+use crate::together::{
+    Brain, Case, Gate, MS, Program, Rig, S, Steering, US, Who, at_least, limit, near,
+};
+use gpushare_core::Compute;
 
 fn trainer() -> Program {
     Program::queue(500 * US)
@@ -124,4 +127,38 @@ fn a_cap_neither_moves_its_gate_all_the_time_nor_keeps_it_closed_for_long() {
     let report = rig(&case).measured(S, 20 * S);
     near("its cap", report.useful(0), 20.0, 0.1);
     assert!(report.tenants[0].wait(1000) <= 10 * MS);
+}
+
+/// Whether a trainer submits in slices so long after a server of this class, which then says
+/// nothing any more, has worked for a second. It was frozen between two requests.
+fn yields_to_a_frozen_one(class: u16, after: u64) -> bool {
+    let server = Program::every(MS, 300 * US).pauses(S, 100 * S);
+    let case = Case::new("a frozen server", &[trainer(), server]);
+    let mut rig = rig(&case.of(1, class, Compute::default()));
+    rig.idle_after = 100 * S;
+    rig.run(S + after);
+    let who = Who {
+        tenant: 0,
+        process: 0,
+    };
+    match rig.steering.gate(who) {
+        Gate::Open {
+            slice, contended, ..
+        } => slice.is_some() || contended,
+        gate => panic!("{gate:?} beside one that does not work"),
+    }
+}
+
+#[test]
+fn no_tenant_yields_to_a_higher_one_that_is_frozen() {
+    for class in [500, 900] {
+        assert!(!yields_to_a_frozen_one(class, 100 * MS), "{class}");
+    }
+}
+
+/// The opposite: it may be back any moment.
+#[test]
+fn a_tenant_yields_to_a_higher_one_that_pauses_for_a_moment() {
+    assert!(yields_to_a_frozen_one(900, 15 * MS));
+    assert!(!yields_to_a_frozen_one(500, 15 * MS));
 }

@@ -2,7 +2,7 @@
 //! while. What was promised holds, as far as a thread that does not run can use it.
 #![allow(clippy::float_arithmetic, reason = "figures")]
 
-use crate::together::{Case, MS, Program, Report, S, SLICES, US, at_least, near};
+use crate::together::{Case, MS, Program, Report, S, SLICES, US, at_least, near, request};
 
 fn trainer() -> Program {
     Program::queue(500 * US)
@@ -72,5 +72,40 @@ fn a_server_gets_what_it_asks_where_samples_and_threads_are_late() {
             at_least(&what, report.tenants[1].of_asked(), 90.0);
             at_least(&what, report.all_useful(), 95.0);
         }
+    }
+}
+
+/// The half second after a look that comes so late, because the daemon stood still.
+fn after_a_look(case: &Case, late: u64) -> Report {
+    let mut rig = case.rig(case.brain());
+    rig.run(6 * S);
+    rig.late = late;
+    // The next look is drawn as late as that, or nearly.
+    rig.run(2 * MS);
+    rig.late = 50 * US;
+    rig.run(late);
+    rig.measured(0, 500 * MS)
+}
+
+/// Each bill of such a look is a second at most, and some work was not recorded.
+#[test]
+fn a_guarantee_is_not_owed_what_a_look_too_late_did_not_show() {
+    for share in [20, 50, 80] {
+        for late in [0, 10 * S] {
+            let what = format!("{share} %, a look up to {late} ns late");
+            let case = Case::new(&what, &[trainer(), trainer()]);
+            let case = case.of(0, 100, request(share)).of(1, 900, request(0));
+            let had = after_a_look(&case, late).share(0);
+            near(&what, had, f64::from(share), 5.0);
+        }
+    }
+}
+
+#[test]
+fn a_look_too_late_is_no_verdict_on_steering() {
+    for late in [0, 10 * S] {
+        let what = format!("a look up to {late} ns late");
+        let case = Case::new(&what, &[trainer(), server()]).h100();
+        at_least(&what, after_a_look(&case, late).useful(1), 15.0);
     }
 }

@@ -203,6 +203,31 @@ fn one_that_has_launched_nothing_is_not_idle_for_its_first_second() {
 }
 
 #[test]
+fn one_that_makes_a_context_says_again_that_it_is_idle() {
+    let held = Turn {
+        idle_after: 20 * MS,
+        ..open(4, NO_DEADLINE)
+    };
+    let mut follower = LeaseFollower::default();
+    follower.step(0, &held, &DONE);
+    assert_eq!(follower.step(STARTS, &held, &DONE), Act::Idle(4));
+    assert_eq!(
+        follower.step(2 * STARTS, &held, &DONE),
+        Act::Sleep(NO_DEADLINE)
+    );
+    // The daemon has not heard that, or forgets it.
+    assert_eq!(follower.joins(2 * STARTS), Some(4));
+    assert!(!follower.is_idle());
+    let soon = follower.step(3 * STARTS - 1, &held, &DONE);
+    assert!(matches!(soon, Act::Sleep(_)), "it starts there: {soon:?}");
+    assert_eq!(follower.step(3 * STARTS, &held, &DONE), Act::Idle(4));
+    // One that has said nothing takes nothing back.
+    let mut works = LeaseFollower::default();
+    works.step(0, &held, &BUSY);
+    assert_eq!(works.joins(MS), None);
+}
+
+#[test]
 fn a_busy_holder_is_looked_at_less_and_less_and_never_past_its_deadline() {
     let mut follower = LeaseFollower::default();
     let held = open(4, 100 * MS);

@@ -90,9 +90,13 @@ impl Bands {
     /// Brings all bands to where they should be now.
     pub(crate) fn settle(&mut self, now: Nanos, devices: &mut BTreeMap<DeviceId, DeviceTime>) {
         for (stage, places) in self.bands.values_mut() {
+            let mates = |device: &DeviceId| -> Vec<TenantId> {
+                let here = places.iter().filter(|(place, _)| place == device);
+                here.map(|(_, id)| *id).collect()
+            };
             let parts: Vec<Part> = places
                 .iter()
-                .filter_map(|(device, id)| devices.get(device)?.gang_part(*id))
+                .filter_map(|(device, id)| devices.get(device)?.gang_part(*id, &mates(device)))
                 .collect();
             let next = stage.next(now, &parts);
             if next == *stage {

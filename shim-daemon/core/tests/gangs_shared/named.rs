@@ -33,6 +33,58 @@ fn a_name_of_another_user_is_another_gang() {
     assert_ne!(of(&rig, first), of(&rig, second));
 }
 
+/// A pod of a job beside a neighbour with 70 % of the first device; two on the second, with this
+/// tenant beside them. The pod's percent of the first device, and how often its gates moved.
+fn two_on_the_second(other: Option<Compute>) -> (u64, usize) {
+    let mut rig = Rig::new();
+    let even = Compute::default();
+    let first = rig.start(named(None, on(&[(ONE, part(30))])));
+    let pods = [0, 1].map(|_| rig.start(named(None, on(&[(TWO, even)]))));
+    let neighbour = rig.start(on(&[(ONE, part(70))]));
+    if let Some(compute) = other {
+        rig.start(on(&[(TWO, compute)]));
+    }
+    rig.run(5_000);
+    let (own, other) = (rig.had(first, ONE), rig.had(neighbour, ONE));
+    let turns = rig.turns_of(&[(first, ONE), (pods[0], TWO), (pods[1], TWO)]);
+    (own * 100 / (own + other), turns.len())
+}
+
+#[test]
+fn a_gangs_tenants_on_one_gpu_are_no_others_to_each_other() {
+    let (share, turns) = two_on_the_second(None);
+    assert!(turns > 10, "{turns}");
+    assert!((28..=32).contains(&share), "{share} % are not its 30");
+}
+
+#[test]
+fn two_tenants_of_a_gang_beside_another_are_not_held_unless_ahead() {
+    // The two have two thirds of the second device, which are their part.
+    let (_, turns) = two_on_the_second(Some(Compute::default()));
+    assert_eq!(turns, 0);
+}
+
+/// What one of them is ahead of is another of them.
+#[test]
+fn no_gang_is_closed_for_the_sake_of_its_own_tenants() {
+    for (priority, compute) in [(500, part(70)), (900, Compute::default())] {
+        let mut rig = Rig::new();
+        let even = Compute::default();
+        let first = rig.start(named(None, on(&[(ONE, even)])));
+        let second = rig.start(named(None, on(&[(TWO, part(30))])));
+        let third = TenantSpec {
+            priority,
+            ..on(&[(TWO, compute)])
+        };
+        let third = rig.start(named(None, third));
+        rig.run(3_000);
+        assert_eq!(
+            rig.turns_of(&[(first, ONE), (second, TWO), (third, TWO)]),
+            []
+        );
+    }
+}
+
 #[test]
 fn a_name_of_another_namespace_is_another_gang() {
     let gang_of = |namespaces: [&str; 2]| {

@@ -3,6 +3,7 @@
 use super::rules::Rules;
 use super::tenant::Tenant;
 use crate::ids::TenantId;
+use crate::time::Nanos;
 
 /// See the module's page.
 #[derive(Debug)]
@@ -29,15 +30,16 @@ impl<'a> Contenders<'a> {
         pending: &'a [(TenantId, &'a Tenant)],
         active: impl Iterator<Item = &'b Tenant>,
         (turns, yields): (bool, bool),
+        now: Nanos,
     ) -> Option<Self> {
         let classes = || pending.iter().map(|(_, tenant)| tenant.class());
         let (lowest, highest) = (classes().min()?, classes().max()?);
-        let mut worked = active.filter(|other| other.has_worked());
+        let mut expected = active.filter(|other| other.is_expected(now));
         Some(Self {
             pending,
             highest,
             classes: lowest < highest,
-            higher: worked.any(|other| lowest < other.class()),
+            higher: expected.any(|other| lowest < other.class()),
             turns: turns && take_turns(pending, highest),
             yields,
         })

@@ -10,6 +10,7 @@
 use super::Shared;
 use super::bond::Wish;
 use super::gate::Gate;
+use super::tenant::Tenant;
 use crate::ids::TenantId;
 use crate::time::Nanos;
 use std::collections::BTreeMap;
@@ -19,8 +20,8 @@ use std::collections::BTreeMap;
 pub(crate) struct Part {
     /// The gate that this device would choose.
     pub(crate) wish: Option<Wish>,
-    /// Other tenants want the device, and its lead there is less than the lag at which others are
-    /// helped.
+    /// The gang has used the device lately, other tenants want it, and the gang's lead there is
+    /// less than the lag at which others are helped.
     pub(crate) behind: bool,
 }
 
@@ -36,16 +37,20 @@ impl Shared {
         }
     }
 
-    /// The state of a gang's tenant. `None` if it is in no gang, or not here.
-    pub(crate) fn gang_part(&self, id: TenantId) -> Option<Part> {
+    /// The state of a gang's tenant, among all `mates` of the gang that are here. `None` if it is
+    /// in no gang, or not here. What mates want of each other is the gang's own affair.
+    pub(crate) fn gang_part(&self, id: TenantId, mates: &[TenantId]) -> Option<Part> {
         let tenant = self.roster.get(id)?;
         let wish = tenant.bond()?.wish;
         let others = self.roster.iter().any(|(other, tenant)| {
-            other != id && tenant.is_active() && tenant.is_pending(self.now)
+            !mates.contains(&other) && tenant.is_active() && tenant.is_pending(self.now)
         });
+        let here = || mates.iter().filter_map(|mate| self.roster.get(*mate));
+        let uses = here().any(|mate| mate.is_recent(self.now));
+        let lag: i64 = here().map(Tenant::lag).sum();
         Some(Part {
-            wish,
-            behind: others && tenant.lag() >= -self.rules.yield_at(),
+            wish: wish.filter(|wish| others || *wish == Wish::Throttled),
+            behind: others && uses && lag >= -self.rules.yield_at(),
         })
     }
 
@@ -53,7 +58,8 @@ impl Shared {
     pub(super) fn keep_gangs(&mut self, gates: &mut BTreeMap<TenantId, Gate>) {
         for (id, tenant) in self.roster.iter_mut() {
             if let Some(gate) = gates.get_mut(&id) {
-                *gate = tenant.keep_bond(*gate);
+                let outranked = self.steering.outranks(tenant.class());
+                *gate = tenant.keep_bond(*gate, outranked);
             }
         }
     }

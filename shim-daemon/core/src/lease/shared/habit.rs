@@ -66,9 +66,13 @@ impl Habit {
         self.pending_at.is_some_and(|at| now <= at + time)
     }
 
-    /// Whether it was ever seen pending.
-    pub(super) fn has_worked(&self) -> bool {
-        self.pending_at.is_some()
+    /// Whether it was seen pending so lately that it may be back any moment; or before, and there
+    /// is a sign of it `since` a moment ago.
+    pub(super) fn is_expected(&self, since: Nanos, now: Nanos) -> bool {
+        self.pending_at.is_some_and(|at| {
+            let last = at == self.seen && now <= at + Rules::LATE_LOOK;
+            last || now <= at.max(since) + Rules::EXPECTED
+        })
     }
 
     /// Whether it would keep the device busy by itself, nearly.

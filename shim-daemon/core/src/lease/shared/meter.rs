@@ -171,7 +171,8 @@ impl Meter {
     /// of it.
     fn by_time(&mut self, rules: &Rules, (span, beside): (Nanos, u64)) -> u64 {
         self.silent = self.silent + span;
-        if self.silent < rules.silent() {
+        // Before each of the others has had a slice its turn may not have come.
+        if self.silent < rules.silent().max(rules.round(beside)) {
             return 0;
         }
         let before = std::mem::replace(&mut self.by_time, true);
@@ -183,8 +184,15 @@ impl Meter {
 
     /// While it completes nothing at an open gate: whether the service of others (`others` of
     /// `span`) excludes that it got half of its even part. `beside` are the pending tenants, in
-    /// thousandths; so much is `left` by changes of contexts if it has not had the device.
-    pub(super) fn watch(&mut self, (span, beside): (Nanos, u64), others: u64, left: u64) {
+    /// thousandths; so much is `left` by changes of contexts if it has not had the device. Before
+    /// each of the others has had a slice its turn may not have come.
+    pub(super) fn watch(
+        &mut self,
+        rules: &Rules,
+        (span, beside): (Nanos, u64),
+        others: u64,
+        left: u64,
+    ) {
         if self.silent == Nanos::ZERO || beside < Rules::CROWDED {
             return;
         }
@@ -193,7 +201,8 @@ impl Meter {
         stuck.others = stuck.others + Nanos(others);
         stuck.left = stuck.left + Nanos(scaled(span.0, left, 1000));
         let half = scaled(stuck.left.0, 500, beside);
-        stuck.is = stuck.watched >= Rules::STUCK && (stuck.left - stuck.others).0 < half;
+        let long = Rules::STUCK.max(rules.round(beside));
+        stuck.is = stuck.watched >= long && (stuck.left - stuck.others).0 < half;
     }
 
     /// The time that its cap pays for a `span`: the service, or while it is alone the time in
@@ -254,7 +263,7 @@ mod tests {
         let bill = |_| {
             let bill = meter.bill(done, &RULES, (SPAN, 2000), false);
             meter.leave(SPAN.0 * others / 1000);
-            meter.watch((SPAN, 2000), SPAN.0 * others / 1000, 1000);
+            meter.watch(&RULES, (SPAN, 2000), SPAN.0 * others / 1000, 1000);
             bill
         };
         (0..spans).map(bill).sum()
@@ -329,9 +338,20 @@ mod tests {
             let mut meter = Meter::new();
             bills(&mut meter, 1, 0);
             for _ in 0..20 {
-                meter.watch((SPAN, 3000), SPAN.0 * others / 1000, 800);
+                meter.watch(&RULES, (SPAN, 3000), SPAN.0 * others / 1000, 800);
             }
             assert_eq!(meter.is_stuck(), is_stuck, "{others}");
+        }
+    }
+
+    /// Of 20 each waits for 38 ms between two of its slices.
+    #[test]
+    fn one_whose_turn_has_not_come_is_not_stuck() {
+        let mut meter = Meter::new();
+        bills(&mut meter, 1, 0);
+        for at in 1..=40 {
+            meter.watch(&RULES, (SPAN, 20_000), SPAN.0, 1000);
+            assert_eq!(meter.is_stuck(), at >= 21, "{at}");
         }
     }
 

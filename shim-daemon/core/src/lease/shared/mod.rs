@@ -239,8 +239,11 @@ impl Shared {
         let tenants = (&mut self.roster, &mut self.rest);
         let bills = service::settle(tenants, &done, &self.rules, (self.now, span));
         self.audit(&done, &bills, span);
-        self.note_useful(bills.values().sum(), span);
-        self.pay(&done, &bills, span);
+        // A bill is at most a second. What a longer span was used for is not known.
+        let is_known = span <= Rules::MOST;
+        let useful = is_known.then(|| bills.values().sum());
+        self.note_useful(useful, span);
+        self.pay(&done, &bills, (span, is_known));
         self.next = None;
         self.settle();
     }
@@ -248,13 +251,13 @@ impl Shared {
     /// What the driver, or steering, leaves useful shows only where all bills are known and more
     /// than one tenant wants the device: one that starts counts as active, and leaves the device to
     /// another.
-    fn note_useful(&mut self, useful: u64, span: Nanos) {
+    fn note_useful(&mut self, useful: Option<u64>, span: Nanos) {
         let now = self.now;
         let mut active = self.roster.tenants().filter(|tenant| tenant.is_active());
         let known = active.all(Tenant::is_known);
         let wants = |tenant: &&Tenant| tenant.is_pending(now);
         let contended = self.roster.tenants().filter(wants).count() > 1;
-        let useful = (known && contended).then_some(useful);
+        let useful = useful.filter(|_| known && contended);
         let recent = self.roster.iter().filter(|(_, one)| one.is_recent(now));
         let recent = recent.map(|(id, _)| id).collect();
         self.steering.note((now, span), useful, recent);
@@ -290,12 +293,13 @@ impl Shared {
         &self.tally
     }
 
-    /// Charges caps and guarantees: by service beside others, by time in flight when alone.
+    /// Charges caps and guarantees: by service beside others, by time in flight when alone. A span
+    /// of which that is not known charges no guarantee.
     fn pay(
         &mut self,
         done: &BTreeMap<TenantId, Done>,
         bills: &BTreeMap<TenantId, u64>,
-        span: Nanos,
+        (span, is_known): (Nanos, bool),
     ) {
         let all: u64 = done.values().map(|done| done.pending).sum();
         for (id, tenant) in self.roster.iter_mut() {
@@ -309,7 +313,9 @@ impl Shared {
             };
             let ended = done.service > 0;
             tenant.pay_cap(span, (bill.0, ended), flight, &self.policy);
-            tenant.pay_promise(span, (bill, done.pending > 0), &self.policy);
+            if is_known {
+                tenant.pay_promise(span, (bill, done.pending > 0), &self.policy);
+            }
         }
     }
 

@@ -40,6 +40,9 @@ impl Rules {
     /// The same for as long if it has not been looked at since: on a busy host a sample may be so
     /// late.
     pub(super) const LATE_LOOK: Nanos = Nanos::millis(100);
+    /// A tenant that pauses may be back any moment for this long: a process that has nothing
+    /// pending says so sooner, unless it was stopped.
+    pub(super) const EXPECTED: Nanos = Nanos::millis(25);
     /// Unused lag fades within this time without demand: a tenant is not owed service that it did
     /// not want.
     pub(super) const FADE: Nanos = Nanos::millis(20);
@@ -52,7 +55,8 @@ impl Rules {
     /// No tenant is held for one that has completed nothing for this long: it may have been
     /// stopped, and the device would be idle.
     pub(super) const SILENT: Nanos = Nanos::millis(250);
-    /// How long to watch whether a tenant that completes nothing has the device at all.
+    /// How long to watch at least whether a tenant that completes nothing has the device at all:
+    /// see [`round`](Self::round).
     pub(super) const STUCK: Nanos = Nanos::millis(20);
     /// A tenant's bills are compared with the clock after this much time alone. A tenant that
     /// claims too little is not helped for this long: the first time, and at most.
@@ -206,6 +210,12 @@ impl Rules {
     /// may have to wait for a slice of each of so many other tenants.
     pub(super) fn deep(&self, others: usize) -> Nanos {
         Nanos(self.slice.0 * (others as u64 + 2))
+    }
+
+    /// The longest time in which the driver gives the device to each tenant once, and to one of
+    /// them again. So many thousandths of them are pending.
+    pub(super) fn round(&self, pending: u64) -> Nanos {
+        Nanos((self.slice.0 + self.switch.0).saturating_mul(pending / 1000 + 1))
     }
 
     /// No slice is shorter.

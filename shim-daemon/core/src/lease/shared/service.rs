@@ -94,6 +94,7 @@ pub(super) fn settle(
     for (id, tenant) in tenants.iter_mut() {
         let own = bills.get(&id).map_or(0, |bill| served(&id, bill));
         tenant.watch(
+            rules,
             (span, beside),
             all.saturating_sub(own),
             left(&shown, id, rules),

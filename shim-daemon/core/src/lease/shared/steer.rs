@@ -33,6 +33,8 @@ pub(super) struct Steering {
     regime: Regime,
     /// The tenant that gets its guarantee against higher classes.
     due: Option<TenantId>,
+    /// The class of the tenant that is behind.
+    class: Option<u16>,
     /// Whether steering without a promise is worth its cost.
     trials: Trials,
     /// Since when no two tenants are active. The mode is kept meanwhile, for as long as a calm.
@@ -50,6 +52,7 @@ impl Default for Steering {
             changes: 0,
             regime: Regime::Driver,
             due: None,
+            class: None,
             trials: Trials::default(),
             alone: None,
         }
@@ -83,6 +86,13 @@ impl Steering {
             None => self.mode,
         };
         (mode, self.changes)
+    }
+
+    /// Whether one of this class is held for the tenant that is behind, ahead of its own class or
+    /// not.
+    pub(super) fn outranks(&self, class: u16) -> bool {
+        self.class
+            .is_some_and(|behind| self.due.is_some() || class < behind)
     }
 
     /// A sample: the tenants had so much service together in the last span. `None`: that says
@@ -175,6 +185,7 @@ impl Steering {
         if ends {
             self.rest(now);
         }
+        self.class = case.as_ref().map(|case| case.class);
         match case {
             None if self.alone.is_some() => {}
             None => self.follow(Mode::Together, now),
@@ -187,7 +198,7 @@ impl Steering {
                     _ => Regime::Yields,
                 };
                 self.apply(&case, &pending, rules, &mut gates);
-                self.expect(&pending, (tenants, active), rules, &mut gates);
+                self.expect(&pending, (tenants, active), (rules, now), &mut gates);
             }
         }
         for (id, tenant) in tenants.iter() {
@@ -218,12 +229,12 @@ impl Steering {
         &self,
         pending: &[(TenantId, &Tenant)],
         (tenants, active): (&Roster<Tenant>, &[TenantId]),
-        rules: &Rules,
+        (rules, now): (&Rules, Nanos),
         gates: &mut BTreeMap<TenantId, Gate>,
     ) {
         let higher = active.iter().filter_map(|id| tenants.get(*id));
-        let higher = higher
-            .filter(|tenant| tenant.has_worked() && !tenant.is_throttled() && !tenant.is_barred());
+        let may = |tenant: &&Tenant| !tenant.is_throttled() && !tenant.is_barred();
+        let higher = higher.filter(|tenant| tenant.is_expected(now) && may(tenant));
         let Some(first) = higher.max_by_key(|tenant| tenant.class()) else {
             return;
         };
@@ -258,7 +269,7 @@ impl Steering {
         let turns = self.trials.allows(Regime::Turns, now);
         let is_free = rules.switch == Nanos::ZERO;
         let yields = is_free || self.trials.allows(Regime::Yields, now);
-        let all = Contenders::of(pending, active, (turns, yields));
+        let all = Contenders::of(pending, active, (turns, yields), now);
         let case = all.and_then(|all| self.case(&all, rules, now));
         let due = case.as_ref().filter(|case| case.due.is_some());
         self.due = due.map(|case| case.behind);

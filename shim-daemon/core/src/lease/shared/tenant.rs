@@ -42,6 +42,8 @@ pub(super) struct Tenant {
     since: Nanos,
     /// When it last began to want the device at its closed gate.
     asked: Nanos,
+    /// When a process of it last said that it works again.
+    began: Nanos,
     /// Times it was held.
     holds: u64,
 }
@@ -88,6 +90,7 @@ impl Tenant {
             said: Lease::FREE,
             since: now,
             asked: now,
+            began: now,
             holds: 0,
         }
     }
@@ -133,6 +136,9 @@ impl Tenant {
     pub(super) fn report(&mut self, process: ProcessId, report: Report, now: Nanos) {
         let waiting = self.waiting();
         self.members.report(process, report);
+        if report == Report::Busy {
+            self.began = now;
+        }
         self.asked = waiting.unwrap_or(now);
     }
 
@@ -227,15 +233,16 @@ impl Tenant {
     }
 
     /// Notes why its gate would be closed on this device alone, if it belongs to a gang, and puts
-    /// it where its gang is. Returns that.
-    pub(super) fn keep_bond(&mut self, gate: Gate) -> Gate {
+    /// it where its gang is. Returns that. `outranked`: it would be closed however far it is behind
+    /// its equals.
+    pub(super) fn keep_bond(&mut self, gate: Gate, outranked: bool) -> Gate {
         let Some(bond) = &mut self.bond else {
             return gate;
         };
         bond.wish = match gate {
             Gate::Shut if self.throttled => Some(Wish::Throttled),
-            Gate::Shut if self.lag.of_share() < 0 => Some(Wish::Ahead),
-            Gate::Shut => Some(Wish::Rank),
+            Gate::Shut if outranked => Some(Wish::Rank),
+            Gate::Shut => Some(Wish::Ahead),
             _ => None,
         };
         match gate {
@@ -305,10 +312,12 @@ impl Tenant {
         self.habit.was_pending_within(Rules::RECENT, now)
     }
 
-    /// Whether it has asked for the device before: one that starts, and has launched nothing yet,
-    /// is not yielded to.
-    pub(super) fn has_worked(&self) -> bool {
-        self.habit.has_worked()
+    /// Whether it may be back any moment, because it asked for the device not long ago. One that
+    /// starts, and has launched nothing yet, is not yielded to; nor is one that was stopped between
+    /// two launches, which says nothing of its idleness.
+    pub(super) fn is_expected(&self, now: Nanos) -> bool {
+        let since = self.began.max(self.since);
+        self.waits() || self.habit.is_expected(since, now)
     }
 
     /// Whether its work may run on the device now, or did a moment ago.
@@ -459,10 +468,10 @@ impl Tenant {
     }
 
     /// While it completes nothing: see [`Meter::watch`].
-    pub(super) fn watch(&mut self, span: (Nanos, u64), others: u64, left: u64) {
+    pub(super) fn watch(&mut self, rules: &Rules, span: (Nanos, u64), others: u64, left: u64) {
         self.meter.leave(others);
         if !self.is_shut() {
-            self.meter.watch(span, others, left);
+            self.meter.watch(rules, span, others, left);
         }
     }
 
