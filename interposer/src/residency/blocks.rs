@@ -92,10 +92,13 @@ impl Block {
 /// A context that may access the allocations of another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Peer {
-    /// The device of the first.
+    /// The device of the first, and its index.
     pub(super) device: CUdevice,
+    pub(super) device_index: usize,
     pub(super) from: CUcontext,
     pub(super) of: CUcontext,
+    /// The index of the other one's device, if it is known.
+    pub(super) of_index: Option<usize>,
 }
 
 /// All of them, by address, and the host store.

@@ -9,6 +9,7 @@ mod behind;
 mod bits;
 mod blocks;
 mod copies;
+mod devices;
 mod drain;
 mod enter;
 mod host;
