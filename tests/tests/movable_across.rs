@@ -161,43 +161,17 @@ fn a_peer_copies_from_its_own_context() {
     ended(scene, bare);
 }
 
-/// The bare driver waits for the devices that reach the memory, too.
+/// As the driver's (ADR 84), whether or not that device has access to the memory.
 #[test]
-fn a_free_waits_for_the_work_of_a_device_that_reaches_the_memory() {
-    for spec in [SPEC, OLD] {
-        for bytes in SIZES {
-            let (mut scene, mut bare) = two(spec, bytes);
-            both(&mut scene, &mut bare, "reach", "0");
-            for round in 0..3 {
-                both(&mut scene, &mut bare, "outlasts 0 4", "0");
-                same(&mut scene, &mut bare, &[format!("alloc 0 {bytes}")]);
-                both(&mut scene, &mut bare, &format!("across 0 {round}"), "0");
-                both(&mut scene, &mut bare, &format!("values 0 {round}"), "0");
-            }
-            ended(scene, bare);
-        }
-    }
-}
-
-#[test]
-fn a_free_waits_for_no_device_that_does_not_reach_the_memory() {
+fn a_free_waits_for_no_work_of_another_device() {
     for bytes in SIZES {
         let (mut scene, mut bare) = two(SPEC, bytes);
         both(&mut scene, &mut bare, "outlasts 0 4", "600");
         both(&mut scene, &mut bare, "reach", "0");
-        both(&mut scene, &mut bare, "unreach", "0");
         same(&mut scene, &mut bare, &[format!("alloc 0 {bytes}")]);
         both(&mut scene, &mut bare, "outlasts 0 4", "600");
         ended(scene, bare);
     }
-}
-
-/// What was complete before may be reached by work that goes on.
-#[test]
-fn a_small_free_waits_for_work_that_reaches_the_memory_meanwhile() {
-    let (mut scene, mut bare) = two(SPEC, SIZES[1]);
-    both(&mut scene, &mut bare, "outlasts 0 5", "0");
-    ended(scene, bare);
 }
 
 /// Stated in ADR 84: what a capture records is not made for another context.

@@ -111,12 +111,6 @@ pub(crate) fn operations() -> u64 {
     OPERATIONS.load(Ordering::SeqCst)
 }
 
-/// Counts as a stream memory operation that is over: what was known to be complete is not any more.
-/// Inside a passage, so that no count is read meanwhile.
-pub(crate) fn count() {
-    OPERATIONS.fetch_add(2, Ordering::SeqCst);
-}
-
 /// Whether no call that can touch device memory is in the driver. Calls that were left by a jump
 /// are not.
 pub(crate) fn is_still() -> bool {

@@ -1,6 +1,5 @@
-//! Whether the process has work that may use a device's memory, answered without a driver call: it
-//! has none as long as it has submitted nothing since all of that was complete. The access of one
-//! more device counts as a submission.
+//! Whether the process has work on a device, answered without a driver call: it has none as long as
+//! it has submitted nothing since all of its work was complete.
 //!
 //! Each submission is counted in its thread's record once the driver has it, and stream memory
 //! operations are counted by the seal. While a call is in the driver it may have submitted
@@ -29,7 +28,7 @@ pub(crate) fn so_far() -> Option<NonZeroU64> {
     NonZeroU64::new(counted.wrapping_add(seal::operations()).wrapping_add(1))
 }
 
-/// All that was submitted up to a count and may use a device's memory is complete.
+/// All that was submitted up to a count is complete on a device.
 pub(crate) fn done(device_index: usize, up_to: Option<NonZeroU64>) {
     if let (Some(complete), Some(up_to)) = (COMPLETE.get(device_index), up_to) {
         complete.store(up_to.get(), Ordering::Release);

@@ -1,6 +1,4 @@
-//! All work that was submitted before a free and may use what is freed, and whether it is complete:
-//! that of the device, and of others that have access to its memory as peers. The driver's own free
-//! waits for the same.
+//! All work on a device that was submitted before a free, and whether it is complete.
 //!
 //! A context in which no mark can be put is tried again at each look: it may be just released by
 //! another thread, or the driver may lack room for an event. Work in it is never taken for
@@ -8,10 +6,8 @@
 
 use std::time::Duration;
 
-use super::devices::Devices;
 use super::kept_marks;
 use super::marked::{self, Capturing, Extent, Mark};
-use super::memory::blocks;
 use crate::driver::contexts::{self, Life};
 use crate::driver::device::DeviceKey;
 use crate::gate::marks::Relaxed;
@@ -23,10 +19,10 @@ const LOOK: Duration = Duration::from_micros(50);
 /// How long a free tries to put a mark (ns).
 const PATIENCE: u64 = 10_000_000_000;
 
-/// Work on devices.
+/// Work on a device.
 #[derive(Debug)]
 pub(super) struct Behind {
-    devices: Devices,
+    device_index: usize,
     marks: Vec<Mark>,
     /// Contexts whose work is not marked yet.
     unmarked: Vec<Life>,
@@ -41,18 +37,12 @@ pub(super) struct Behind {
 }
 
 impl Behind {
-    /// All that may use a device's memory and is submitted until the first look.
-    fn all(device: DeviceKey) -> Self {
-        let devices = { blocks().reaching(device.index()) };
-        Self::on(devices)
-    }
-
-    /// All that is submitted to devices until the first look.
-    pub(super) fn on(devices: Devices) -> Self {
+    /// All that is submitted to a device until the first look.
+    pub(super) fn all(device_index: usize) -> Self {
         Self {
-            devices,
+            device_index,
             marks: Vec::new(),
-            unmarked: devices.each().flat_map(contexts::alive_on).collect(),
+            unmarked: contexts::alive_on(device_index),
             unnamed: Vec::new(),
             operations: seal::operations(),
             kept: 0,
@@ -89,10 +79,10 @@ impl Behind {
             self.mark();
         }
         self.is_unknown =
-            !self.unmarked.is_empty() || kept_marks::is_unknown(self.devices, self.kept);
+            !self.unmarked.is_empty() || kept_marks::is_unknown(self.device_index, self.kept);
         loop {
             let passed = marked::are_passed(&mut self.marks)
-                & kept_marks::are_passed(self.devices, self.kept);
+                & kept_marks::are_passed(Some(self.device_index), self.kept);
             if !passed || !self.unmarked.is_empty() {
                 return false;
             }
@@ -116,9 +106,9 @@ impl Behind {
         }
     }
 
-    /// All that may use a device's memory and is submitted until now.
+    /// All that is submitted to a device until now.
     pub(super) fn now(device: DeviceKey) -> Self {
-        let mut work = Self::all(device);
+        let mut work = Self::all(device.index());
         // The first look puts the marks.
         let _ = work.is_passed();
         work
@@ -153,9 +143,8 @@ impl Behind {
     }
 }
 
-/// Waits for all work that may use a device's memory, also such that no hook saw, by events behind
-/// it: a wait for a stream or a context would invalidate a capture that begins there meanwhile.
-/// Outside of all
+/// Waits for all work on a device, also such that no hook saw, by events behind it: a wait for a
+/// stream or a context would invalidate a capture that begins there meanwhile. Outside of all
 /// passages, also while the process is sealed: to record an event and to ask it touches no device
 /// memory that can be away, and the program itself may do both (the symbol table's `follow`). A
 /// passage round it would keep the process from being sealed for as long as the work takes.
@@ -164,5 +153,5 @@ impl Behind {
 /// That work: it is unknown which of it runs. Memory that it may use is given back when it is over
 /// ([`later`](super::later)).
 pub(super) fn await_all(device: DeviceKey) -> Result<(), Behind> {
-    Behind::all(device).awaited()
+    Behind::all(device.index()).awaited()
 }

@@ -92,13 +92,10 @@ impl Block {
 /// A context that may access the allocations of another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Peer {
-    /// The device of the first, and its index.
+    /// The device of the first.
     pub(super) device: CUdevice,
-    pub(super) device_index: usize,
     pub(super) from: CUcontext,
     pub(super) of: CUcontext,
-    /// The index of the other one's device, if it is known.
-    pub(super) of_index: Option<usize>,
 }
 
 /// All of them, by address, and the host store.

@@ -10,7 +10,6 @@ use gpushare_pacing::mover::Drained;
 use gpushare_protocol::page::MAX_DEVICES;
 use gpushare_protocol::wire::Obstacle;
 
-use super::devices::Devices;
 use super::kept_marks;
 use super::marked::{self, Capturing, Extent, Mark, Unmarked};
 use crate::driver::captures;
@@ -59,7 +58,7 @@ impl Drain {
                 }
                 Stage::Work => {
                     let passed = marked::are_passed(&mut self.marks)
-                        & kept_marks::are_passed(Devices::ALL, self.kept);
+                        & kept_marks::are_passed(None, self.kept);
                     if !passed {
                         return Drained::No(Obstacle::Work);
                     }

@@ -9,7 +9,6 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::devices::Devices;
 use super::marked::{Mark, Unmarked};
 use crate::driver::contexts::{self, Here, Life};
 use crate::driver::green::Green;
@@ -37,8 +36,8 @@ struct Kept {
 }
 
 impl Kept {
-    fn is_of(&self, devices: Devices, so_far: u64) -> bool {
-        self.number < so_far && devices.has(self.device_index)
+    fn is_of(&self, device_index: Option<usize>, so_far: u64) -> bool {
+        self.number < so_far && device_index.is_none_or(|index| index == self.device_index)
     }
 }
 
@@ -95,7 +94,7 @@ fn keep(here: Here, behind: Behind) {
         }
     };
     // Those before are mostly passed.
-    let _ = are_passed(Devices::ALL, u64::MAX);
+    let _ = are_passed(None, u64::MAX);
     let mut kept = locked(KEPT.get_or(Mutex::default));
     let number = kept.made;
     kept.made += 1;
@@ -112,22 +111,22 @@ pub(super) fn so_far() -> u64 {
     KEPT.get().map_or(0, |kept| locked(kept).made)
 }
 
-/// Whether the work on these devices that the first so many stand behind is complete. In
+/// Whether the work on a device, or all, that the first so many stand behind is complete. In
 /// relaxed mode.
-pub(super) fn are_passed(devices: Devices, so_far: u64) -> bool {
+pub(super) fn are_passed(device_index: Option<usize>, so_far: u64) -> bool {
     let Some(kept) = KEPT.get() else { return true };
     // The lock must not go with a thread that is cancelled in the driver.
     let _uncancelled = Uncancelled::begin();
-    mark_again(kept, devices, so_far);
+    mark_again(kept, device_index, so_far);
     let (gone, all_passed) = {
         let mut kept = locked(kept);
         let is_gone = |kept: &mut Kept| {
-            let is_asked = kept.is_of(devices, so_far);
+            let is_asked = kept.is_of(device_index, so_far);
             is_asked && kept.mark.is_some_and(|mark| mark.is_passed())
         };
         let gone: Vec<Kept> = kept.all.extract_if(.., is_gone).collect();
         let mut left = kept.all.iter();
-        (gone, !left.any(|kept| kept.is_of(devices, so_far)))
+        (gone, !left.any(|kept| kept.is_of(device_index, so_far)))
     };
     let marks = gone.into_iter().filter_map(|kept| kept.mark);
     marks.for_each(Mark::destroy);
@@ -135,11 +134,11 @@ pub(super) fn are_passed(devices: Devices, so_far: u64) -> bool {
 }
 
 /// Tries to put those that the driver refused: behind all of their contexts.
-fn mark_again(kept: &Mutex<KeptMarks>, devices: Devices, so_far: u64) {
+fn mark_again(kept: &Mutex<KeptMarks>, device_index: Option<usize>, so_far: u64) {
     let refused: Vec<Kept> = {
         let kept = locked(kept);
         let here = kept.all.iter();
-        let refused = here.filter(|kept| kept.mark.is_none() && kept.is_of(devices, so_far));
+        let refused = here.filter(|kept| kept.mark.is_none() && kept.is_of(device_index, so_far));
         refused.copied().collect()
     };
     for one in refused {
@@ -169,10 +168,10 @@ fn mark_again(kept: &Mutex<KeptMarks>, devices: Devices, so_far: u64) {
 }
 
 /// Whether one of them stands behind nothing: the driver refused it.
-pub(super) fn is_unknown(devices: Devices, so_far: u64) -> bool {
+pub(super) fn is_unknown(device_index: usize, so_far: u64) -> bool {
     KEPT.get().is_some_and(|kept| {
         let kept = locked(kept);
         let mut here = kept.all.iter();
-        here.any(|kept| kept.mark.is_none() && kept.is_of(devices, so_far))
+        here.any(|kept| kept.mark.is_none() && kept.is_of(Some(device_index), so_far))
     })
 }

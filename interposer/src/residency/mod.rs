@@ -9,7 +9,6 @@ mod behind;
 mod bits;
 mod blocks;
 mod copies;
-mod devices;
 mod drain;
 mod enter;
 mod host;

@@ -4,12 +4,10 @@
 use gpushare_cuda_abi::cuda::{CUcontext, CUdevice, CUresult};
 
 use super::blocks::{Block, Blocks, Peer};
-use super::devices::Devices;
 use super::memory::blocks;
-use crate::driver::contexts::{self, Here};
+use crate::driver::contexts::Here;
 use crate::driver::device;
 use crate::driver::vmm;
-use crate::gate::seal;
 
 fn length(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
@@ -46,16 +44,6 @@ impl Blocks {
             Some(rights) => Access::Pool(rights),
             None => Access::Context(self.accessors(block)),
         }
-    }
-
-    /// A device and those of which a context may access memory of its contexts: the work that a
-    /// free waits for.
-    pub(super) fn reaching(&self, device_index: usize) -> Devices {
-        let of_it = |peer: &&Peer| peer.of_index.is_none_or(|index| index == device_index);
-        let peers = self.peers.iter().filter(of_it);
-        peers.fold(Devices::one(device_index), |devices, peer| {
-            devices.and(peer.device_index)
-        })
     }
 
     /// Enters a new block that those may access who were `given` that. `Err`: the block, and who
@@ -117,23 +105,16 @@ pub(crate) fn changed(from: Here, of: CUcontext, may: bool) {
     };
     let peer = Peer {
         device,
-        device_index: from.device.index(),
         from: from.handle,
         of,
-        of_index: contexts::of(of).map(|of| of.device.index()),
     };
     let was = reaches(device, of);
     {
         let mut blocks = blocks();
-        let is_it = |known: &Peer| known.from == peer.from && known.of == peer.of;
-        blocks.peers.retain(|known| !is_it(known));
+        blocks.peers.retain(|known| *known != peer);
         if may {
             blocks.peers.push(peer);
         }
-    }
-    if may {
-        // Its work goes on, perhaps, and may use memory whose users were complete.
-        seal::count();
     }
     if was != reaches(device, of) {
         change_access(device, of, may);
@@ -219,10 +200,8 @@ mod tests {
             (block, given) = (back, Some(now));
             let peer = Peer {
                 device: 1,
-                device_index: 1,
                 from: context(32),
                 of: context(16),
-                of_index: Some(0),
             };
             if blocks.peers.pop().is_none() {
                 blocks.peers.push(peer);
@@ -232,25 +211,5 @@ mod tests {
         blocks.peers.clear();
         assert!(blocks.insert_if(4096, block, given.as_ref()).is_ok());
         assert_eq!(blocks.movable[0], 4096);
-    }
-
-    #[test]
-    fn memory_is_reached_by_the_devices_that_have_access_to_its_own() {
-        let context = |number| CUcontext(core::ptr::without_provenance_mut(number));
-        let peer = |device_index: u8, of_index| Peer {
-            device: device_index.into(),
-            device_index: device_index.into(),
-            from: context(32),
-            of: context(16),
-            of_index,
-        };
-        let mut blocks = Blocks::default();
-        assert_eq!(blocks.reaching(0), Devices::one(0));
-        blocks.peers = vec![peer(1, Some(0)), peer(2, Some(1))];
-        assert_eq!(blocks.reaching(0), Devices::one(0).and(1));
-        assert_eq!(blocks.reaching(1), Devices::one(1).and(2));
-        assert_eq!(blocks.reaching(2), Devices::one(2), "not the other way");
-        blocks.peers.push(peer(3, None));
-        assert_eq!(blocks.reaching(2), Devices::one(2).and(3), "nobody knows");
     }
 }

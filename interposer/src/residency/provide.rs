@@ -10,7 +10,6 @@ use gpushare_cuda_abi::cuda::{CUcontext, CUresult};
 use gpushare_protocol::page::MAX_DEVICES;
 
 use super::behind::Behind;
-use super::devices::Devices;
 use super::host::{Given, MOST, Pinned, STEP};
 use super::managed;
 use super::memory::blocks;
@@ -169,7 +168,7 @@ fn drop_surplus(session: &Session, asked: &mut Asked, now: u64) {
 /// and this thread must never wait without a bound.
 pub(super) fn is_idle() -> bool {
     (0..MAX_DEVICES).all(|device_index| {
-        let mut work = Behind::on(Devices::one(device_index));
+        let mut work = Behind::all(device_index);
         // An event without work before it is passed soon, not at once.
         let passed = (0..LOOKS).any(|_| {
             let passed = work.is_passed();

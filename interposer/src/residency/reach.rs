@@ -124,10 +124,8 @@ mod tests {
         let mut blocks = two();
         blocks.peers.push(Peer {
             device: 1,
-            device_index: 1,
             from: context(32),
             of: context(16),
-            of_index: Some(0),
         });
         assert_eq!(blocks.way(1, Some(4096), Some(8192)), Way::Here);
         assert_eq!(

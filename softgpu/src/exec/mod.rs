@@ -41,7 +41,7 @@ pub(crate) use job::Job;
 pub(crate) use op::nanoseconds;
 pub(crate) use value::ValueWait;
 
-use crate::context::{Context, Green, peer};
+use crate::context::{Context, Green};
 use crate::error::Result;
 use crate::graph::capture;
 use crate::graph::forbidden::Unsafe;
@@ -356,24 +356,15 @@ pub fn drain_green(green: &Green) -> Result {
 /// Waits until everything this process submitted on the device with this ordinal is complete.
 /// Ignores faults of the work. Freeing memory does this.
 pub fn drain_device(ordinal: u32) {
-    drain_devices(|device| device == ordinal);
-}
-
-/// The same, and on the devices that have access to its memory as peers. `cuMemFree` does this:
-/// "cudaFree on a particular device syncs with all work on that device and its peer devices"
-/// (NVIDIA, quoted in pytorch/pytorch#50925).
-pub fn drain_peers(ordinal: u32) {
-    drain_devices(|device| device == ordinal || peer::enabled(device, ordinal));
-}
-
-fn drain_devices(which: impl Fn(u32) -> bool) {
     let work: Vec<OpId> = {
         let timeline = lock();
-        let nodes = timeline.nodes.iter();
-        nodes
-            .filter(|(_, node)| which(node.context.device().ordinal()))
-            .map(|(op, _)| *op)
-            .collect()
+        let here = |op: &OpId| {
+            timeline
+                .nodes
+                .get(op)
+                .is_some_and(|node| node.context.device().ordinal() == ordinal)
+        };
+        timeline.nodes.keys().copied().filter(here).collect()
     };
     wait::complete(&work);
 }

@@ -87,8 +87,8 @@ pub fn alloc_pitch(context: &Context, width: u64, height: u64, element: u32) -> 
     Ok((alloc(context, size)?, pitch))
 }
 
-/// Frees device memory of any allocating function, after all work on its device and on those that
-/// have access to it. Address 0 is accepted and ignored.
+/// Frees device memory of any allocating function, after all work on its device. Address 0 is
+/// accepted and ignored.
 ///
 /// # Errors
 /// `INVALID_VALUE` if the address is not the start of an allocation.
@@ -105,7 +105,7 @@ pub fn free(address: u64) -> Result {
             return Err(CUresult::INVALID_VALUE);
         }
     }
-    exec::drain_peers(record.device);
+    exec::drain_device(record.device);
     let id = record.id;
     let record = table::remove_if(address, |now| now.id == id).ok_or(CUresult::INVALID_VALUE)?;
     give_back(address, record);

@@ -50,7 +50,6 @@ static void sleeping(void *nothing) {
 }
 
 static void *other_context;
-static int reach(int may);
 
 static int spin_function(void **made) {
     void *module;
@@ -59,8 +58,8 @@ static int spin_function(void **made) {
     return CALL("cuModuleGetFunction", (void **, void *, const char *))(made, module, "spin");
 }
 
-/* Submits work that takes a while, frees a slot, and asks the stream: 0 if the work is complete. Of kinds 4 and 5 it is
-   a kernel in the context on device 1, which for kind 5 gets access after the work of device 0 was waited for. */
+/* Submits work that takes a while, frees a slot, and asks the stream: 0 if the work is complete. Of kind 4 it is a
+   kernel in the context on device 1. */
 static int outlasts(int i, int kind) {
     static void *spin, *far_spin, *there;
     void *graph, *ready, *in = stream;
@@ -69,19 +68,13 @@ static int outlasts(int i, int kind) {
     pthread_t thread;
     int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **) =
         (int (*)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **))symbol("cuLaunchKernel");
-    if (kind >= 4) {
+    if (kind == 4) {
         TRY(CALL("cuCtxSetCurrent", (void *))(other_context));
         TRY(spin_function(&far_spin));
         if (!there) TRY(CALL("cuStreamCreate", (void **, unsigned))(&there, 1));
         in = there;
         TRY(launch(far_spin, 1, 1, 1, 1, 1, 1, 0, in, parameters, NULL));
         TRY(current());
-        for (int round = 0; round < 2 && kind == 5; round++) {
-            dptr at;
-            TRY(CALL("cuMemAlloc_v2", (dptr *, size_t))(&at, 512));
-            TRY(CALL("cuMemFree_v2", (dptr))(at));
-        }
-        if (kind == 5) TRY(reach(1));
     } else TRY(spin_function(&spin));
     if (kind == 0) TRY(launch(spin, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL));
     else if (kind == 1) TRY(CALL("cuLaunchHostFunc", (void *, void (*)(void *), void *))(stream, sleeping, NULL));
