@@ -24,6 +24,9 @@
  *   any I BYTES          -> any RESULT              cuMemcpyAsync between addresses of the device
  *   rect I BYTES         -> rect RESULT             cuMemcpy2DAsync within the device, rows of 1 KiB
  *   peer I BYTES         -> peer RESULT             cuMemcpyPeerAsync from the context to itself
+ *   united I BYTES       -> united RESULT           the same between unified addresses
+ *   pool, mapping, managed, far -> RESULT          what is copied and set from now on is memory of a pool, mapped by cuMemMap,
+ *                                                   managed, or linear memory of device 1
  *   down I BYTES         -> down RESULT             cuMemcpyDtoHAsync to pinned memory
  *   downnow BYTES        -> downnow RESULT          cuMemcpyDtoH to pageable memory
  *   upnow BYTES          -> upnow RESULT            cuMemcpyHtoD from pageable memory
@@ -63,8 +66,8 @@ struct rectangle {
     size_t dst_pitch, width, height;
 };
 
-enum { ROOM = 64 << 20, ROW = 1024, DEVICE = 2 };
-static void *context, *function, *streams[8], *events[8], *pinned, *pageable;
+enum { ROOM = 64 << 20, ROW = 1024, DEVICE = 2, UNIFIED = 4 };
+static void *context, *owner, *function, *streams[8], *events[8], *pinned, *pageable;
 static dptr one, two, value;
 static atomic_int posted;
 
@@ -80,6 +83,7 @@ static int begin(void) {
     TRY(CALL("cuInit", (unsigned))(0));
     TRY(CALL("cuDevicePrimaryCtxRetain", (void **, int))(&context, 0));
     TRY(CALL("cuCtxSetCurrent", (void *))(context));
+    owner = context;
     TRY(CALL("cuMemAlloc_v2", (dptr *, size_t))(&one, ROOM));
     TRY(CALL("cuMemAlloc_v2", (dptr *, size_t))(&two, ROOM));
     TRY(CALL("cuMemAlloc_v2", (dptr *, size_t))(&value, 4096));
@@ -107,8 +111,39 @@ static int launch_with(unsigned id, void *event, void *stream) {
     return CALL("cuLaunchKernelEx", (const struct config *, void *, void **, void **))(&config, function, parameters, NULL);
 }
 
-static int rectangle(void *stream, size_t bytes) {
-    struct rectangle copy = {.src_type = DEVICE, .src_device = one, .src_pitch = ROW, .dst_type = DEVICE, .dst_device = two,
+/* CUmemAllocationProp and CUmemAccessDesc. */
+struct physical { int type, handles, place, id; void *security; unsigned char flags[8]; };
+struct access { int place, id, rights; };
+
+static int map(dptr *at) {
+    struct physical of = {.type = 1, .place = 1};
+    struct access access = {1, 0, 3};
+    unsigned long long memory;
+    TRY(CALL("cuMemCreate", (void *, size_t, const struct physical *, unsigned long long))(&memory, ROOM, &of, 0));
+    TRY(CALL("cuMemAddressReserve", (dptr *, size_t, size_t, dptr, unsigned long long))(at, ROOM, 0, 0, 0));
+    TRY(CALL("cuMemMap", (dptr, size_t, size_t, unsigned long long, unsigned long long))(*at, ROOM, 0, memory, 0));
+    return CALL("cuMemSetAccess", (dptr, size_t, const struct access *, size_t))(*at, ROOM, &access, 1);
+}
+
+/* Memory of another kind. */
+static int take(char kind, dptr *at) {
+    if (kind == 'p') return CALL("cuMemAllocAsync", (dptr *, size_t, void *))(at, ROOM, NULL);
+    if (kind == 'm') return map(at);
+    if (kind == 'f') return CALL("cuMemAlloc_v2", (dptr *, size_t))(at, ROOM);
+    return CALL("cuMemAllocManaged", (dptr *, size_t, unsigned))(at, ROOM, 1);
+}
+
+static int other(char kind) {
+    if (kind == 'f') TRY(CALL("cuDevicePrimaryCtxRetain", (void **, int))(&owner, 1));
+    TRY(CALL("cuCtxSetCurrent", (void *))(owner));
+    TRY(take(kind, &one));
+    TRY(take(kind, &two));
+    TRY(CALL("cuCtxSynchronize", (void))());
+    return CALL("cuCtxSetCurrent", (void *))(context);
+}
+
+static int rectangle(void *stream, size_t bytes, unsigned type) {
+    struct rectangle copy = {.src_type = type, .src_device = one, .src_pitch = ROW, .dst_type = type, .dst_device = two,
                              .dst_pitch = ROW, .width = ROW, .height = bytes / ROW};
     return CALL("cuMemcpy2DAsync_v2", (const struct rectangle *, void *))(&copy, stream);
 }
@@ -167,8 +202,13 @@ static int obey(const char *word, unsigned long long a, unsigned long long b) {
     if (IS("within")) return CALL("cuMemcpyDtoDAsync_v2", (dptr, dptr, size_t, void *))(two, one, b, *stream);
     if (IS("withinnow")) return CALL("cuMemcpyDtoD_v2", (dptr, dptr, size_t))(two, one, a);
     if (IS("any")) return CALL("cuMemcpyAsync", (dptr, dptr, size_t, void *))(two, one, b, *stream);
-    if (IS("rect")) return rectangle(*stream, b);
-    if (IS("peer")) return CALL("cuMemcpyPeerAsync", (dptr, void *, dptr, void *, size_t, void *))(two, context, one, context, b, *stream);
+    if (IS("rect")) return rectangle(*stream, b, DEVICE);
+    if (IS("united")) return rectangle(*stream, b, UNIFIED);
+    if (IS("pool")) return other('p');
+    if (IS("mapping")) return other('m');
+    if (IS("managed")) return other('a');
+    if (IS("far")) return other('f');
+    if (IS("peer")) return CALL("cuMemcpyPeerAsync", (dptr, void *, dptr, void *, size_t, void *))(two, owner, one, owner, b, *stream);
     if (IS("down")) return CALL("cuMemcpyDtoHAsync_v2", (void *, dptr, size_t, void *))(pinned, one, b, *stream);
     if (IS("downnow")) return CALL("cuMemcpyDtoH_v2", (void *, dptr, size_t))(pageable, one, a);
     if (IS("upnow")) return CALL("cuMemcpyHtoD_v2", (dptr, const void *, size_t))(one, pageable, a);

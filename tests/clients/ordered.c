@@ -22,6 +22,8 @@
  *   spin NANOSECONDS STREAM -> spin RESULT               a kernel that takes that long
  *   graph BYTES COUNT       -> graph RESULT              a graph of COUNT allocations that it frees again; instantiated as next graph
  *   captured BYTES STREAM   -> captured RESULT           the same by capturing an allocation and its free
+ *   params BYTES FLAGS      -> params NUMBER             the same by cuGraphInstantiateWithParams: 1000 times RESULT, and why, by
+ *                                                        what it has written; -1 if other members are changed
  *   launch GRAPH STREAM     -> launch RESULT
  *   upload GRAPH STREAM     -> upload RESULT             cuGraphUpload
  *   crowd STREAM COUNT      -> crowd RESULT              the stream waits for value 1, gets COUNT kernels, and waits for value 2
@@ -116,12 +118,25 @@ static int instantiate(void *graph) {
     return CALL("cuGraphInstantiateWithFlags", (void **, void *, uint64_t))(&graphs[graph_count++], graph, 0);
 }
 
+static int pairs(void **graph, size_t bytes, int count) {
+    int result = CALL("cuGraphCreate", (void **, unsigned))(graph, 0);
+    return result ? result : add_pairs(*graph, bytes, count);
+}
+
 static int make_graph(size_t bytes, int count) {
     void *graph;
-    int result;
-    if ((result = CALL("cuGraphCreate", (void **, unsigned))(&graph, 0))) return result;
-    if ((result = add_pairs(graph, bytes, count))) return result;
-    return instantiate(graph);
+    int result = pairs(&graph, bytes, count);
+    return result ? result : instantiate(graph);
+}
+
+static int make_graph_by_params(size_t bytes, uint64_t flags) {
+    struct { uint64_t flags; void *stream, *node; int why; } params = {flags, streams[1], streams[1], 77};
+    void *graph;
+    int result = pairs(&graph, bytes, 1);
+    if (result) return result;
+    result = CALL("cuGraphInstantiateWithParams", (void **, void *, void *))(&graphs[graph_count++], graph, &params);
+    if (params.flags != flags || params.stream != streams[1] || params.node) return -1;
+    return 1000 * result + params.why;
 }
 
 static int capture(size_t bytes, int stream) {
@@ -228,6 +243,7 @@ static int run(const char *command, long long a, long long b, long long c) {
     if (!strcmp(command, "trim")) return CALL("cuMemPoolTrimTo", (void *, size_t))(a < 0 ? default_pool() : pools[a], 0);
     if (!strcmp(command, "spin")) return spin(a, (int)b);
     if (!strcmp(command, "graph")) return make_graph(a, (int)b);
+    if (!strcmp(command, "params")) return make_graph_by_params(a, b);
     if (!strcmp(command, "captured")) return capture(a, (int)b);
     if (!strcmp(command, "launch")) return CALL("cuGraphLaunch", (void *, void *))(graphs[a], streams[b]);
     if (!strcmp(command, "upload")) return CALL("cuGraphUpload", (void *, void *))(graphs[a], streams[b]);

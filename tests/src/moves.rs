@@ -37,6 +37,19 @@ impl Scene {
     fn after(spec: &str, lines: &[&str]) -> Self {
         let gpu = Gpu::new(spec);
         let dealer = Dealer::start(&gpu);
+        Self::of((gpu, dealer), lines)
+    }
+
+    /// A scene on a machine of two devices, of which the program takes the first.
+    #[track_caller]
+    pub fn on_two() -> Self {
+        let gpu = Gpu::new("count=2");
+        let dealer = Dealer::on(&gpu, 2);
+        Self::of((gpu, dealer), &[])
+    }
+
+    #[track_caller]
+    fn of((gpu, dealer): (Gpu, Dealer), lines: &[&str]) -> Self {
         let guest = dealer.client("moves");
         let mut scene = Self { gpu, dealer, guest };
         scene.does(&["init", "make 1 0", "make 2 1", "make 3 1"]);

@@ -37,6 +37,54 @@ fn a_large_memset_or_copy_within_the_device_waits_for_its_turn() {
     scene.guest.finish().silently();
 }
 
+/// Copies that say nothing of their ends.
+const ANY: [&str; 2] = ["any 1", "united 1"];
+
+#[test]
+fn a_large_copy_within_memory_of_any_kind_waits_for_its_turn() {
+    for kind in ["pool", "mapping"] {
+        let mut scene = Scene::new("");
+        scene.does(&[kind]);
+        for (epoch, command) in (11..).zip(ANY) {
+            scene.dealer.close(epoch);
+            scene.drains(epoch);
+            scene.does(&[&format!("post {command} {}", 4 * MIB)]);
+            scene.dealer.hears(&wanted(epoch));
+            scene.opens(epoch + 10);
+            scene.is_posted();
+        }
+        scene.guest.finish().silently();
+    }
+}
+
+/// It may be on the host.
+#[test]
+fn a_copy_of_managed_memory_waits_for_no_turn() {
+    let mut scene = Scene::new("");
+    scene.does(&["managed"]);
+    scene.dealer.close(1);
+    scene.drains(1);
+    for command in ANY {
+        scene.does(&[&format!("{command} {}", 4 * MIB)]);
+    }
+    assert_eq!(scene.dealer.said(), []);
+    scene.guest.finish().silently();
+}
+
+/// The stream's device does not do it, or not alone.
+#[test]
+fn work_on_another_devices_memory_waits_for_no_turn_of_this_one() {
+    let mut scene = Scene::on_two();
+    scene.does(&["far"]);
+    scene.dealer.close(1);
+    scene.drains(1);
+    for command in WITHIN.into_iter().chain(ANY) {
+        scene.does(&[&format!("{command} {}", 4 * MIB)]);
+    }
+    assert_eq!(scene.dealer.said(), []);
+    scene.guest.finish().silently();
+}
+
 #[test]
 fn a_small_memset_or_copy_within_the_device_waits_for_no_turn() {
     let mut scene = Scene::new("");

@@ -1,6 +1,6 @@
 //! Memory that graphs allocate is charged when they run, by the driver's reservation for it.
 
-use gpushare_tests::guest::command;
+use gpushare_tests::guest::{command, plain};
 use gpushare_tests::{Gpu, Guest, MIB, clients};
 
 const OUT_OF_MEMORY: &str = "2";
@@ -192,4 +192,37 @@ fn a_graph_that_cannot_be_sized_is_not_made() {
         guest.answers(MAKINGS[0], "999");
         guest.finish().silently();
     }
+}
+
+/// Graphs that upload, of so many bytes and with these flags, and the answers.
+const UPLOADS: [(u64, u64, &str); 4] = [
+    // It fits.
+    (100 * MIB, 2, "0"),
+    // There is no memory: an error.
+    (300 * MIB, 2, "2001"),
+    // A flag that is none.
+    (100 * MIB, 2 | 1 << 20, "1001"),
+    (300 * MIB, 2 | 1 << 20, "1001"),
+];
+
+#[test]
+fn the_parameters_of_a_refused_graph_say_that_it_failed() {
+    let gpu = Gpu::new("");
+    let mut guest = started(&gpu);
+    for (bytes, flags, answer) in UPLOADS {
+        guest.answers(&format!("params {bytes} {flags}"), answer);
+    }
+    guest.finish().silently();
+}
+
+#[test]
+fn a_wrong_flag_is_told_in_the_parameters_as_without_gpushare() {
+    let gpu = Gpu::new("");
+    let mut bare = Guest::start(plain(&gpu, &clients::compile("ordered", &[]))).started();
+    for (bytes, flags, answer) in UPLOADS {
+        if answer != "2001" {
+            bare.answers(&format!("params {bytes} {flags}"), answer);
+        }
+    }
+    bare.finish().silently();
 }

@@ -201,3 +201,25 @@ fn a_limit_by_ordinal_is_seen_before_cuda_counts_the_devices() {
         }
     }
 }
+
+/// A tool's answers about the use of the device by processes, in a tenant with these flags.
+fn samples(gpu: &Gpu, flags: &[&str], pid: &str) -> String {
+    let mut run = command(gpu, flags);
+    run.arg(clients::compile("samples", &[])).arg(pid);
+    Guest::start(run).finish().silently()
+}
+
+#[test]
+fn a_tenant_that_does_not_compute_has_no_samples_beside_one_that_does() {
+    let gpu = Gpu::new("");
+    let name = format!("{}-busy", gpu.name());
+    let computes = ["--mem-limit", "1GiB", "--name", &name];
+    let mut busy = Guest::client(&gpu, &computes, "moves").started();
+    busy.does("launch 0 60000000000");
+    let pid = program_of(&busy);
+    let own = samples(&gpu, &computes, &pid);
+    assert_eq!(own, "info 0 1 1\nroom 7 1\nlist 0 1 1\n");
+    let none = samples(&gpu, &["--mem-limit", "2GiB"], &pid);
+    assert_eq!(none, "info 6 0 0\nroom 6 0\nlist 6 0 0\n");
+    busy.kill();
+}

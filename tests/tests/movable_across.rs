@@ -161,6 +161,19 @@ fn a_peer_copies_from_its_own_context() {
     ended(scene, bare);
 }
 
+/// As the driver's (ADR 84), whether or not that device has access to the memory.
+#[test]
+fn a_free_waits_for_no_work_of_another_device() {
+    for bytes in SIZES {
+        let (mut scene, mut bare) = two(SPEC, bytes);
+        both(&mut scene, &mut bare, "outlasts 0 4", "600");
+        both(&mut scene, &mut bare, "reach", "0");
+        same(&mut scene, &mut bare, &[format!("alloc 0 {bytes}")]);
+        both(&mut scene, &mut bare, "outlasts 0 4", "600");
+        ended(scene, bare);
+    }
+}
+
 /// Stated in ADR 84: what a capture records is not made for another context.
 #[test]
 fn in_a_capture_it_is_left_to_the_driver() {

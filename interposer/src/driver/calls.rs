@@ -86,6 +86,7 @@ driver! {
     fn cuMemPoolGetAttribute(pool: CUmemoryPool, attribute: CUmemPool_attribute, value: *mut c_void) -> CUresult;
     fn cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize) -> CUresult;
     fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult;
+    fn cuPointerGetAttribute(data: *mut c_void, attribute: CUpointer_attribute, at: CUdeviceptr) -> CUresult;
     fn cuMipmappedArrayDestroy(array: CUmipmappedArray) -> CUresult;
     fn cuMipmappedArrayGetMemoryRequirements(needs: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS, array: CUmipmappedArray, device: CUdevice) -> CUresult;
     fn cuStreamDestroy_v2(stream: CUstream) -> CUresult;
@@ -351,6 +352,23 @@ pub(crate) fn memory_info() -> Asked<(usize, usize)> {
     // SAFETY: writes to two locals that outlive the call.
     unsafe { cuMemGetInfo_v2(&raw mut free, &raw mut total) }.ok()?;
     Ok((free, total))
+}
+
+asks! {
+    /// An attribute of memory that is a number or a flag.
+    fn number_at(attribute: CUpointer_attribute, address: CUdeviceptr) -> u32 = 0_u32, |at| cuPointerGetAttribute(at.cast(), attribute, address);
+}
+
+/// The device on which memory lies as the driver knows it, whatever function has made it. `None`:
+/// it is the host's, managed, or unknown.
+pub(crate) fn device_at(address: CUdeviceptr) -> Option<CUdevice> {
+    use CUpointer_attribute as Attribute;
+    let is = |attribute, wanted| number_at(attribute, address) == Ok(wanted);
+    if !is(Attribute::MEMORY_TYPE, CUmemorytype::DEVICE.0) || !is(Attribute::IS_MANAGED, 0) {
+        return None;
+    }
+    let ordinal = number_at(Attribute::DEVICE_ORDINAL, address).ok()?;
+    ordinal.try_into().ok()
 }
 
 asks! {

@@ -136,8 +136,14 @@ impl<T> fmt::Debug for Room<'_, T> {
 impl<T> Passed for Room<'_, T> {}
 
 impl<'a, T: Plain> Room<'a, T> {
-    fn of(entries: &'a mut [T]) -> Self {
+    pub(crate) fn of(entries: &'a mut [T]) -> Self {
         Self(entries.as_mut_ptr(), PhantomData)
+    }
+
+    /// No place.
+    #[cfg(test)]
+    pub(crate) fn none() -> Self {
+        Self(ptr::null_mut(), PhantomData)
     }
 }
 
@@ -269,6 +275,21 @@ impl<T: Plain, L: Plain> List<'_, T, L> {
         self.given.is_none() || self.entries.is_null() && self.room > 0
     }
 
+    /// Whether the program asks for no more than how much room it needs.
+    pub(crate) fn is_question(&self) -> bool {
+        self.entries.is_null()
+    }
+
+    /// Answers such a question.
+    pub(crate) fn needs(self, room: usize) -> nvmlReturn_t {
+        let Some(given) = self.given else {
+            return nvmlReturn_t::INVALID_ARGUMENT;
+        };
+        let room = u32::try_from(room).unwrap_or(u32::MAX);
+        self.whole.write((self.counted)(given, room));
+        nvmlReturn_t::INSUFFICIENT_SIZE
+    }
+
     /// Writes how many entries there are, and these if there is room for all of them.
     pub(crate) fn answer(self, own: &[T]) -> nvmlReturn_t {
         let Some(given) = self.given else {
@@ -333,9 +354,7 @@ mod tests {
 
     #[test]
     fn no_place_is_right_only_where_no_room_is_claimed() {
-        let list = |count: &mut u32| {
-            List::<'_, u32>::of(InOut::to(count), Room(ptr::null_mut(), PhantomData)).is_wrong()
-        };
+        let list = |count: &mut u32| List::<'_, u32>::of(InOut::to(count), Room::none()).is_wrong();
         assert!(!list(&mut 0));
         assert!(list(&mut 1));
     }

@@ -5,7 +5,7 @@
 //! not free its launches take the slow path ([`pass`]): they are told apart by device, wait while
 //! it is closed, and are recorded ([`drain`]). The drain relies on the guarantee of [`close`] and
 //! [`quiet`] together: after them, and until [`open`] or [`free`], no launch on that device reaches
-//! the driver.
+//! the driver. A graph is a launch on its stream's device, whatever devices its nodes are on.
 //!
 //! Never held back: launches that a capturing stream records, launches by a signal handler that
 //! interrupted this library's own code, and launches that the driver will refuse anyway, including

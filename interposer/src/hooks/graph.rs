@@ -29,12 +29,12 @@ use crate::hooks::refusal;
 hooks! {
     fn cuGraphInstantiate | cuGraphInstantiate_v2(exec: Out<'_, CUgraphExec>, graph: CUgraph, error: Opaque<'_, CUgraphNode>,
         log: Opaque<'_, c_char>, size: usize) -> CUresult
-        = |real(..)| instantiating(exec, graph, 0, |exec, _| seal::pass_work(|| real(exec, graph, error, log, size)));
+        = |real(..)| instantiating(exec, graph, (0, legacy()), |exec, _| seal::pass_work(|| real(exec, graph, error, log, size)));
     fn cuGraphInstantiateWithFlags(exec: Out<'_, CUgraphExec>, graph: CUgraph, flags: u64) -> CUresult
-        = |real(..)| instantiating(exec, graph, flags, |exec, flags| seal::pass_work(|| real(exec, graph, flags)));
+        = |real(..)| instantiating(exec, graph, (flags, legacy()), |exec, flags| seal::pass_work(|| real(exec, graph, flags)));
     fn cuGraphInstantiateWithParams | cuGraphInstantiateWithParams_ptsz(exec: Out<'_, CUgraphExec>, graph: CUgraph,
         params: InOut<'_, CUDA_GRAPH_INSTANTIATE_PARAMS>) -> CUresult
-        = |real(..)| instantiate_params(exec, graph, params, |exec, graph, params| seal::pass_work(|| real(exec, graph, params)));
+        = |real(..), of| instantiate_params(exec, graph, (params, of), |exec, graph, params| seal::pass_work(|| real(exec, graph, params)));
     #[graph]
     fn cuGraphLaunch | cuGraphLaunch_ptsz(exec: CUgraphExec, stream: CUstream) -> CUresult = |call, of| {
         let stream = of(stream);
@@ -68,7 +68,10 @@ fn key(exec: CUgraphExec) -> u64 {
 fn instantiate_params(
     exec: Out<'_, CUgraphExec>,
     graph: CUgraph,
-    params: InOut<'_, CUDA_GRAPH_INSTANTIATE_PARAMS>,
+    (params, of): (
+        InOut<'_, CUDA_GRAPH_INSTANTIATE_PARAMS>,
+        fn(CUstream) -> StreamRef,
+    ),
     real: impl Fn(Out<'_, CUgraphExec>, CUgraph, InOut<'_, CUDA_GRAPH_INSTANTIATE_PARAMS>) -> CUresult,
 ) -> CUresult {
     // The driver refuses where there is no place for the result, or no parameters.
@@ -76,24 +79,38 @@ fn instantiate_params(
     let Some(given) = given else {
         return real(exec, graph, params);
     };
-    instantiating(exec, graph, given.flags, |exec, asked| {
+    let how = (given.flags, of(given.hUploadStream));
+    instantiating(exec, graph, how, |exec, asked| {
         if asked == given.flags {
             return real(exec, graph, params);
         }
+        // It is refused. The program is told why: the driver says of an invalid graph what is
+        // wrong, and of one for which there is no memory that there was an error.
         let mut others = given;
         others.flags = asked;
-        real(exec, graph, InOut::to(&mut others))
+        let answer = real(exec, graph, InOut::to(&mut others));
+        others.flags = given.flags;
+        if answer.is_success() {
+            others.result_out = CUgraphInstantiateResult::ERROR;
+        }
+        params.write(others);
+        answer
     })
+}
+
+/// The stream of an upload for which none is named.
+fn legacy() -> StreamRef {
+    StreamRef::legacy(CUstream::NULL)
 }
 
 /// Makes an executable graph by `ask`.
 fn instantiating(
     exec: Out<'_, CUgraphExec>,
     graph: CUgraph,
-    flags: u64,
+    how: (u64, StreamRef),
     ask: impl Fn(Out<'_, CUgraphExec>, u64) -> CUresult,
 ) -> CUresult {
-    let answer = making(exec, graph, flags, ask);
+    let answer = making(exec, graph, how, ask);
     if let Some(made) = exec.after(answer) {
         apart::graph_made(made);
     }
@@ -101,11 +118,11 @@ fn instantiating(
 }
 
 /// Makes an executable graph by `ask` and records its allocations. With the upload flag memory may
-/// be taken at once.
+/// be taken at once, in the order of a stream.
 fn making(
     exec: Out<'_, CUgraphExec>,
     graph: CUgraph,
-    flags: u64,
+    (flags, upload_in): (u64, StreamRef),
     ask: impl Fn(Out<'_, CUgraphExec>, u64) -> CUresult,
 ) -> CUresult {
     let call = || ask(exec, flags);
@@ -132,8 +149,7 @@ fn making(
             }
             refusal::of(asked, || CUresult::OUT_OF_MEMORY)
         };
-        let stream = StreamRef::legacy(CUstream::NULL);
-        running(&sizes, stream, &[], &refusal, call).0
+        running(&sizes, upload_in, &[], &refusal, call).0
     } else {
         call()
     };

@@ -13,14 +13,16 @@ use core::ffi::c_void;
 use gpushare_cuda_abi::cuda::*;
 
 use crate::driver::across::Value;
+use crate::driver::calls;
 use crate::driver::contexts;
-use crate::driver::device::DeviceKey;
+use crate::driver::device::{self, DeviceKey};
 use crate::driver::stream_ref::StreamRef;
+use crate::driver::streams;
 use crate::entry::args::In;
 use crate::entry::hooks;
 use crate::gate::{self, Key, Work, apart, awaited, seal};
 use crate::holdings::table::{self, Kind};
-use crate::residency::slabs;
+use crate::residency::{memory, slabs};
 use describe::{box_v1, box_v2, peers, rectangle_v1, rectangle_v2};
 use elsewhere::What;
 
@@ -44,13 +46,17 @@ const BOX: u32 = 4 << 8;
 /// Where a memset or copy works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ends {
-    /// On memory of the stream's device alone, with its estimated size.
+    /// On memory of one device alone, as far as is known the stream's. The kind is for estimates.
     Within(u32),
+    /// On memory of this device alone.
+    On(DeviceKey, u32),
+    /// Between addresses, one of which the library's tables do not know.
+    Somewhere(CUdeviceptr, CUdeviceptr, u32),
     /// From the host to a device.
     FromHost,
     /// To the host, from wherever.
     ToHost,
-    /// That is not known, or between devices.
+    /// That is not known, between devices, or on another one than the stream's.
     Unknown,
 }
 
@@ -121,10 +127,10 @@ hooks! {
         = |call, of| later(of(stream), Ends::Within(MEMSET)).of(What::Rows(at, pitch, Value::Word(value), width, rows)).made(times(times(width, 4), rows), call);
     #[small(BULK > count)]
     fn cuMemcpy | cuMemcpy_ptds(to: CUdeviceptr, from: CUdeviceptr, count: usize) -> CUresult
-        = |call, of| now(of, between(to, from)).of(What::Line(to, from, count)).made(count, call);
+        = |call, of| now(of, between(to, from, COPY)).of(What::Line(to, from, count)).made(count, call);
     #[small(BULK > count)]
     fn cuMemcpyAsync | cuMemcpyAsync_ptsz(to: CUdeviceptr, from: CUdeviceptr, count: usize, stream: CUstream) -> CUresult
-        = |call, of| later(of(stream), between(to, from)).of(What::Line(to, from, count)).made(count, call);
+        = |call, of| later(of(stream), between(to, from, COPY)).of(What::Line(to, from, count)).made(count, call);
     #[small(BULK > count as usize)]
     fn cuMemcpyDtoD(to: CUdeviceptr_v1, from: CUdeviceptr_v1, count: u32) -> CUresult
         = |call, of| now(of, Ends::Within(COPY)).made(count as usize, call);
@@ -279,10 +285,11 @@ fn device_of(address: CUdeviceptr) -> Option<DeviceKey> {
 }
 
 /// Of a copy that says nothing of its ends.
-fn between(to: CUdeviceptr, from: CUdeviceptr) -> Ends {
+fn between(to: CUdeviceptr, from: CUdeviceptr, kind: u32) -> Ends {
     match (device_of(to), device_of(from)) {
-        (Some(to), Some(from)) if to == from => Ends::Within(COPY),
-        _ => Ends::Unknown,
+        (Some(to), Some(from)) if to == from => Ends::On(to, kind),
+        (Some(_), Some(_)) => Ends::Unknown,
+        _ => Ends::Somewhere(to, from, kind),
     }
 }
 
@@ -290,14 +297,30 @@ fn between(to: CUdeviceptr, from: CUdeviceptr) -> Ends {
 fn declared(to: CUdeviceptr, from: CUdeviceptr) -> Ends {
     match (device_of(to), device_of(from)) {
         (Some(to), Some(from)) if to != from => Ends::Unknown,
-        _ => Ends::Within(COPY),
+        (Some(device), _) | (None, Some(device)) => Ends::On(device, COPY),
+        (None, None) => Ends::Within(COPY),
     }
+}
+
+/// The device on which memory of any kind lies that is not managed. The driver knows pools, graphs,
+/// mappings and modules.
+fn located(address: CUdeviceptr) -> Option<DeviceKey> {
+    let known = device_of(address).or_else(|| memory::device_of(address, 1));
+    known.or_else(|| {
+        let mut ordinal = None;
+        // What is away is no memory to the driver.
+        let _ = seal::pass(|| {
+            ordinal = calls::device_at(address);
+            CUresult::SUCCESS
+        });
+        device::of_ordinal(ordinal?)
+    })
 }
 
 /// Of a copy between contexts.
 fn contexts_of(to: CUcontext, from: CUcontext, kind: u32) -> Ends {
     match (contexts::of(to), contexts::of(from)) {
-        (Some(to), Some(from)) if to.device == from.device => Ends::Within(kind),
+        (Some(to), Some(from)) if to.device == from.device => Ends::On(to.device, kind),
         _ => Ends::Unknown,
     }
 }
@@ -326,14 +349,14 @@ impl Move<'_> {
             }
         };
         let is_large = bytes >= BULK;
-        match self.ends {
+        match self.settled(is_large) {
             Ends::Within(kind) if is_large => {
                 // By kind, and by how often one can be halved.
                 let key = Key::Other(kind | bytes.ilog2());
                 gate::pass(&Work::One(self.stream, key), call)
             }
             Ends::Within(_) => seal::pass_work(call),
-            Ends::FromHost | Ends::ToHost | Ends::Unknown => {
+            _ => {
                 if is_large {
                     apart::comes(self.stream, !self.now);
                 }
@@ -346,12 +369,44 @@ impl Move<'_> {
         }
     }
 
+    /// Where it works, as far as that matters: a small one is not looked up.
+    fn settled(&self, is_large: bool) -> Ends {
+        match self.ends {
+            Ends::On(_, kind) if !is_large => Ends::Within(kind),
+            Ends::On(device, kind) => self.at_home(device, kind),
+            Ends::Somewhere(to, from, kind) if is_large => match located(to) {
+                Some(device) if located(from) == Some(device) => self.at_home(device, kind),
+                _ => Ends::Unknown,
+            },
+            Ends::Somewhere(..) => Ends::Unknown,
+            Ends::Within(kind) if is_large && contexts::on_several_devices() => {
+                let device = self.what.fills().and_then(device_of);
+                device.map_or(self.ends, |device| self.at_home(device, kind))
+            }
+            ends => ends,
+        }
+    }
+
+    /// Of one on this device's memory. The gate of the stream's device knows nothing of another
+    /// one's.
+    fn at_home(&self, device: DeviceKey, kind: u32) -> Ends {
+        let is_here = |stream: StreamRef| {
+            let place = streams::locate(stream);
+            place.is_none_or(|here| here.device == device)
+        };
+        if !contexts::on_several_devices() || is_here(self.stream) {
+            Ends::Within(kind)
+        } else {
+            Ends::Unknown
+        }
+    }
+
     /// Whether all work before it is complete when the driver returns from it, a synchronous one.
     fn completes(self, bytes: usize) -> bool {
         match self.ends {
             Ends::ToHost => bytes > 0,
             Ends::FromHost => bytes > SENT_ALONG,
-            Ends::Within(_) | Ends::Unknown => false,
+            Ends::Within(_) | Ends::On(..) | Ends::Somewhere(..) | Ends::Unknown => false,
         }
     }
 }

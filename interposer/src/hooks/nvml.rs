@@ -14,7 +14,7 @@ use crate::driver::nvml::{self, Use};
 use crate::entry::args::{InOut, Out};
 use crate::entry::hooks;
 use crate::entry::lists::{List, Listing, Room, filled, filled_within};
-use crate::hooks::nvml_lists::{self, Entry};
+use crate::hooks::nvml_lists::{self, Entry, Of};
 use crate::residency::managed;
 
 hooks! {
@@ -24,20 +24,20 @@ hooks! {
         = |call| memory_v2(device, memory, call());
     fn nvmlDeviceGetComputeRunningProcesses | nvmlDeviceGetGraphicsRunningProcesses
         | nvmlDeviceGetMPSComputeRunningProcesses(device: nvmlDevice_t, count: InOut<'_, u32>, infos: Room<'_, nvmlProcessInfo_v1_t>)
-        -> nvmlReturn_t = |real(..)| listed(device, count, infos, |count, infos| real(device, count, infos));
+        -> nvmlReturn_t = |real(..)| listed(device, count, (infos, Of::Running), |count, infos| real(device, count, infos));
     fn nvmlDeviceGetComputeRunningProcesses_v2 | nvmlDeviceGetGraphicsRunningProcesses_v2
         | nvmlDeviceGetMPSComputeRunningProcesses_v2(device: nvmlDevice_t, count: InOut<'_, u32>, infos: Room<'_, nvmlProcessInfo_v2_t>)
-        -> nvmlReturn_t = |real(..)| listed(device, count, infos, |count, infos| real(device, count, infos));
+        -> nvmlReturn_t = |real(..)| listed(device, count, (infos, Of::Running), |count, infos| real(device, count, infos));
     fn nvmlDeviceGetComputeRunningProcesses_v3 | nvmlDeviceGetGraphicsRunningProcesses_v3
         | nvmlDeviceGetMPSComputeRunningProcesses_v3(device: nvmlDevice_t, count: InOut<'_, u32>, infos: Room<'_, nvmlProcessInfo_v2_t>)
         -> nvmlReturn_t = |real(..)| newest(device, count, infos, |count, infos| real(device, count, infos));
     fn nvmlDeviceGetRunningProcessDetailList(device: nvmlDevice_t, list: InOut<'_, nvmlProcessDetailList_t>) -> nvmlReturn_t
-        = |real(..)| listed_within(device, list, |list| real(device, list));
+        = |real(..)| listed_within(device, (list, Of::Running), |list| real(device, list));
     fn nvmlDeviceGetProcessUtilization(device: nvmlDevice_t, samples: Room<'_, nvmlProcessUtilizationSample_t>,
         count: InOut<'_, u32>, since: u64) -> nvmlReturn_t
-        = |real(..)| listed(device, count, samples, |count, samples| real(device, samples, count, since));
+        = |real(..)| listed(device, count, (samples, Of::Samples), |count, samples| real(device, samples, count, since));
     fn nvmlDeviceGetProcessesUtilizationInfo(device: nvmlDevice_t, info: InOut<'_, nvmlProcessesUtilizationInfo_t>)
-        -> nvmlReturn_t = |real(..)| listed_within(device, info, |info| real(device, info));
+        -> nvmlReturn_t = |real(..)| listed_within(device, (info, Of::Samples), |info| real(device, info));
 }
 
 /// The tenant's memory on a device; `None` where the device's own values apply.
@@ -118,12 +118,12 @@ fn memory_v2(
 fn listed<T: Entry>(
     device: nvmlDevice_t,
     count: InOut<'_, u32>,
-    room: Room<'_, T>,
+    (room, of): (Room<'_, T>, Of),
     real: impl Fn(InOut<'_, u32>, Room<'_, T>) -> nvmlReturn_t,
 ) -> nvmlReturn_t {
     let list = List::of(count, room);
     let ask = |entries: &mut [T]| filled(entries, &real);
-    nvml_lists::answer(list, || real(count, room), ask, || members(device))
+    nvml_lists::answer((list, of), || real(count, room), ask, || members(device))
 }
 
 /// The same where the width of the entries depends on the driver.
@@ -134,18 +134,18 @@ fn newest(
     real: impl Fn(InOut<'_, u32>, Room<'_, nvmlProcessInfo_v2_t>) -> nvmlReturn_t,
 ) -> nvmlReturn_t {
     let Some(wide) = nvml::wide() else {
-        return listed(device, count, room, real);
+        return listed(device, count, (room, Of::Running), real);
     };
     let asked = |count: InOut<'_, u32>, room: Room<'_, nvmlProcessDetail_v1_t>| {
         real(count, room.argument(wide))
     };
-    listed(device, count, room.widened(wide), asked)
+    listed(device, count, (room.widened(wide), Of::Running), asked)
 }
 
 /// The same by a function that is given a structure with a list in it.
 fn listed_within<L: Listing<Entry: Entry>>(
     device: nvmlDevice_t,
-    whole: InOut<'_, L>,
+    (whole, of): (InOut<'_, L>, Of),
     real: impl Fn(InOut<'_, L>) -> nvmlReturn_t,
 ) -> nvmlReturn_t {
     let list = List::within(whole);
@@ -153,7 +153,7 @@ fn listed_within<L: Listing<Entry: Entry>>(
         return real(whole);
     };
     let ask = |entries: &mut [L::Entry]| filled_within(given, entries, &real);
-    nvml_lists::answer(list, || real(whole), ask, || members(device))
+    nvml_lists::answer((list, of), || real(whole), ask, || members(device))
 }
 
 fn members(device: nvmlDevice_t) -> Option<Members> {

@@ -14,6 +14,7 @@ mod exec_green;
 mod exec_kernels;
 mod exec_managed;
 mod exec_order;
+mod exec_peers;
 mod exec_random;
 mod exec_reach;
 mod exec_reuse;

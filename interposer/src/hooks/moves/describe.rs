@@ -4,7 +4,7 @@ use gpushare_cuda_abi::cuda::*;
 
 use crate::entry::args::In;
 
-use super::{Ends, between, contexts_of, device_of, times};
+use super::{Ends, between, contexts_of, times};
 
 /// The content of a description.
 #[derive(Clone, Copy, Debug)]
@@ -39,9 +39,14 @@ const NOTHING: Described = Described {
 };
 
 impl Side {
+    /// Its address, unless that has no meaning.
+    fn address(self) -> Option<CUdeviceptr> {
+        (self.kind != CUmemorytype::ARRAY).then_some(self.address)
+    }
+
+    /// Whether it is said to be on a device.
     fn is_device(self) -> bool {
         [CUmemorytype::DEVICE, CUmemorytype::ARRAY].contains(&self.kind)
-            || self.kind == CUmemorytype::UNIFIED && device_of(self.address).is_some()
     }
 
     fn is_host(self) -> bool {
@@ -57,17 +62,21 @@ impl Described {
             Ends::ToHost
         } else if from.is_host() {
             Ends::FromHost
-        } else if !(to.is_device() && from.is_device()) {
-            Ends::Unknown
-        } else if let Some((to, from)) = self.contexts {
-            contexts_of(to, from, kind)
-        } else if device_of(to.address).is_some() && device_of(from.address).is_some() {
-            match between(to.address, from.address) {
-                Ends::Within(_) => Ends::Within(kind),
+        } else if let Some((to_context, from_context)) = self.contexts
+            && to.is_device()
+            && from.is_device()
+        {
+            contexts_of(to_context, from_context, kind)
+        } else {
+            // Of an array the other end tells where it is.
+            let first = to.address().or_else(|| from.address());
+            let (Some(first), Some(last)) = (first, from.address().or(first)) else {
+                return Ends::Within(kind);
+            };
+            match between(first, last, kind) {
+                Ends::Somewhere(..) if to.is_device() && from.is_device() => Ends::Within(kind),
                 ends => ends,
             }
-        } else {
-            Ends::Within(kind)
         }
     }
 }
@@ -173,8 +182,13 @@ mod tests {
         assert_eq!(ends(Type::HOST, Type::HOST), Ends::ToHost);
         assert_eq!(
             ends(Type::DEVICE, Type::UNIFIED),
-            Ends::Unknown,
+            Ends::Somewhere(0x7100_0000, 0x7000_0000, KIND),
             "an unknown address"
+        );
+        assert_eq!(
+            ends(Type::ARRAY, Type::UNIFIED),
+            Ends::Somewhere(0x7000_0000, 0x7000_0000, KIND),
+            "it is where the array is, or refused"
         );
     }
 

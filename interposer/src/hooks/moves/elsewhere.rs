@@ -43,6 +43,14 @@ pub(super) enum What<'a> {
 }
 
 impl What<'_> {
+    /// Where a memset writes.
+    pub(super) fn fills(self) -> Option<CUdeviceptr> {
+        match self {
+            Self::Fill(at, ..) | Self::Rows(at, ..) => Some(at),
+            _ => None,
+        }
+    }
+
     fn read(self) -> Option<Operation> {
         Some(match self {
             Self::Other => return None,

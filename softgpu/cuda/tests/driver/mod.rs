@@ -49,6 +49,7 @@ driver! {
     fn cuCtxCreate_v2(context: *mut CUcontext, flags: u32, device: CUdevice);
     fn cuCtxDestroy_v2(context: CUcontext);
     fn cuCtxSynchronize();
+    fn cuCtxEnablePeerAccess(context: CUcontext, flags: u32);
     fn cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize);
     fn cuMemFree_v2(address: CUdeviceptr);
     fn cuMemAllocManaged(address: *mut CUdeviceptr, bytes: usize, flags: u32);
