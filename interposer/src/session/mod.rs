@@ -183,10 +183,10 @@ pub(crate) fn start(folder: &Path, callbacks: Callbacks) -> Result<&'static Sess
     let socket = Arc::clone(connection.socket());
     let session = Session::new(folder, callbacks, welcome, socket)
         .map_err(|error| unreachable(error.to_string()))?;
-    SOCKET.set(connection.socket());
-    USAGE.set(&session.usage);
+    SOCKET.is(connection.socket());
+    USAGE.is(&session.usage);
     for (inherited, end) in BELL.iter().zip(session.bell.ends()) {
-        inherited.set(end);
+        inherited.is(end);
     }
     let session = SESSION.set(session);
     control_thread::start(session, connection)
