@@ -135,6 +135,46 @@ fn a_dynamic_sanitizer_before_us_works() {
     );
 }
 
+#[test]
+fn a_library_that_wraps_what_the_linker_offers_starts_beside_us() {
+    let folder = folder("early");
+    let (client, early) = (folder.join("client"), folder.join("libearly.so"));
+    compile("sanitized.c", &client, &["-ldl", "-lpthread"]);
+    compile("early.c", &early, &["-shared", "-fPIC", "-ldl"]);
+    beside(&early, &mut Command::new(&client));
+}
+
+#[test]
+fn a_program_with_the_sanitizer_of_threads_starts_and_works() {
+    let folder = folder("tsan");
+    let program = folder.join("program");
+    let runtime = Command::new("cc")
+        .arg("-print-file-name=libtsan.so")
+        .output()
+        .expect("cc can be run");
+    let runtime = String::from_utf8(runtime.stdout).expect("text");
+    // A name that the compiler does not know is answered unchanged.
+    let Ok(runtime) = std::fs::canonicalize(runtime.trim()) else {
+        skipped("the compiler has no libtsan");
+        return;
+    };
+    compile(
+        "sanitized.c",
+        &program,
+        &["-fsanitize=thread", "-ldl", "-lpthread"],
+    );
+    let bare = Command::new(&program).output().expect("it can be run");
+    if !bare.status.success() {
+        // Its memory does not fit beside some systems' randomised addresses.
+        skipped(&text(&bare));
+        return;
+    }
+    let bare = String::from_utf8(bare.stdout).expect("text");
+    assert_eq!(run(&program, &[], &[&library()]), bare);
+    compile("sanitized.c", &program, &["-ldl", "-lpthread"]);
+    beside(&runtime, &mut Command::new(&program));
+}
+
 /// As LLVM's OpenMP runtime looks for a tool: by `RTLD_DEFAULT`, and from inside its own weak
 /// definition by `RTLD_NEXT`.
 #[test]

@@ -14,10 +14,15 @@
  *   range         -> range 0              closes all from 3 on by close_range
  *   reuse COUNT   -> reuse COUNT          opens COUNT files and pairs of sockets of its own, which get the lowest numbers
  *   untouched     -> untouched COUNT      how many of them are as they were: nothing written or moved, closed, or come in
+ *   table         -> table 0              opens files until the limit of open files is reached
+ *   chroot        -> chroot RESULT        enters an empty folder as its root
+ *   setuid ID     -> setuid RESULT        becomes another user for good
+ *   lowest        -> lowest NUMBER        the least number that was free at the start and is now the library's, 9999 for none
  *
  * RESULT is the CUresult as a number. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -25,6 +30,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -42,6 +48,7 @@ static uint64_t post_ns;
 static atomic_int posted;
 static struct { int number, peer; struct stat is; } mine[MOST];
 static int opened;
+static char inherited[LAST + 1];
 
 #define LAUNCH (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **)
 
@@ -157,9 +164,31 @@ static int untouched(void) {
     return good;
 }
 
+static int fill_table(void) {
+    struct rlimit most = {1024, 1024};
+    if (setrlimit(RLIMIT_NOFILE, &most)) return 1;
+    while (open("/dev/null", O_RDONLY | O_CLOEXEC) >= 0) {}
+    return errno != EMFILE;
+}
+
+static int enter_empty_root(void) {
+    char name[] = "/tmp/closerXXXXXX";
+    if (!mkdtemp(name)) return 1;
+    if (chdir(name) || rmdir(name) || chroot(".")) return 1;
+    return access("/proc/self", F_OK) == 0;
+}
+
+/* Neither inherited, nor the driver's. */
+static int lowest(void) {
+    for (int number = 3; number <= LAST; number++)
+        if (fcntl(number, F_GETFD) >= 0 && !is_kept(number) && !inherited[number]) return number;
+    return 9999;
+}
+
 int main(void) {
     char word[32], line[256];
     setvbuf(stdout, NULL, _IOLBF, 0);
+    for (int number = 3; number <= LAST; number++) inherited[number] = fcntl(number, F_GETFD) >= 0;
     while (fgets(line, sizeof line, stdin)) {
         unsigned long long number = 0;
         if (sscanf(line, "%31s %llu", word, &number) < 1) continue;
@@ -186,6 +215,10 @@ int main(void) {
                    : !strcmp(word, "range")    ? close_ranges()
                    : !strcmp(word, "reuse")    ? reuse((int)number)
                    : !strcmp(word, "untouched") ? untouched()
+                   : !strcmp(word, "table")  ? fill_table()
+                   : !strcmp(word, "chroot") ? enter_empty_root()
+                   : !strcmp(word, "setuid") ? setresuid((uid_t)number, (uid_t)number, (uid_t)number)
+                   : !strcmp(word, "lowest") ? lowest()
                                                : 9998;
         printf("%s %d\n", word, answer);
     }

@@ -1,6 +1,7 @@
 /* CUDA calls at unusual moments of a process's life. usage: lifecycle <moment>
  *   destructors   from thread-exit and program-exit handlers
  *   fork-before   parent forks before CUDA starts; then both use it
+ *   fork-during   parent forks while another thread makes the first call; once that blocks it says so
  *   fork-after    parent forks after CUDA started; the child tries, then runs this program anew
  *   fresh         uses CUDA and says so
  *   race          many threads make the first call at once
@@ -8,12 +9,15 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "common/asleep.h"
 
 typedef unsigned long long dptr;
 static int (*init)(unsigned);
@@ -66,6 +70,23 @@ static void *racer(void *barrier) {
     return (void *)(intptr_t)init(0);
 }
 
+static atomic_int starter_id, starters_answer = -1;
+
+/* Whether a thread is opening a file. */
+static int opens(pid_t thread) {
+    long number = call_of(thread);
+#ifdef SYS_open
+    if (number == SYS_open) return 1;
+#endif
+    return number == SYS_openat;
+}
+
+static void *starter(void *unused) {
+    starter_id = (int)syscall(SYS_gettid);
+    starters_answer = start();
+    return unused;
+}
+
 static int child(const char *name) {
     int result = start();
     printf("%s: %d\n", name, result);
@@ -107,6 +128,26 @@ int main(int argc, char **argv) {
         if (start()) return 1;
         dlclose(driver);
         use("after dlclose");
+        context = NULL;
+        return 0;
+    }
+    if (!strcmp(moment, "fork-during")) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, starter, NULL);
+        for (int seen = 0; seen < 5; usleep(1000)) seen = starter_id && opens(starter_id) ? seen + 1 : 0;
+        pid_t forked = fork();
+        if (!forked) {
+            child("child");
+            fflush(stdout);
+            _exit(0);
+        }
+        puts("forked");
+        fflush(stdout);
+        int status;
+        waitpid(forked, &status, 0);
+        pthread_join(thread, NULL);
+        printf("child ended %d\nparent: %d\n", status, starters_answer);
+        use("parent");
         context = NULL;
         return 0;
     }

@@ -57,6 +57,11 @@
 
 #include "common/driver.h"
 
+#ifdef THREAD_LOCAL
+/* What each thread has of its own, on its stack. */
+__attribute__((used)) static __thread char threads_own[THREAD_LOCAL];
+#endif
+
 typedef unsigned long long dptr;
 
 static void *context, *function, *streams[3];

@@ -50,6 +50,30 @@ fn both_sides_of_a_fork_before_the_first_call_may_use_cuda() {
     );
 }
 
+/// Its first call is in the middle as long as nobody reads the log.
+#[test]
+fn a_child_forked_in_the_middle_of_the_first_call_may_use_cuda() {
+    let gpu = Gpu::new("");
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("log");
+    nix::unistd::mkfifo(&log, nix::sys::stat::Mode::S_IRWXU).expect("a pipe with a name");
+    let mut command = command(&gpu, &["--mem-limit", "64MiB"]);
+    command
+        .arg(clients::compile("lifecycle", &[]))
+        .arg("fork-during")
+        .env("GPUSHARE_LOG", &log);
+    let mut guest = Guest::start(command);
+    assert_eq!(guest.line(), "forked");
+    let reader = std::thread::spawn(move || std::fs::read(log));
+    let rest = guest.finish().silently();
+    assert_eq!(
+        rest,
+        "child: 0\nchild: 0 0 0\nchild ended 0\nparent: 0\nparent: 0 0 0\n"
+    );
+    let read = reader.join().expect("it reads").expect("the log");
+    assert!(!read.is_empty());
+}
+
 #[test]
 fn a_child_forked_after_the_first_call_is_refused_until_it_execs() {
     same("fork-after", "child: 3\nfresh: 0\nfresh: 0 0 0\n");

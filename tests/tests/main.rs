@@ -112,6 +112,7 @@ mod movable_torch;
 mod mps;
 mod multicast;
 mod namespaces;
+mod nothing_opens;
 mod nvml_lists;
 mod old_glibc;
 mod over_quota;

@@ -51,6 +51,23 @@ fn a_thread_with_little_stack_starts_the_library_and_its_gate() {
     starts_on(Guest::start(capped), least);
 }
 
+/// Sizes that leave next to nothing of the control thread's stack, and of the gate thread's.
+#[test]
+fn the_librarys_threads_have_room_beside_large_thread_locals() {
+    let gpu = Gpu::new("");
+    let daemon = Daemon::start(&gpu);
+    let capped = daemon.tenant("capped", &[("GPUSHARE_SM_LIMIT", "20")]);
+    for bytes in [245 << 10, 1012 << 10] {
+        let size = format!("-DTHREAD_LOCAL={bytes}");
+        let client = clients::compile("turns", &[&size]);
+        let mut guest = Guest::start(capped.command(&client)).started();
+        guest.does("launch 1 100000000");
+        guest.does("post 1000000");
+        until("the gate opens", || guest.ask("posted") == "posted 1");
+        guest.finish().silently();
+    }
+}
+
 #[test]
 fn a_thread_with_little_stack_joins_a_daemon() {
     let gpu = Gpu::new("");

@@ -38,6 +38,29 @@ fn no_exit_of_a_capped_program_meets_the_drivers_teardown() {
     assert_eq!(ended.silently(), format!("exits {EXITS} 0\n"));
 }
 
+/// How often a capped program sleeps at its end, in which threads can be started or not.
+#[track_caller]
+fn sleeps_at_its_end(arguments: &[&str]) -> u32 {
+    let gpu = Gpu::new("");
+    let alone = Alone::on(&gpu);
+    let client = clients::compile("threadless", &["-rdynamic"]);
+    let mut command = alone.command(&["--sm-limit", "20"], &client);
+    command.args(arguments);
+    let said = Guest::start(command).finish().silently();
+    let sleeps = said
+        .strip_prefix("0 ")
+        .and_then(|sleeps| sleeps.trim().parse().ok());
+    sleeps.unwrap_or_else(|| panic!("{said}"))
+}
+
+/// A wait for a thread that is not there would sleep a hundred times.
+#[test]
+fn a_program_in_which_no_thread_could_be_started_ends_at_once() {
+    let few = 20;
+    assert!(sleeps_at_its_end(&["threads"]) < few);
+    assert!(sleeps_at_its_end(&[]) < few);
+}
+
 #[test]
 fn no_exit_of_a_program_whose_turns_change_meets_the_drivers_teardown() {
     let gpu = Gpu::new("");

@@ -4,12 +4,13 @@
 //! steps before a charge is refused are in [`room`](super::room).
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use gpushare_protocol::page::{NO_LIMIT, units_within};
 
-use super::file::{self, FileLock, UsageFile};
-use super::lock::Lockable;
+use super::file::{self, UsageFile};
+use super::lock_file::Lockable;
 use crate::session::{Deadline, Session};
 
 /// See the module's page.
@@ -22,13 +23,20 @@ pub(crate) enum Backend {
 }
 
 impl Lockable for Backend {
-    fn try_lock(&self) -> io::Result<Option<FileLock>> {
+    fn open_again(&self) -> io::Result<OwnedFd> {
         match self {
-            Self::File(file) => file.try_lock(),
+            Self::File(file) => file.open_again(),
             Self::Daemon(session) => {
                 let (path, identity) = session.usage()?;
-                file::try_lock_opened(&path, identity)
+                file::open_page(&path, identity)
             }
+        }
+    }
+
+    fn needs_name(&self) -> bool {
+        match self {
+            Self::File(file) => file.needs_name(),
+            Self::Daemon(_) => false,
         }
     }
 }

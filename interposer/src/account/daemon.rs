@@ -13,6 +13,7 @@ use gpushare_protocol::wire::Hello;
 use super::backend::Backend;
 use super::grow;
 use super::join::{Membership, Own, StartError};
+use super::lock_file::LockFile;
 use super::process;
 use crate::account::views::Shown;
 use crate::driver::{device, mps};
@@ -79,14 +80,19 @@ pub(super) fn join(
         let namespace = process::namespace();
         slot.pid_namespace.store(namespace, Ordering::Relaxed);
     }
+    let backend = Backend::Daemon(session);
+    let mut lock = LockFile::kept();
+    if let Err(error) = lock.prepare(&backend) {
+        tracing::warn!(%error, "the tenant lock cannot be had yet");
+    }
     Ok(Membership {
         name: TenantName::parse(TENANT, &session.tenant).map_err(StartError::Limits)?,
-        backend: Backend::Daemon(session),
+        backend,
         page: session.page,
         slot: session.slot,
         writer: Writer::of_slot(session.slot),
         row: session.page.row(session.slot).ok_or(StartError::Full)?,
-        threads: Mutex::new(()),
+        threads: Mutex::new(lock),
         device_indices,
         own,
         shown: [const { Shown::new() }; MAX_DEVICES],

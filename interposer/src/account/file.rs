@@ -2,9 +2,8 @@
 //!
 //! Two kinds of descriptor. The *slot descriptor* lives as long as the process and its forked
 //! children, on purpose: the driver keeps a dead process's memory as long as a forked child holds
-//! the device open, and the slot's lock lives exactly as long. A *lock descriptor* is opened for
-//! each taking of the tenant lock and closed in children by the fork handler, so that a child
-//! never keeps a dead parent's lock.
+//! the device open, and the slot's lock lives exactly as long. The tenant lock has a descriptor of
+//! its own ([`lock_file`](super::lock_file)).
 //!
 //! A program may close both descriptors. Their locks stay held ([`Pinned`]), and where the file is
 //! needed again it is reopened by its path.
@@ -15,26 +14,22 @@
 
 use core::ffi::{CStr, c_int};
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::ffi::CString;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
+use super::lock_file::Lockable;
 use super::pinned::Pinned;
-use crate::guest::descriptor::{Descriptor, identity};
+use crate::guest::descriptor::{self, Descriptor, identity};
 
 use gpushare_protocol::page::{MAX_SLOTS, PAGE_BYTES, Page, lock_byte};
 
-/// The descriptor that holds the tenant lock, for the fork handler; -1 for none.
-static LOCK_DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
-/// Inode of the file that it means: a program may have closed it, and have another file under its
-/// number.
-static LOCK_INODE: AtomicU64 = AtomicU64::new(0);
-
 const USAGE: &CStr = c"usage";
+/// The byte of the tenant lock.
+const TENANT_BYTE: u64 = 0;
 
 /// A tenant's usage file.
 #[derive(Debug)]
@@ -49,20 +44,12 @@ pub(crate) struct UsageFile {
 /// The kernel's status of a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Status {
-    /// Device and inode.
-    pub(crate) identity: (u64, u64),
     /// Size in bytes.
     pub(crate) bytes: u64,
     /// Whether it still has a name; not once it was deleted.
     pub(crate) linked: bool,
     mode: u32,
     owner: u32,
-}
-
-/// The tenant lock, held. Freed when dropped, and by the kernel when the process dies.
-#[derive(Debug)]
-pub(crate) struct FileLock {
-    file: Pinned,
 }
 
 impl UsageFile {
@@ -76,6 +63,7 @@ impl UsageFile {
         // SAFETY: a C string that outlives the call.
         let folder = Descriptor::new(unsafe { libc::open(path.as_ptr(), flags) })?;
         let file = open_usage(folder.number(), if create { libc::O_CREAT } else { 0 })?;
+        let file = raised(file);
         let status = status(file.as_raw_fd())?;
         if status.mode & libc::S_IFMT != libc::S_IFREG || status.owner != effective_user() {
             return Err(io::Error::new(
@@ -88,29 +76,6 @@ impl UsageFile {
             folder,
             file: Pinned::new(file)?,
         })
-    }
-
-    /// The file, opened anew: by the folder's descriptor, or where the program has closed that, by
-    /// its path.
-    ///
-    /// # Errors
-    /// If it cannot be opened, or another file has its name now.
-    fn opened_again(&self) -> io::Result<OwnedFd> {
-        let file = if self.folder.is_ours() {
-            open_usage(self.folder.number(), 0)?
-        } else {
-            let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-            // SAFETY: a C string that outlives the call.
-            let folder = owned(unsafe { libc::open(self.path.as_ptr(), flags) })?;
-            open_usage(folder.as_raw_fd(), 0)?
-        };
-        if status(file.as_raw_fd())?.identity == self.file.identity() {
-            return Ok(file);
-        }
-        Err(io::Error::new(
-            io::ErrorKind::NotFound,
-            "the usage file was replaced",
-        ))
     }
 
     fn number(&self) -> io::Result<c_int> {
@@ -148,7 +113,7 @@ impl UsageFile {
     /// # Errors
     /// If the file is shorter than a page or was replaced, or the kernel refuses.
     pub(crate) fn map(&self) -> io::Result<&'static Page> {
-        let file = self.opened_again()?;
+        let file = self.open_again()?;
         if status(file.as_raw_fd())?.bytes < PAGE_BYTES as u64 {
             return Err(io::Error::new(
                 io::ErrorKind::NotFound,
@@ -186,15 +151,6 @@ impl UsageFile {
         check(unsafe { libc::ftruncate(self.number()?, offset(bytes)?) })
     }
 
-    /// Tries to take the tenant lock, without waiting. `None` if another process or thread holds
-    /// it.
-    ///
-    /// # Errors
-    /// If the file cannot be opened again, or is no longer the same.
-    pub(crate) fn try_lock(&self) -> io::Result<Option<FileLock>> {
-        lock_tenant(self.opened_again()?, self.file.identity())
-    }
-
     /// Takes a slot's lock for this process and its forked children. Fails if it is held.
     ///
     /// # Errors
@@ -228,7 +184,7 @@ impl UsageFile {
             Some(number) => is_locked(number, byte, length),
             // A file that cannot be had again says nothing.
             None => self
-                .opened_again()
+                .open_again()
                 .map_or(true, |file| is_locked(file.as_raw_fd(), byte, length)),
         }
     }
@@ -242,60 +198,72 @@ fn is_locked(number: c_int, byte: u64, length: u64) -> bool {
     answer != 0 || c_int::from(lock.l_type) != libc::F_UNLCK
 }
 
-impl Drop for FileLock {
-    fn drop(&mut self) {
-        // Where the program has closed it, the lock goes with the mapping.
-        let Some(number) = self.file.number() else {
-            return;
+impl Lockable for UsageFile {
+    /// By the folder's descriptor, or where the program has closed that, by its path.
+    fn open_again(&self) -> io::Result<OwnedFd> {
+        let file = if self.folder.is_ours() {
+            open_usage(self.folder.number(), 0)?
+        } else {
+            let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+            // SAFETY: a C string that outlives the call.
+            let folder = owned(unsafe { libc::open(self.path.as_ptr(), flags) })?;
+            open_usage(folder.as_raw_fd(), 0)?
         };
-        // Unlocked by name, because a forked child may share the description for a moment.
-        let _ = set_lock(number, libc::F_UNLCK, 0);
-        let _ = LOCK_DESCRIPTOR.compare_exchange(number, -1, Ordering::AcqRel, Ordering::Relaxed);
+        the_same(file, self.file.identity())
+    }
+
+    fn needs_name(&self) -> bool {
+        true
     }
 }
 
-/// As [`UsageFile::try_lock`], for a usage page without any name but this one in `/proc`. It is
-/// opened anew, because only then is the lock this process's own.
+/// Opens a usage page without any name but this one in `/proc`.
 ///
 /// # Errors
 /// If it cannot be opened again, or the name means another file by now.
-pub(crate) fn try_lock_opened(path: &CStr, identity: (u64, u64)) -> io::Result<Option<FileLock>> {
+pub(crate) fn open_page(path: &CStr, identity: (u64, u64)) -> io::Result<OwnedFd> {
     let flags = libc::O_RDWR | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
     // SAFETY: a C string that outlives the call.
-    let descriptor = owned(unsafe { libc::open(path.as_ptr(), flags) })?;
-    lock_tenant(descriptor, identity)
+    the_same(
+        owned(unsafe { libc::open(path.as_ptr(), flags) })?,
+        identity,
+    )
 }
 
-/// Tries to lock byte 0 by an open file description that is not shared.
-fn lock_tenant(descriptor: OwnedFd, identity: (u64, u64)) -> io::Result<Option<FileLock>> {
-    let number = descriptor.as_raw_fd();
-    LOCK_INODE.store(identity.1, Ordering::Relaxed);
-    LOCK_DESCRIPTOR.store(number, Ordering::Release);
-    let lock = FileLock {
-        file: Pinned::new(descriptor)?,
-    };
-    if lock.file.identity() != identity {
-        return Err(io::Error::new(
-            io::ErrorKind::NotFound,
-            "the usage file was replaced",
-        ));
+fn the_same(file: OwnedFd, expected: (u64, u64)) -> io::Result<OwnedFd> {
+    if identity(file.as_raw_fd())? == expected {
+        Ok(file)
+    } else {
+        Err(replaced())
     }
-    match set_lock(number, libc::F_WRLCK, 0) {
-        Ok(()) => Ok(Some(lock)),
-        Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(None),
+}
+
+/// The error where the file's name is gone or means another file.
+pub(super) fn replaced() -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, "the usage file was replaced")
+}
+
+/// The same description under a number that programs do not use.
+pub(super) fn raised(file: OwnedFd) -> OwnedFd {
+    let number = descriptor::raised(file.into_raw_fd());
+    // SAFETY: the only number left of the descriptor that was given up.
+    unsafe { OwnedFd::from_raw_fd(number) }
+}
+
+/// Tries to lock the tenant's byte by an open file description. `false` if another one has it.
+pub(super) fn try_lock_tenant(number: c_int) -> io::Result<bool> {
+    match set_lock(number, libc::F_WRLCK, TENANT_BYTE) {
+        Ok(()) => Ok(true),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
+            Ok(false)
+        }
         Err(error) => Err(error),
     }
 }
 
-/// Closes a tenant lock that was held when this child was forked. For the fork handler: two
-/// system calls.
-pub(crate) fn drop_parents_lock() {
-    let descriptor = LOCK_DESCRIPTOR.swap(-1, Ordering::AcqRel);
-    let inode = LOCK_INODE.load(Ordering::Relaxed);
-    if descriptor >= 0 && identity(descriptor).is_ok_and(|(_, now)| now == inode) {
-        // SAFETY: the parent's thread that owns it does not exist here.
-        unsafe { libc::close(descriptor) };
-    }
+/// Unlocks it.
+pub(super) fn unlock_tenant(number: c_int) {
+    let _ = set_lock(number, libc::F_UNLCK, TENANT_BYTE);
 }
 
 /// The user files must belong to.
@@ -330,7 +298,6 @@ fn status(descriptor: c_int) -> io::Result<Status> {
     // SAFETY: `stat` outlives the call.
     check(unsafe { libc::fstat(descriptor, &raw mut stat) })?;
     Ok(Status {
-        identity: (stat.st_dev, stat.st_ino),
         bytes: u64::try_from(stat.st_size).unwrap_or(0),
         linked: stat.st_nlink > 0,
         mode: stat.st_mode,
@@ -365,6 +332,7 @@ fn offset(bytes: u64) -> io::Result<libc::off_t> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::lock_file::LockFile;
     use super::*;
 
     #[test]
@@ -381,6 +349,12 @@ mod tests {
         assert!(b.hold_slot(3).is_err());
         drop(a);
         assert!(!b.is_alive(3));
+    }
+
+    /// The tenant lock, by a description of its own.
+    fn locked(file: &UsageFile) -> io::Result<Option<LockFile>> {
+        let mut lock = LockFile::once();
+        Ok(lock.try_lock(file)?.then_some(lock))
     }
 
     /// Puts another file under this number.
@@ -401,7 +375,7 @@ mod tests {
         numbers.into_iter().for_each(replace);
         assert!(a.number().is_err() && b.is_alive(3), "it is still held");
         assert!(a.is_alive(4) && !a.is_alive(5));
-        assert!(a.try_lock().unwrap().is_some());
+        assert!(locked(&a).unwrap().is_some());
         drop(b);
         assert!(!a.is_alive(4));
         drop(a);
@@ -421,31 +395,62 @@ mod tests {
         assert!(!file.is_alive(3));
         std::fs::remove_file(folder.path().join("usage")).unwrap();
         replace(file.number().unwrap());
-        assert!(file.is_alive(3) && file.try_lock().is_err());
+        assert!(file.is_alive(3) && locked(&file).is_err());
     }
 
     #[test]
     fn a_tenant_lock_outlives_its_descriptor_and_goes_when_dropped() {
         let folder = tempfile::tempdir().unwrap();
         let file = UsageFile::open(folder.path(), true).unwrap();
-        let held = file.try_lock().unwrap().unwrap();
-        let number = held.file.number().unwrap();
+        let held = locked(&file).unwrap().unwrap();
+        let number = held.number().unwrap();
         replace(number);
-        assert!(file.try_lock().unwrap().is_none(), "still locked");
+        assert!(locked(&file).unwrap().is_none(), "still locked");
         drop(held);
-        assert!(file.try_lock().unwrap().is_some());
+        assert!(locked(&file).unwrap().is_some());
         // SAFETY: this test's own, put there by `replace`.
         assert_eq!(unsafe { libc::close(number) }, 0, "it was left open");
+    }
+
+    #[test]
+    fn a_kept_lock_file_is_opened_once_and_anew_where_it_was_closed() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = UsageFile::open(folder.path(), true).unwrap();
+        let mut kept = LockFile::kept();
+        let mut take = || {
+            assert!(kept.try_lock(&file).unwrap());
+            assert!(locked(&file).unwrap().is_none(), "another's is refused");
+            kept.unlock();
+            assert!(locked(&file).unwrap().is_some());
+            kept.number().unwrap()
+        };
+        let number = take();
+        assert_eq!(take(), number);
+        replace(number);
+        assert_ne!(take(), number, "that is not ours now");
+        // SAFETY: this test's own, put there by `replace`.
+        assert_eq!(unsafe { libc::close(number) }, 0, "it was left open");
+    }
+
+    #[test]
+    fn a_kept_lock_file_locks_nothing_once_its_name_is_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = UsageFile::open(folder.path(), true).unwrap();
+        let mut kept = LockFile::kept();
+        assert!(kept.try_lock(&file).unwrap());
+        kept.unlock();
+        std::fs::remove_file(folder.path().join("usage")).unwrap();
+        assert!(kept.try_lock(&file).is_err());
     }
 
     #[test]
     fn a_replaced_file_gives_no_lock() {
         let folder = tempfile::tempdir().unwrap();
         let file = UsageFile::open(folder.path(), true).unwrap();
-        assert!(file.try_lock().unwrap().is_some());
+        assert!(locked(&file).unwrap().is_some());
         std::fs::remove_file(folder.path().join("usage")).unwrap();
-        assert!(file.try_lock().is_err());
+        assert!(locked(&file).is_err());
         std::fs::write(folder.path().join("usage"), b"").unwrap();
-        assert!(file.try_lock().is_err());
+        assert!(locked(&file).is_err());
     }
 }

@@ -117,6 +117,9 @@ pub(crate) fn released(member: &Membership, device_index: usize) {
 
 #[cold]
 fn after_release(member: &Membership, device_index: usize, due: u8) {
+    // The lock's file and the bell are used by calls at which a thread may be cancelled; a free is
+    // none.
+    let _uncancelled = Uncancelled::begin();
     if due & OVERDRAWN != 0 {
         pay_back(member, device_index);
     }

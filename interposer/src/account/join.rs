@@ -21,6 +21,7 @@ use super::backend::Backend;
 use super::file::UsageFile;
 use super::killpoint;
 use super::lock::{self, Unavailable};
+use super::lock_file::LockFile;
 use super::process::{self, Identity};
 use crate::account::views::Shown;
 use crate::driver::device::{Unknown, Visible};
@@ -166,7 +167,7 @@ fn enter(
 ) -> Result<Membership, StartError> {
     let folder = request.root.folder(name);
     let fault = |error| StartError::Folder(folder.clone(), error);
-    let threads = Mutex::new(());
+    let threads = Mutex::new(LockFile::kept());
     let held = lock::take(&file, &threads).map_err(|unavailable| match unavailable {
         Unavailable::Busy => StartError::Busy(folder.clone()),
         Unavailable::Lost(error) => fault(error),

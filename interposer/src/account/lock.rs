@@ -10,23 +10,8 @@ use std::io;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-use super::file::{FileLock, UsageFile};
+use super::lock_file::{LockFile, Lockable};
 use crate::guest::frames::Undisturbed;
-
-/// Something with a tenant lock.
-pub(crate) trait Lockable {
-    /// Tries to take it, without waiting. `None` if another process or thread holds it.
-    ///
-    /// # Errors
-    /// If its file is gone.
-    fn try_lock(&self) -> io::Result<Option<FileLock>>;
-}
-
-impl Lockable for UsageFile {
-    fn try_lock(&self) -> io::Result<Option<FileLock>> {
-        Self::try_lock(self)
-    }
-}
 
 /// Longest wait for the lock.
 pub(crate) const PATIENCE: Duration = crate::session::LOCK_PATIENCE;
@@ -38,9 +23,27 @@ const PAUSES: (Duration, Duration) = (Duration::from_micros(20), Duration::from_
 #[derive(Debug)]
 pub(crate) struct Held<'a> {
     // Dropped in this order: the file's lock first.
-    _file: FileLock,
-    _threads: MutexGuard<'a, ()>,
+    lock: Lock,
+    threads: MutexGuard<'a, LockFile>,
     _undisturbed: Undisturbed,
+}
+
+/// The file by which the lock is held.
+#[derive(Debug)]
+enum Lock {
+    /// The process's own, which stays open.
+    Kept,
+    /// One for this taking alone, closed when dropped.
+    Once(LockFile),
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        match self.lock {
+            Lock::Kept => self.threads.unlock(),
+            Lock::Once(ref mut file) => file.unlock(),
+        }
+    }
 }
 
 /// Why the lock could not be had.
@@ -58,7 +61,7 @@ pub(crate) enum Unavailable {
 /// [`Unavailable`] after [`PATIENCE`], or at once if the file is lost.
 pub(crate) fn take<'a>(
     file: &impl Lockable,
-    threads: &'a Mutex<()>,
+    threads: &'a Mutex<LockFile>,
 ) -> Result<Held<'a>, Unavailable> {
     take_within(file, threads, PATIENCE)
 }
@@ -69,26 +72,51 @@ pub(crate) fn take<'a>(
 /// As [`take`].
 pub(crate) fn take_within<'a>(
     file: &impl Lockable,
-    threads: &'a Mutex<()>,
+    threads: &'a Mutex<LockFile>,
     patience: Duration,
 ) -> Result<Held<'a>, Unavailable> {
+    take_by(threads, patience, |kept| {
+        Ok(kept.try_lock(file)?.then_some(Lock::Kept))
+    })
+}
+
+/// As [`take`], for a thread whose descriptors may be its own: the kept one's number means nothing
+/// there, and one that it opens means nothing to the other threads.
+///
+/// # Errors
+/// As [`take`].
+pub(crate) fn take_apart<'a>(
+    file: &impl Lockable,
+    threads: &'a Mutex<LockFile>,
+) -> Result<Held<'a>, Unavailable> {
+    take_by(threads, PATIENCE, |_| {
+        let mut once = LockFile::once();
+        Ok(once.try_lock(file)?.then_some(Lock::Once(once)))
+    })
+}
+
+/// Polls by `attempt`, which is `None` while another process holds the lock.
+fn take_by(
+    threads: &Mutex<LockFile>,
+    patience: Duration,
+    attempt: impl Fn(&mut LockFile) -> io::Result<Option<Lock>>,
+) -> Result<Held<'_>, Unavailable> {
     let mut wait = Wait::new(patience);
     loop {
         // Nothing is held in a pause: the thread may jump out of it, but of nothing else.
         let undisturbed = Undisturbed::begin();
         let taken = match threads.try_lock() {
             Ok(guard) => Some(guard),
-            // A thread panicked while it held the lock; the lock guards no data that could be half
-            // written.
+            // A thread panicked while it held the lock; the file is looked at before each use.
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         };
-        if let Some(threads) = taken {
-            match file.try_lock() {
-                Ok(Some(file)) => {
+        if let Some(mut threads) = taken {
+            match attempt(&mut threads) {
+                Ok(Some(lock)) => {
                     return Ok(Held {
-                        _file: file,
-                        _threads: threads,
+                        lock,
+                        threads,
                         _undisturbed: undisturbed,
                     });
                 }

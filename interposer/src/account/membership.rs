@@ -6,6 +6,7 @@ use gpushare_protocol::page::{Line, MAX_DEVICES, NO_LIMIT, Page, Writer};
 use gpushare_protocol::paths::TenantName;
 
 use super::backend::Backend;
+use super::lock_file::LockFile;
 use super::views::Shown;
 
 /// A process's place in its tenant.
@@ -23,8 +24,8 @@ pub(crate) struct Membership {
     pub(crate) writer: Writer,
     /// Its lines, by device.
     pub(crate) row: &'static [Line; MAX_DEVICES],
-    /// Keeps our threads in line before they poll the tenant lock.
-    pub(crate) threads: Mutex<()>,
+    /// Keeps our threads in line before they poll the tenant lock, by the file in it.
+    pub(crate) threads: Mutex<LockFile>,
     /// The `device_index` of each device the program sees.
     pub(crate) device_indices: Vec<usize>,
     /// By device: the limits that this process's own environment lowers.

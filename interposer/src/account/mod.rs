@@ -21,6 +21,7 @@ pub(crate) mod killpoint;
 pub(crate) mod law;
 mod limbo;
 mod lock;
+mod lock_file;
 pub(crate) mod members;
 mod membership;
 pub(crate) mod nvml;
@@ -182,18 +183,19 @@ pub(crate) fn can_wait() -> bool {
     member().is_some_and(|member| matches!(member.backend, Backend::Daemon(_)))
 }
 
-/// Forgets the parent's place, tables and objects, in a forked child. Stores and at most one system
-/// call.
+/// Forgets the parent's place, tables and objects, in a forked child. Stores, and system calls that
+/// close descriptors.
 pub(crate) fn after_fork_in_child() {
     crate::guest::fork::forget_parent();
-    file::drop_parents_lock();
+    lock_file::close_parents();
     crate::session::after_fork_in_child();
 }
 
-/// Calls `body` while no process's credit grows. `None` if the tenant lock cannot be had.
+/// Calls `body` while no process's credit grows, for a thread that may have descriptors of its own.
+/// Does nothing if the tenant lock cannot be had.
 fn locked(body: &mut dyn FnMut()) {
     if let Some(member) = member()
-        && let Ok(_held) = lock::take(&member.backend, &member.threads)
+        && let Ok(_held) = lock::take_apart(&member.backend, &member.threads)
     {
         body();
     }

@@ -10,7 +10,7 @@ use core::ffi::c_int;
 use std::io;
 use std::os::fd::{AsRawFd as _, IntoRawFd as _, OwnedFd};
 
-use crate::guest::descriptor::identity;
+use crate::guest::descriptor::{ABOVE, identity};
 use crate::guest::sys::{self, Pin};
 
 /// A descriptor, and the mapping that keeps its file description open.
@@ -45,8 +45,24 @@ impl Pinned {
 
     /// The number, `None` once it means another file or none.
     pub(super) fn number(&self) -> Option<c_int> {
-        let is_ours = identity(self.number).is_ok_and(|now| now == self.identity);
-        is_ours.then_some(self.number)
+        self.status().map(|(number, _)| number)
+    }
+
+    /// The number and the file's status, `None` once the number means another file or none.
+    pub(super) fn status(&self) -> Option<(c_int, libc::stat)> {
+        let status = sys::status(self.number).ok()?;
+        let is_ours = (status.st_dev, status.st_ino) == self.identity;
+        is_ours.then_some((self.number, status))
+    }
+
+    /// The number, whatever it means now.
+    pub(super) fn any_number(&self) -> c_int {
+        self.number
+    }
+
+    /// Whether the number is one of those that are left to the program.
+    pub(super) fn is_low(&self) -> bool {
+        self.number < ABOVE
     }
 }
 

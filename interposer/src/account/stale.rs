@@ -6,6 +6,7 @@ use std::path::Path;
 use gpushare_protocol::paths::Root;
 
 use super::file::UsageFile;
+use super::lock_file::LockFile;
 use super::process;
 
 /// Folders looked at in one go: the rest is the next founder's.
@@ -46,9 +47,8 @@ fn remove_if_empty(folder: &Path) {
         let _ = fs::remove_dir(folder);
         return;
     };
-    if let Ok(Some(_lock)) = file.try_lock()
-        && !file.has_company()
-    {
+    let mut lock = LockFile::once();
+    if lock.try_lock(&file).unwrap_or(false) && !file.has_company() {
         let _ = fs::remove_file(folder.join("usage"));
         let _ = fs::remove_dir(folder);
     }

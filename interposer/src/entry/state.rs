@@ -1,7 +1,7 @@
 //! The library's life in one process: a named state machine, started by the first hooked call and
 //! by nothing earlier.
 
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
@@ -102,7 +102,11 @@ fn advance(need: Need, driver_runs: &dyn Fn() -> bool) -> Result<(), Bypass> {
             Phase::Prepared if need == Need::Limits => return Ok(()),
             Phase::Inactive => return Err(Bypass::Inactive),
             Phase::Refused => return Err(Bypass::Refused),
-            Phase::Fresh => step(Phase::Fresh, prepare),
+            Phase::Fresh => {
+                // Before the first step: a fork in its middle is seen too.
+                watch_forks();
+                step(Phase::Fresh, prepare);
+            }
             Phase::Prepared if !driver_runs() => return Err(Bypass::NoDriverYet),
             Phase::Prepared => step(Phase::Prepared, open_account),
             Phase::Starting if began.elapsed() > START_LIMIT => return Err(Bypass::StartTimedOut),
@@ -139,13 +143,8 @@ fn prepare() -> Phase {
     if is_secure() {
         return Phase::Inactive;
     }
-    // This copy of std is the library's own: the program's panics are not affected, ours print
-    // nothing.
-    std::panic::set_hook(Box::new(
-        |panic| tracing::error!(%panic, "a defect in gpushare"),
-    ));
+    silence_panics();
     crate::guest::log::open();
-    watch_forks();
     let limits = law::limits();
     let limits = limits.and_then(|limits| match limits.socket() {
         // The daemon's registered limits apply: no variable raises or disables them.
@@ -160,6 +159,17 @@ fn prepare() -> Phase {
             Phase::Prepared
         }
         Err(error) => refuse(&error),
+    }
+}
+
+/// This copy of std is the library's own: the program's panics are not affected, ours print
+/// nothing. Once a process tree: a child may be forked while another thread holds the hook's lock.
+fn silence_panics() {
+    static SILENT: AtomicBool = AtomicBool::new(false);
+    if !SILENT.swap(true, Ordering::AcqRel) {
+        std::panic::set_hook(Box::new(
+            |panic| tracing::error!(%panic, "a defect in gpushare"),
+        ));
     }
 }
 
@@ -201,11 +211,13 @@ pub(crate) fn is_secure() -> bool {
     }
 }
 
-/// Has forked children start anew. Handlers are inherited, so once per process tree is enough.
+/// Has forked children start anew. Handlers are inherited, so once per process tree is enough; of
+/// threads that race here each has its own called, which changes nothing.
 fn watch_forks() {
-    static WATCHING: AtomicU8 = AtomicU8::new(0);
-    if WATCHING.swap(1, Ordering::AcqRel) == 0 {
+    static WATCHING: AtomicBool = AtomicBool::new(false);
+    if !is_secure() && !WATCHING.load(Ordering::Acquire) {
         sys::at_fork_in_child(forked);
+        WATCHING.store(true, Ordering::Release);
     }
 }
 

@@ -83,7 +83,9 @@ pub(crate) fn follow_leases() {
     rounds.all(&compute);
     let began = background::start(c"gpushare-gate", background::DEEP, move || run(rounds));
     if let Err(error) = began {
-        // Without the thread no gate would open again, so there are no turns.
+        // Without the thread no gate would open again, so there are no turns, and the end of the
+        // process has no thread to wait for.
+        STOPPED.store(1, Ordering::Release);
         tracing::warn!(%error, "no gate thread: launches pass");
         device_gate::all()
             .iter()

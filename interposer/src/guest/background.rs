@@ -23,6 +23,9 @@ const CANCEL_DISABLE: c_int = 1;
 
 unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+
+    // What a thread's stack must have at least: glibc's own, which others ask too. 0 if unknown.
+    fn __pthread_get_minstack(attributes: *const libc::pthread_attr_t) -> usize;
 }
 
 /// While this lives the calling thread is not cancelled: the system would unwind it out of the
@@ -53,8 +56,9 @@ struct Start {
     work: Box<dyn FnOnce() + Send>,
 }
 
-/// Starts a thread that does `work`, which must not unwind. The program's static thread-locals live
-/// on its stack too: where they do not fit into `stack` bytes, the system's usual size is taken.
+/// Starts a thread that does `work`, which must not unwind, on a stack of `stack` bytes beside the
+/// program's static thread-locals, which live on it too. Where the C library does not say how much
+/// those take and they do not fit, the system's usual size is taken.
 ///
 /// # Errors
 /// If the system has none to give.
@@ -90,7 +94,8 @@ fn begin(stack: Option<usize>, start: *mut c_void) -> c_int {
         libc::pthread_attr_init(&raw mut attributes);
         libc::pthread_attr_setdetachstate(&raw mut attributes, libc::PTHREAD_CREATE_DETACHED);
         if let Some(bytes) = stack {
-            libc::pthread_attr_setstacksize(&raw mut attributes, bytes);
+            let beside = __pthread_get_minstack(&raw const attributes);
+            libc::pthread_attr_setstacksize(&raw mut attributes, bytes.saturating_add(beside));
         }
         let mut all: libc::sigset_t = core::mem::zeroed();
         let mut before: libc::sigset_t = core::mem::zeroed();

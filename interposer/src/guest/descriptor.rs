@@ -11,7 +11,7 @@ use std::io;
 use crate::guest::sys;
 
 /// Numbers below this are left to the program: many use the lowest by habit, or close them in bulk.
-const ABOVE: c_int = 200;
+pub(crate) const ABOVE: c_int = 200;
 
 /// A descriptor of ours, close-on-exec. Closed when dropped, unless it is no longer ours.
 #[derive(Debug)]
@@ -29,14 +29,7 @@ impl Descriptor {
         if answer < 0 {
             return Err(io::Error::last_os_error());
         }
-        // Where no high number is to be had, the low one stays.
-        let high = sys::duplicate(answer, ABOVE);
-        let number = if high < 0 {
-            answer
-        } else {
-            sys::close(answer);
-            high
-        };
+        let number = raised(answer);
         let identity = identity(number)?;
         Ok(Self { number, identity })
     }
@@ -82,10 +75,21 @@ impl ParentsOnly {
         }
     }
 
-    /// From now on this one.
-    pub(crate) fn set(&self, descriptor: &Descriptor) {
-        self.inode.store(descriptor.identity.1, Ordering::Relaxed);
-        self.number.store(descriptor.number, Ordering::Release);
+    /// From now on this number, of the file of this device and inode.
+    pub(crate) fn set(&self, number: c_int, (_, inode): (u64, u64)) {
+        self.inode.store(inode, Ordering::Relaxed);
+        self.number.store(number, Ordering::Release);
+    }
+
+    /// As [`set`](Self::set).
+    pub(crate) fn is(&self, descriptor: &Descriptor) {
+        self.set(descriptor.number, descriptor.identity);
+    }
+
+    /// None any more, if it was this number.
+    pub(crate) fn forget(&self, number: c_int) {
+        let (done, lost) = (Ordering::AcqRel, Ordering::Relaxed);
+        let _ = self.number.compare_exchange(number, -1, done, lost);
     }
 
     /// Closes it, in a forked child's fork handler: two system calls.
@@ -97,6 +101,20 @@ impl ParentsOnly {
             sys::close(number);
         }
     }
+}
+
+/// The number, open, under which a descriptor of ours goes on: a high one. Where none is to be had,
+/// the low one stays.
+pub(crate) fn raised(number: c_int) -> c_int {
+    if number >= ABOVE {
+        return number;
+    }
+    let high = sys::duplicate(number, ABOVE);
+    if high < 0 {
+        return number;
+    }
+    sys::close(number);
+    high
 }
 
 /// Which file a descriptor means.

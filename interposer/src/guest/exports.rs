@@ -3,11 +3,13 @@
 //!
 //! # Safety
 //! The structures are those of the ELF format. They are read while the dynamic linker keeps the
-//! library loaded, by the addresses and counts that the library's own headers give.
+//! library loaded, by the addresses and counts that the library's own tables give.
 #![allow(unsafe_code, reason = "reads tables of loaded libraries")]
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr;
+
+use crate::guest::linker::LinkMap;
 
 /// A table of a library's: `Elf64_Dyn`.
 #[repr(C)]
@@ -24,52 +26,36 @@ const GNU_HASH: i64 = 0x6fff_fef5;
 /// The type of a symbol that is a function, in the lower half of its byte.
 const FUNCTION: u8 = 2;
 
+/// What the dynamic linker shows to debuggers: the beginning of glibc's `struct r_debug`.
+#[repr(C)]
+struct Debug {
+    _version: c_int,
+    objects: *const LinkMap,
+}
+
+unsafe extern "C" {
+    #[link_name = "_r_debug"]
+    static LINKER: Debug;
+}
+
 /// The address of the function of this name that the loaded library of this file name defines. Of
 /// several versions of a name, any.
+///
+/// No function is called for that: other libraries wrap those with which the linker would be asked,
+/// and a sanitizer's runtime calls `dlsym` before its own may be called. The list is read without
+/// the linker's lock. The C library's parts stand in it before all that may be unloaded: whatever
+/// unloads has loaded them.
 pub(crate) fn find(file: &[u8], function: &CStr) -> Option<*mut c_void> {
-    let mut search = Search {
-        file,
-        function,
-        found: None,
-    };
-    // SAFETY: the callback keeps to its contract, the data outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
-    search.found
-}
-
-struct Search<'a> {
-    file: &'a [u8],
-    function: &'a CStr,
-    found: Option<*mut c_void>,
-}
-
-/// Stops at the library.
-unsafe extern "C" fn visit(
-    info: *mut libc::dl_phdr_info,
-    _size: usize,
-    data: *mut c_void,
-) -> c_int {
-    // SAFETY: the linker hands out a valid description; `data` is the `Search` of `find`.
-    let (info, search) = unsafe { (&*info, &mut *data.cast::<Search<'_>>()) };
-    if info.dlpi_name.is_null() {
-        return 0;
+    // SAFETY: a variable of the dynamic linker's, set before any other code runs.
+    let mut next = unsafe { (&raw const LINKER.objects).read() };
+    loop {
+        // SAFETY: null, or an object of the list.
+        let object = unsafe { next.as_ref() }?;
+        if object.is_called(file) {
+            return Tables::of(object.base, object.dynamic.expose_provenance())?.find(function);
+        }
+        next = object.next;
     }
-    // SAFETY: a C string of the linker's, which is locked meanwhile.
-    let path = unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes();
-    if path.rsplit(|byte| *byte == b'/').next() != Some(search.file) {
-        return 0;
-    }
-    // SAFETY: the library's own program headers, as many as it says.
-    let headers = unsafe { core::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
-    let dynamic = headers
-        .iter()
-        .find(|header| header.p_type == libc::PT_DYNAMIC);
-    let base = address(info.dlpi_addr);
-    search.found = dynamic.and_then(|header| {
-        let tables = Tables::of(base, base.wrapping_add(address(header.p_vaddr)))?;
-        tables.find(search.function)
-    });
-    1
 }
 
 /// An address of this process; both are 64 bits wide here.

@@ -88,6 +88,7 @@ late! {
         argument: *mut c_void
     ) -> c_int, else libc::EAGAIN;
     pthread_attr_init(attributes: *mut libc::pthread_attr_t) -> c_int, else libc::ENOSYS;
+    __pthread_get_minstack(attributes: *const libc::pthread_attr_t) -> usize, else 0;
     pthread_attr_destroy(attributes: *mut libc::pthread_attr_t) -> c_int, else libc::ENOSYS;
     pthread_attr_setdetachstate(attributes: *mut libc::pthread_attr_t, state: c_int) -> c_int,
         else libc::ENOSYS;

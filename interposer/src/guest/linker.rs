@@ -23,12 +23,27 @@ unsafe extern "C" {
 
 /// The public part of glibc's `struct link_map`.
 #[repr(C)]
-struct LinkMap {
-    _address: usize,
+pub(super) struct LinkMap {
+    /// What is added to the addresses in its file.
+    pub(super) base: usize,
     name: *const c_char,
-    _dynamic: *const c_void,
-    _next: *const Self,
+    /// Its dynamic section.
+    pub(super) dynamic: *const c_void,
+    /// The object loaded after it.
+    pub(super) next: *const Self,
     _previous: *const Self,
+}
+
+impl LinkMap {
+    /// Whether its file has this name.
+    pub(super) fn is_called(&self, file: &[u8]) -> bool {
+        if self.name.is_null() {
+            return false;
+        }
+        // SAFETY: a C string of the linker's, which lives as long as the object.
+        let path = unsafe { core::ffi::CStr::from_ptr(self.name) }.to_bytes();
+        path.rsplit(|byte| *byte == b'/').next() == Some(file)
+    }
 }
 
 /// A loaded object. Not counted: it is valid as long as another owner keeps it loaded.

@@ -123,11 +123,11 @@ pub(crate) fn close_range(first: c_int, last: c_int, flags: c_uint) -> bool {
     unsafe { libc::syscall(SYS_CLOSE_RANGE, first, last, flags) == 0 }
 }
 
-/// Closes a descriptor of ours.
+/// Closes a descriptor of ours. No cancellation point, as `close` would be.
 pub(crate) fn close(number: c_int) {
     // SAFETY: no memory is involved; the caller has checked that the number still means the
     // descriptor it opened.
-    unsafe { libc::close(number) };
+    unsafe { libc::syscall(libc::SYS_close, number) };
 }
 
 /// A copy of a descriptor at `least` or above, close-on-exec; negative if there is none.
@@ -164,10 +164,11 @@ pub(crate) fn open_to_append(path: &core::ffi::CStr) -> c_int {
     unsafe { libc::open(path.as_ptr(), flags, 0o600) }
 }
 
-/// Writes as much as goes. What cannot be written is lost.
+/// Writes as much as goes. What cannot be written is lost. No cancellation point, as `write` would
+/// be: a line of the log is written in any call.
 pub(crate) fn write(number: c_int, bytes: &[u8]) {
     // SAFETY: the buffer outlives the call.
-    let _ = unsafe { libc::write(number, bytes.as_ptr().cast(), bytes.len()) };
+    let _ = unsafe { libc::syscall(libc::SYS_write, number, bytes.as_ptr(), bytes.len()) };
 }
 
 /// A mapping of one page without access rights, not inherited by forked children: it keeps an open

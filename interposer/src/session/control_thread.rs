@@ -176,7 +176,7 @@ impl Session {
     /// credit grows, so that the daemon's accounts begin with the truth.
     fn reconnect(&self) -> Result<Connection, Failed> {
         let mut connection = Connection::open(&self.folder)?;
-        SOCKET.set(connection.socket());
+        SOCKET.is(connection.socket());
         let known = self.instance.load(Ordering::Relaxed);
         let capabilities = (self.callbacks.capabilities)();
         let end = Instant::now() + GREETING;

@@ -45,6 +45,7 @@ use gpushare_protocol::page::Page;
 use gpushare_protocol::page::control::ControlPage;
 use gpushare_protocol::wire::{Reply, Request, Spot, encode};
 
+use crate::guest::background::Uncancelled;
 use crate::guest::descriptor::{Descriptor, ParentsOnly};
 use crate::guest::fork::ForkLocal;
 use asks::{Asks, Question, ask};
@@ -183,10 +184,10 @@ pub(crate) fn start(folder: &Path, callbacks: Callbacks) -> Result<&'static Sess
     let socket = Arc::clone(connection.socket());
     let session = Session::new(folder, callbacks, welcome, socket)
         .map_err(|error| unreachable(error.to_string()))?;
-    SOCKET.set(connection.socket());
-    USAGE.set(&session.usage);
+    SOCKET.is(connection.socket());
+    USAGE.is(&session.usage);
     for (inherited, end) in BELL.iter().zip(session.bell.ends()) {
-        inherited.set(end);
+        inherited.is(end);
     }
     let session = SESSION.set(session);
     control_thread::start(session, connection)
@@ -268,6 +269,7 @@ impl Session {
 
     /// Rings the control thread's bell, also where the program has closed this end of it.
     fn ring(&self) {
+        let _uncancelled = Uncancelled::begin();
         if !self.bell.ring()
             && let Ok(path) = self.way_to(self.bell.rope())
         {
@@ -428,6 +430,7 @@ impl Session {
     /// table.
     fn send(&self, line: Option<&Arc<Descriptor>>, id: u32, request: &Request) {
         let Some(socket) = line else { return };
+        let _uncancelled = Uncancelled::begin();
         let mut frame = Vec::new();
         if encode(id, request, &mut frame).is_err() {
             return;
