@@ -70,9 +70,12 @@ where
         };
         let answer = Arc::clone(&answer);
         // Where no thread can be had, the place is free again at once.
-        let _ = std::thread::Builder::new().spawn(move || {
+        let began = std::thread::Builder::new().spawn(move || {
             let _ = talk(&socket, &place, answer.as_ref());
         });
+        if began.is_err() {
+            places.lack_thread();
+        }
     }
 }
 

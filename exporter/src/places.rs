@@ -6,7 +6,8 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Connections at a time. More than are answered: while a client's request is on its way, many
-/// others would have to connect to take its place.
+/// others would have to connect to take its place. The unit's `TasksMax` is twice as many: the
+/// thread of one that made room ends a moment later.
 const MOST: usize = 64;
 /// Connections answered at a time. A further one is closed.
 const MOST_ASKED: usize = 16;
@@ -34,13 +35,8 @@ impl Places {
     /// which ends.
     pub(crate) fn take(&self, socket: &Arc<TcpStream>) -> Option<Place> {
         let mut taken = self.taken();
-        if taken.all.len() >= MOST {
-            let silent = taken.all.iter().find(|(_, socket)| socket.is_some());
-            let silent = silent.map(|(number, _)| *number)?;
-            if let Some(Some(socket)) = taken.all.remove(&silent) {
-                // Its thread reads the end.
-                let _ = socket.shutdown(Shutdown::Both);
-            }
+        if taken.all.len() >= MOST && !taken.ends_oldest() {
+            return None;
         }
         taken.last += 1;
         let number = taken.last;
@@ -49,8 +45,28 @@ impl Places {
         Some(Place { number, places })
     }
 
+    /// A connection has no thread: the next one is to have that of the oldest that has not asked.
+    pub(crate) fn lack_thread(&self) {
+        self.taken().ends_oldest();
+    }
+
     fn taken(&self) -> MutexGuard<'_, Taken> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Taken {
+    /// Ends the oldest connection that has not asked yet. `false` if there is none.
+    fn ends_oldest(&mut self) -> bool {
+        let mut silent = self.all.iter().filter(|(_, socket)| socket.is_some());
+        let Some(number) = silent.next().map(|(number, _)| *number) else {
+            return false;
+        };
+        if let Some(Some(socket)) = self.all.remove(&number) {
+            // Its thread reads the end.
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+        true
     }
 }
 
@@ -76,6 +92,7 @@ impl Drop for Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read as _;
     use std::net::TcpListener;
 
     /// A connection that has come, and its client.
@@ -85,6 +102,34 @@ mod tests {
         let client = TcpStream::connect(at).expect("it listens");
         let (came, _) = listener.accept().expect("it has come");
         (Arc::new(came), client)
+    }
+
+    #[test]
+    fn the_unit_has_threads_for_all_places_twice() {
+        let unit = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../packaging/gpushare-exporter.service"
+        );
+        let unit = std::fs::read_to_string(unit).expect("it is in the tree");
+        let tasks = unit.lines().find_map(|line| line.strip_prefix("TasksMax="));
+        let tasks: usize = tasks.expect("a bound").parse().expect("a number");
+        assert!(tasks >= 2 * MOST, "{tasks}");
+    }
+
+    #[test]
+    fn the_oldest_silent_one_makes_room_where_no_thread_is_left() {
+        let (places, (socket, mut client)) = (Places::default(), connection());
+        let first = places.take(&socket).expect("a place");
+        places.lack_thread();
+        let mut bytes = Vec::new();
+        client.read_to_end(&mut bytes).expect("it was ended");
+        assert!(bytes.is_empty() && !first.has_asked());
+        // One that has asked is left to its client.
+        let (socket, _client) = connection();
+        let second = places.take(&socket).expect("a place");
+        assert!(second.has_asked());
+        places.lack_thread();
+        assert_eq!(places.taken().all.len(), 1);
     }
 
     #[test]

@@ -75,8 +75,8 @@ pub fn bound(command: &mut Command, mask: SigSet) -> io::Result<Child> {
     let parent = getpid();
     let prepare = move || {
         set_pdeathsig(Signal::SIGKILL)?;
-        // We were killed before that.
-        if getppid() != parent {
+        // We were killed before that. A parent outside of the child's pid namespace is 0.
+        if ![parent, Pid::from_raw(0)].contains(&getppid()) {
             return Err(io::Error::from(Errno::ESRCH));
         }
         for (signal, ignored) in started_with {

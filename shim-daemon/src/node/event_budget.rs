@@ -17,36 +17,47 @@ const EACH: Nanos = Nanos::secs(1);
 /// The same of all tenants of a user, for what is not limited by tenant. A job is two events.
 const BURST_OF_USER: u64 = 256;
 const EACH_OF_USER: Nanos = Nanos::millis(500);
+/// The part of that burst that only ends of tenants may use: what is told of a name later begins
+/// with them.
+const KEPT_FOR_ENDS: u64 = 32;
+const ENDS: [&str; 2] = ["ended", "gone"];
+/// The time in which one more of the daemon's own decisions about them may come.
+const EACH_DECISION: Nanos = Nanos::millis(200);
 /// How long events are only counted before that is told.
 const COUNTED: Nanos = Nanos::secs(10);
 
 /// How many others were left out: told whatever the budget.
 pub(super) const LEFT_OUT: &str = "events-left-out";
 
-/// Kinds of events that no program causes: commands, and decisions of the daemon whose rate is its
-/// own. They are told of each tenant of the machine, and a user's tenants have a budget together: a
-/// user can command, register and end them without end.
-const UNLIMITED: [&str; 22] = [
+/// Kinds of events that commands cause. They are told of each tenant of the machine, and a user's
+/// tenants have a budget together: a user can command, register and end them without end.
+const COMMANDED: [&str; 10] = [
     "admitted",
     "attached",
-    "awaited",
     "ended",
+    "gone",
+    "not-registered",
+    "queued",
+    "resumed",
+    "set",
+    "suspended",
+    "unenforced",
+];
+
+/// Decisions of the daemon, whose rate is its own. A user's tenants have another budget together: a
+/// user can have memory moved without end, and honest tenants that swap must not take what is kept
+/// for commands.
+const DECIDED: [&str; 12] = [
+    "awaited",
     "ends-soon",
     "fence",
     "fence-failed",
     "fence-foreign",
     "fence-off",
-    "gone",
     "leaving",
     "left",
-    "not-registered",
-    "queued",
-    "resumed",
     "returned",
-    "set",
     "spared",
-    "suspended",
-    "unenforced",
     "unsaved",
     "will-not-yield",
 ];
@@ -62,6 +73,8 @@ pub(super) struct LeftOut {
 #[derive(Debug)]
 pub(super) struct Budget {
     most: u64,
+    /// Of that, for ends alone.
+    kept: u64,
     each: Nanos,
     left: u64,
     /// Until when `left` has been added to.
@@ -73,6 +86,7 @@ impl Budget {
     fn of_tenant(now: Nanos) -> Self {
         Self {
             most: BURST,
+            kept: 0,
             each: EACH,
             left: BURST,
             filled: now,
@@ -83,10 +97,23 @@ impl Budget {
     fn of_user(now: Nanos) -> Self {
         Self {
             most: BURST_OF_USER,
+            kept: KEPT_FOR_ENDS,
             each: EACH_OF_USER,
             left: BURST_OF_USER,
             ..Self::of_tenant(now)
         }
+    }
+
+    fn of_decisions(now: Nanos) -> Self {
+        Self {
+            kept: 0,
+            each: EACH_DECISION,
+            ..Self::of_user(now)
+        }
+    }
+
+    fn is_whole(&self) -> bool {
+        self.left == self.most && self.left_out.is_none()
     }
 
     fn fill(&mut self, now: Nanos) {
@@ -98,8 +125,9 @@ impl Budget {
     /// Whether an event of this kind is told now. If not, it is counted.
     fn allows(&mut self, now: Nanos, kind: &'static str) -> bool {
         self.fill(now);
-        if let Some(left) = self.left.checked_sub(1) {
-            self.left = left;
+        let kept = if ENDS.contains(&kind) { 0 } else { self.kept };
+        if self.left > kept {
+            self.left -= 1;
             return true;
         }
         let left_out = self.left_out.get_or_insert_with(|| LeftOut {
@@ -121,7 +149,27 @@ impl Budget {
 #[derive(Debug, Default)]
 pub(super) struct Budgets {
     tenants: BTreeMap<TenantId, Budget>,
-    users: BTreeMap<u32, Budget>,
+    users: BTreeMap<u32, OfUser>,
+}
+
+/// The budgets of a user's tenants together.
+#[derive(Debug)]
+struct OfUser {
+    commanded: Budget,
+    decided: Budget,
+}
+
+impl OfUser {
+    fn new(now: Nanos) -> Self {
+        Self {
+            commanded: Budget::of_user(now),
+            decided: Budget::of_decisions(now),
+        }
+    }
+
+    fn both(&mut self) -> [&mut Budget; 2] {
+        [&mut self.commanded, &mut self.decided]
+    }
 }
 
 impl Budgets {
@@ -134,19 +182,22 @@ impl Budgets {
     ) -> bool {
         let users = &mut self.users;
         let budget = user.map(|user| users.entry(user));
-        let of_user = budget.map(|one| one.or_insert_with(|| Budget::of_user(now)));
+        let of_user = budget.map(|one| one.or_insert_with(|| OfUser::new(now)));
         if kind == LEFT_OUT {
             return true;
         }
-        if UNLIMITED.contains(&kind) {
-            return of_user.is_none_or(|budget| budget.allows(now, kind));
+        if COMMANDED.contains(&kind) {
+            return of_user.is_none_or(|of| of.commanded.allows(now, kind));
+        }
+        if DECIDED.contains(&kind) {
+            return of_user.is_none_or(|of| of.decided.allows(now, kind));
         }
         let own = self.tenants.entry(tenant).or_insert_with(|| {
             let mut new = Budget::of_tenant(now);
             // Else a user would have a burst by each new tenant.
-            if let Some(budget) = of_user {
-                budget.fill(now);
-                new.left = new.left.min(budget.left);
+            if let Some(OfUser { commanded, .. }) = of_user {
+                commanded.fill(now);
+                new.left = new.left.min(commanded.left.saturating_sub(commanded.kept));
             }
             new
         });
@@ -156,9 +207,12 @@ impl Budgets {
     /// Forgets tenants that have ended, and users that have all of their budget.
     pub(super) fn tidy(&mut self, now: Nanos, is_there: impl Fn(TenantId) -> bool) {
         self.tenants.retain(|tenant, _| is_there(*tenant));
-        self.users.retain(|_, budget| {
-            budget.fill(now);
-            budget.left < budget.most || budget.left_out.is_some()
+        self.users.retain(|_, of| {
+            let mut budgets = of.both().into_iter();
+            !budgets.all(|budget| {
+                budget.fill(now);
+                budget.is_whole()
+            })
         });
     }
 
@@ -175,9 +229,9 @@ impl Budgets {
     /// What was left out of users' tenants, by user, once it is time to tell.
     pub(super) fn take_left_out_of_users(&mut self, now: Nanos) -> Vec<(u32, LeftOut)> {
         let users = self.users.iter_mut();
-        let left_out = users.filter_map(|(user, budget)| {
-            let left_out = budget.take_left_out(now, false)?;
-            Some((*user, left_out))
+        let left_out = users.flat_map(|(user, of)| {
+            let both = of.both().into_iter();
+            both.filter_map(|budget| Some((*user, budget.take_left_out(now, false)?)))
         });
         left_out.collect()
     }
@@ -259,7 +313,7 @@ mod tests {
     #[test]
     fn an_operators_events_are_told_and_take_nothing() {
         let (mut budgets, now) = (Budgets::default(), Nanos::ZERO);
-        for kind in UNLIMITED {
+        for kind in COMMANDED.into_iter().chain(DECIDED) {
             assert!((0..1_000).all(|_| budgets.allows(now, kind, (ONE, None))));
         }
         let waits = |budgets: &mut Budgets| budgets.allows(now, "waiting", (ONE, None));
@@ -271,7 +325,7 @@ mod tests {
     fn a_users_tenants_have_one_budget_for_what_commands_cause() {
         let mut budgets = Budgets::default();
         let mut told = |now: Nanos, user| {
-            let all = (0..1_000_u64).zip(UNLIMITED.into_iter().cycle());
+            let all = (0..1_000_u64).zip(COMMANDED.into_iter().cycle());
             let told = all.filter(|(at, kind)| budgets.allows(now, kind, (TenantId(*at), user)));
             told.count()
         };
@@ -280,6 +334,35 @@ mod tests {
         assert_eq!(told(Nanos::secs(10), Some(1002)), 256, "another's is whole");
         assert_eq!(told(Nanos::secs(100_000), USER), 256, "and no more");
         assert!(budgets.allows(Nanos::secs(100_000), LEFT_OUT, (ONE, USER)));
+    }
+
+    #[test]
+    fn moves_without_end_take_no_event_of_commands() {
+        let mut budgets = Budgets::default();
+        let mut told = 0;
+        for third in 0..3_000 {
+            for kind in ["leaving", "left", "returned"] {
+                let now = Nanos::millis(third * 333);
+                told += u64::from(budgets.allows(now, kind, (ONE, USER)));
+            }
+        }
+        let most = BURST_OF_USER + Nanos::secs(999).0 / EACH_DECISION.0;
+        assert!(told <= most && told + 5 >= most, "{told} of {most}");
+        let now = Nanos::secs(999);
+        assert!(budgets.allows(now, "gone", (ONE, USER)));
+        // A new tenant has what programs may cause.
+        assert!((0..BURST).all(|_| budgets.allows(now, "refused", (TenantId(2), USER))));
+    }
+
+    #[test]
+    fn ends_are_told_after_a_flood_of_other_commands() {
+        let (mut budgets, now) = (Budgets::default(), Nanos::ZERO);
+        let mut told = |kind, many: u64| {
+            let told = (0..many).filter(|_| budgets.allows(now, kind, (ONE, USER)));
+            told.count() as u64
+        };
+        assert_eq!(told("attached", 1_000), BURST_OF_USER - KEPT_FOR_ENDS);
+        assert_eq!(told("gone", 1_000), KEPT_FOR_ENDS);
     }
 
     #[test]
@@ -311,7 +394,7 @@ mod tests {
         };
         assert_eq!(tidy(&mut budgets, Nanos::secs(200)), 1);
         let left_out = budgets.take_left_out_of_users(Nanos::secs(200));
-        assert_eq!(left_out[0].1.kinds["set"], 44);
+        assert_eq!(left_out[0].1.kinds["set"], 300 - 256 + KEPT_FOR_ENDS);
         assert_eq!(tidy(&mut budgets, Nanos::secs(200)), 0);
     }
 }

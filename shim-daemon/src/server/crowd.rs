@@ -3,7 +3,8 @@
 //!
 //! A socket's intended users (a tenant's own user at its socket, unrestricted users at the control
 //! socket) are counted apart from all other users. Each other user gets a part of the remaining
-//! places. A user who connects as often as possible takes no place of another user.
+//! places. A user that connects as often as possible takes no place of another user. A program that
+//! may choose its user among very many can take them all (ADR 212).
 
 use std::collections::{BTreeMap, BTreeSet};
 
