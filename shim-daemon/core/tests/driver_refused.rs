@@ -2,10 +2,10 @@
 //! ask waits for. Each behaviour with its opposite.
 
 use crate::node::swap::{Obeys, policy, swapping};
-use crate::node::{Node, killable, secs, spec};
+use crate::node::{Node, killable, resolving, secs, spec};
 use gpushare_core::{
-    AskKey, Bytes, Denial, DeviceId, Nanos, Notice, Place, Policy, Preemptible, ProcessId, Quota,
-    TenantId, TenantSpec,
+    AskKey, Bytes, Denial, DeviceId, Event, Nanos, Notice, Place, Policy, Preemptible, ProcessId,
+    Quota, Resolver, TenantId, TenantSpec,
 };
 
 fn mib(count: u64) -> Bytes {
@@ -154,6 +154,41 @@ fn what_is_set_aside_for_a_context_that_waits_does_not_lapse() {
     assert_eq!(lapses(&scene), 0, "it may be made now");
     scene.node.live(secs(10));
     assert_eq!(lapses(&scene), 1, "it was not made");
+}
+
+#[test]
+fn a_context_that_waits_holds_up_no_others_refusal() {
+    let refused_after = |wait| {
+        let mut scene = Context::refused(|_, _| (), |device| spec(device, 0, 1));
+        let (_, second) = scene
+            .node
+            .run(resolving(&[Resolver::Fail], spec(scene.device, 0, 8)));
+        scene.node.live(wait);
+        assert!(scene.node.waits(scene.ask));
+        let ask = scene.node.want(second, scene.device, mib(4096));
+        scene.node.live(Nanos::millis(100));
+        scene.node.denied(ask).is_some()
+    };
+    // It is about to be measured, as far as can be known.
+    assert!(!refused_after(Nanos::millis(500)));
+    assert!(refused_after(secs(5)));
+}
+
+#[test]
+fn a_complete_context_that_was_not_measured_is_not_the_first_one() {
+    let (mut node, device) = of_contexts();
+    node.devices
+        .get_mut(&device)
+        .expect("it exists")
+        .lists_processes = false;
+    node.devices.get_mut(&device).expect("it exists").context = mib(300);
+    let (_, process) = node.run(spec(device, 0, 1));
+    node.tell(Event::ContextMade { process, device });
+    node.live(secs(1));
+    strangers_take(&mut node, device, mib(3596));
+    let ask = node.refused(process, device, Bytes::ZERO);
+    node.live(secs(1));
+    assert!(node.granted(ask));
 }
 
 #[test]

@@ -137,6 +137,7 @@ fn a_change_says_what_it_likes_of_a_lost_device_and_not_of_others() {
     let mut node = Node::new();
     let both = [node.device(16), node.device(16)];
     let (tenant, _) = node.run(limits(both, [1, 1], 500));
+    let (other, _) = node.run(limits(both, [1, 1], 500));
     let change = |node: &mut Node, requests| {
         let spec = limits(both, requests, 250);
         node.tell(Event::Set { tenant, spec });
@@ -147,6 +148,19 @@ fn a_change_says_what_it_likes_of_a_lost_device_and_not_of_others() {
     let done = (Bytes::gib(2), Permille::new(250));
     assert_eq!(change(&mut node, [1, 2]), done);
     assert_eq!(change(&mut node, [1, 20]), done, "more than there is");
+    // The time of a GPU that is lost is nobody's, and that of the other is shared.
+    let half = |node: &mut Node, tenant| {
+        let mut spec = limits(both, [1, 2], 250);
+        for (_, compute) in &mut spec.compute {
+            (compute.request, compute.limit) = (Permille::new(600), None);
+        }
+        spec.compute[1].1.request = Permille::new(300);
+        node.tell(Event::Set { tenant, spec });
+        let known = node.world.spec(tenant).expect("it runs");
+        known.compute(both[0]).request
+    };
+    assert_eq!(half(&mut node, tenant), Permille::new(600));
+    assert_eq!(half(&mut node, other), Permille::new(600));
     let late = node.register(limits(both, [0, 0], 500));
     let refused = &node.guests[&late].refused;
     assert_eq!(*refused, Some(SpecError::Device(both[0])));

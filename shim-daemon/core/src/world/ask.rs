@@ -52,7 +52,7 @@ impl World {
         let account = tenant.and_then(|tenant| self.ledger.account(device, tenant));
         let opened = known.and_then(|known| known.on(device));
         let context = opened.filter(|_| bytes.is_zero());
-        let context = context.map_or(Bytes::ZERO, |opened| opened.unmeasured());
+        let context = context.map_or(Bytes::ZERO, |opened| opened.first_context());
         let want = match account {
             Some(account) if held <= account.grant => Want::Physical {
                 held,

@@ -139,14 +139,15 @@ impl World {
     }
 
     /// Whether the guarantees of each device's time fit beside those of other tenants, waiting ones
-    /// included.
+    /// included. The time of a lost device is nobody's.
     pub(super) fn check_compute(
         &self,
         tenant: TenantId,
         spec: &TenantSpec,
     ) -> Result<(), SpecError> {
         for (device, compute) in &spec.compute {
-            let Some(request) = compute.request else {
+            let there = self.ledger.get(*device);
+            let Some(request) = there.and(compute.request) else {
                 continue;
             };
             let taken: u64 = self

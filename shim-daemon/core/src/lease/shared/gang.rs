@@ -48,8 +48,9 @@ impl Shared {
         let here = || mates.iter().filter_map(|mate| self.roster.get(*mate));
         let uses = here().any(|mate| mate.is_recent(self.now));
         let lag: i64 = here().map(Tenant::lag).sum();
+        let for_others = others && !self.steering.is_for(mates);
         Some(Part {
-            wish: wish.filter(|wish| others || *wish == Wish::Throttled),
+            wish: wish.filter(|wish| for_others || *wish == Wish::Throttled),
             behind: others && uses && lag >= -self.rules.yield_at(),
         })
     }

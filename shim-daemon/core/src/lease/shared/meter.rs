@@ -13,8 +13,10 @@ struct Stuck {
     /// How long it has been open, silent and beside other tenants, and their service in that time.
     watched: Nanos,
     others: Nanos,
-    /// What changes of contexts left of that time, if it has not had the device.
+    /// What changes of contexts left of that time, if it has not had the device; and half of its
+    /// even part of that.
     left: Nanos,
+    half: u64,
 }
 
 /// See the module's page.
@@ -27,10 +29,12 @@ pub(super) struct Meter {
     /// The most service that it can have had since the last completion: the time less what others
     /// had, also at its closed gate, behind which submitted work runs.
     could: u64,
-    /// How long it has been pending without completing anything, and whether that is billed by
-    /// time.
+    /// How long it has been pending without completing anything.
     silent: Nanos,
-    by_time: bool,
+    /// Its even part of the time since, as far as that is not billed; and the most tenants that
+    /// were pending then, in thousandths.
+    even: u64,
+    crowd: u64,
     stuck: Stuck,
     /// The most service it may still claim: it grows with the time.
     room: u64,
@@ -58,7 +62,8 @@ impl Meter {
             advance: 0,
             could: 0,
             silent: Nanos::ZERO,
-            by_time: false,
+            even: 0,
+            crowd: 0,
             stuck: Stuck::default(),
             room: 0,
             paid: 0,
@@ -83,7 +88,7 @@ impl Meter {
     }
 
     fn speaks(&mut self) {
-        (self.silent, self.by_time) = (Nanos::ZERO, false);
+        (self.silent, self.even, self.crowd) = (Nanos::ZERO, 0, 0);
         self.advance = (self.advance + self.present).min(Rules::MOST.0);
         (self.present, self.could) = (0, 0);
     }
@@ -147,20 +152,13 @@ impl Meter {
 
     /// Its bill for a `span` in which its service is unknown, of which it `had` this part. `waits`:
     /// it is closed, and need not complete anything.
-    pub(super) fn rest(
-        &mut self,
-        had: u64,
-        (done, waits): (Done, bool),
-        rules: &Rules,
-        span: Nanos,
-    ) -> u64 {
+    pub(super) fn rest(&mut self, had: u64, (done, waits): (Done, bool), span: Nanos) -> u64 {
         self.room = (self.room + span.0).min(Rules::MOST.0);
         (self.present, self.advance) = (0, 0);
         if done.service > 0 || done.pending < Rules::ALWAYS {
             self.speaks();
         } else if !waits {
             self.silent = self.silent + span;
-            self.by_time = self.silent >= rules.silent();
         }
         let bill = had.min(self.room);
         self.room -= bill;
@@ -168,16 +166,16 @@ impl Meter {
     }
 
     /// The even part of the time, once no operation has completed for long; the first time for all
-    /// of it.
+    /// of it. Others may have gone meanwhile: of the time until then it had its part beside them.
     fn by_time(&mut self, rules: &Rules, (span, beside): (Nanos, u64)) -> u64 {
         self.silent = self.silent + span;
+        self.even += span.0 * 1000 / beside.max(1000);
+        self.crowd = self.crowd.max(beside);
         // Before each of the others has had a slice its turn may not have come.
-        if self.silent < rules.silent().max(rules.round(beside)) {
+        if self.silent < rules.silent().max(rules.round(self.crowd)) {
             return 0;
         }
-        let before = std::mem::replace(&mut self.by_time, true);
-        let time = if before { span } else { self.silent };
-        let even = time.0 * 1000 / beside.max(1000);
+        let even = std::mem::take(&mut self.even);
         self.present += even;
         even
     }
@@ -200,9 +198,10 @@ impl Meter {
         stuck.watched = stuck.watched + span;
         stuck.others = stuck.others + Nanos(others);
         stuck.left = stuck.left + Nanos(scaled(span.0, left, 1000));
-        let half = scaled(stuck.left.0, 500, beside);
-        let long = Rules::STUCK.max(rules.round(beside));
-        stuck.is = stuck.watched >= long && (stuck.left - stuck.others).0 < half;
+        stuck.half += scaled(scaled(span.0, left, 1000), 500, beside);
+        self.crowd = self.crowd.max(beside);
+        let long = Rules::STUCK.max(rules.round(self.crowd));
+        stuck.is = stuck.watched >= long && (stuck.left - stuck.others).0 < stuck.half;
     }
 
     /// The time that its cap pays for a `span`: the service, or while it is alone the time in
@@ -342,6 +341,33 @@ mod tests {
             }
             assert_eq!(meter.is_stuck(), is_stuck, "{others}");
         }
+    }
+
+    /// 28 of its 29 neighbours pause together while its turn has not come.
+    #[test]
+    fn a_silence_is_billed_by_those_that_were_there() {
+        let (mut meter, mut billed) = (Meter::new(), 0);
+        bills(&mut meter, 1, SPAN.0);
+        let silent = Done {
+            pending: 1000,
+            works: true,
+            ..Done::default()
+        };
+        for at in 0..40 {
+            let (beside, others) = if at < 28 {
+                (30_000, SPAN.0)
+            } else {
+                (2_000, 0)
+            };
+            billed += meter.bill(silent, &RULES, (SPAN, beside), false);
+            meter.leave(others);
+            meter.watch(&RULES, (SPAN, beside), others, 1000);
+            assert!(!meter.is_stuck(), "{at}");
+            // All of the time once it is alone with one other.
+            let most = 28 * SPAN.0 / 30 + (at + 1_u64).saturating_sub(28) * SPAN.0 / 2;
+            assert!(billed <= most, "{at}: {billed} of {most}");
+        }
+        assert!(billed >= 12 * SPAN.0 / 2, "{billed}");
     }
 
     /// Of 20 each waits for 38 ms between two of its slices.

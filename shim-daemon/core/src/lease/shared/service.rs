@@ -71,7 +71,7 @@ pub(super) fn settle(
         let done = done.get(&id).copied().unwrap_or_default();
         let bill = *bills.entry(id).or_insert_with(|| {
             let had = unknown.get(&id).copied().unwrap_or(0);
-            tenant.bill_rest(had, done, rules, span)
+            tenant.bill_rest(had, done, span)
         });
         tenant.note((now, span), (done, alone(id)), bill);
     }

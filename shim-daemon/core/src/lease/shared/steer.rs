@@ -33,8 +33,8 @@ pub(super) struct Steering {
     regime: Regime,
     /// The tenant that gets its guarantee against higher classes.
     due: Option<TenantId>,
-    /// The class of the tenant that is behind.
-    class: Option<u16>,
+    /// The tenant that is behind, and its class.
+    behind: Option<(TenantId, u16)>,
     /// Whether steering without a promise is worth its cost.
     trials: Trials,
     /// Since when no two tenants are active. The mode is kept meanwhile, for as long as a calm.
@@ -52,7 +52,7 @@ impl Default for Steering {
             changes: 0,
             regime: Regime::Driver,
             due: None,
-            class: None,
+            behind: None,
             trials: Trials::default(),
             alone: None,
         }
@@ -91,8 +91,13 @@ impl Steering {
     /// Whether one of this class is held for the tenant that is behind, ahead of its own class or
     /// not.
     pub(super) fn outranks(&self, class: u16) -> bool {
-        self.class
-            .is_some_and(|behind| self.due.is_some() || class < behind)
+        self.behind
+            .is_some_and(|(_, behind)| self.due.is_some() || class < behind)
+    }
+
+    /// Whether the tenant that is behind is one of these.
+    pub(super) fn is_for(&self, tenants: &[TenantId]) -> bool {
+        self.behind.is_some_and(|(id, _)| tenants.contains(&id))
     }
 
     /// A sample: the tenants had so much service together in the last span. `None`: that says
@@ -185,7 +190,7 @@ impl Steering {
         if ends {
             self.rest(now);
         }
-        self.class = case.as_ref().map(|case| case.class);
+        self.behind = case.as_ref().map(|case| (case.behind, case.class));
         match case {
             None if self.alone.is_some() => {}
             None => self.follow(Mode::Together, now),

@@ -446,9 +446,9 @@ impl Tenant {
 
     /// Its bill for a `span` in which its service is unknown: the part of the device's time that is
     /// left for it.
-    pub(super) fn bill_rest(&mut self, had: u64, done: Done, rules: &Rules, span: Nanos) -> u64 {
+    pub(super) fn bill_rest(&mut self, had: u64, done: Done, span: Nanos) -> u64 {
         let waits = self.is_shut();
-        self.meter.rest(had, (done, waits), rules, span)
+        self.meter.rest(had, (done, waits), span)
     }
 
     /// Notes what it did in the last `span`, `alone` at its end or not, for which it is billed so

@@ -115,6 +115,10 @@ pub(in crate::world) struct Opened {
     shown: bool,
     /// When it was set aside for.
     since: Nanos,
+    /// Since when the device could have shown it.
+    due: Nanos,
+    /// Whether a context of the process is complete.
+    made: bool,
     /// The credit that it presented after a restart.
     presented: Option<Bytes>,
 }
@@ -127,6 +131,8 @@ impl Opened {
             measured: false,
             shown: false,
             since,
+            due: since,
+            made: false,
             presented: None,
         }
     }
@@ -135,9 +141,9 @@ impl Opened {
         self.overhead
     }
 
-    /// What is set aside for a context that was not measured yet.
-    pub(in crate::world) fn unmeasured(&self) -> Bytes {
-        match self.measured {
+    /// What is set aside for its first context, which is not complete yet.
+    pub(in crate::world) fn first_context(&self) -> Bytes {
+        match self.measured || self.made {
             true => Bytes::ZERO,
             false => self.overhead,
         }
@@ -158,9 +164,9 @@ impl Opened {
         then(self.since) && !self.measured && !self.overhead.is_zero()
     }
 
-    /// Earlier samples may have shown a half-made context.
+    /// A context is complete. Earlier samples may have shown a half-made one.
     pub(in crate::world) fn measure_anew(&mut self) {
-        self.measured = false;
+        (self.measured, self.made) = (false, true);
     }
 
     /// It takes so much. Whether that was not measured before.
@@ -181,14 +187,14 @@ impl Opened {
 
     /// It cannot be there yet: the grace begins anew.
     pub(in crate::world) fn is_expected(&mut self, now: Nanos) {
-        self.since = now;
+        self.due = now;
     }
 
     /// The device showed it, or did not at a look that was `taken` then: a guess that is older than
     /// the `grace` is given up if it never did. Returns what that gives back.
     pub(in crate::world) fn seen(&mut self, shown: bool, taken: Nanos, grace: Nanos) -> Bytes {
         self.shown |= shown;
-        if self.measured || self.since + grace > taken {
+        if self.measured || self.due + grace > taken {
             return Bytes::ZERO;
         }
         self.give_up_unseen()
