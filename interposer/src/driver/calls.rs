@@ -14,8 +14,8 @@ use core::ffi::c_void;
 
 use gpushare_cuda_abi::cuda::*;
 
-/// The driver's answer to a query: a value, or an error.
-pub(crate) type Asked<T> = Result<T, CUresult>;
+pub(crate) use super::outcome::Asked;
+use super::outcome::Outcome;
 
 /// Declares driver functions by their C signature: a slot and a function that calls through it.
 macro_rules! driver {
@@ -134,25 +134,6 @@ macro_rules! has {
             Outcome::of(unsafe { $call })
         }
     )*};
-}
-
-/// Conversion of a call's result.
-trait Outcome {
-    fn of(answer: CUresult) -> Self;
-}
-
-impl Outcome for CUresult {
-    #[inline]
-    fn of(answer: CUresult) -> Self {
-        answer
-    }
-}
-
-impl Outcome for Asked<()> {
-    #[inline]
-    fn of(answer: CUresult) -> Self {
-        answer.ok()
-    }
 }
 
 // Contexts.

@@ -7,6 +7,7 @@ pub(crate) mod device;
 pub(crate) mod green;
 pub(crate) mod mps;
 pub(crate) mod nvml;
+mod outcome;
 pub(crate) mod real;
 pub(crate) mod relaxed;
 pub(crate) mod stream_ref;
