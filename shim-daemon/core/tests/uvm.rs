@@ -316,6 +316,29 @@ fn pages_beyond_the_booking_are_no_strangers() {
     assert!(!is_overdrawn(&node));
 }
 
+/// Nor are they what a process left that died: they came once that was gone.
+#[test]
+fn pages_beyond_the_booking_are_no_dead_process_for_long() {
+    let (mut node, device) = card(2048);
+    let hardware = node.devices.get_mut(&device).expect("it exists");
+    hardware.lists_processes = false;
+    let (tenant, process) = node.run(managed(device, 8192));
+    node.want(process, device, mib(8000));
+    let (plain, first) = node.run(spec(device, 1, 1));
+    let all = node.want(first, device, mib(1024));
+    work(&mut node, &[tenant], 10);
+    assert!(node.granted(all));
+    let second = node.start(plain);
+    node.open(second, device);
+    node.exit(first);
+    work(&mut node, &[tenant], 10);
+    assert_eq!(node.physical(device), mib(2048), "they fill the card");
+    let ask = node.want(second, device, mib(512));
+    node.live(secs(10));
+    assert!(node.granted(ask));
+    assert_eq!(node.place(tenant, device), Place::In);
+}
+
 #[test]
 fn a_stranger_on_the_card_overdraws_memory_that_is_not_managed() {
     let (mut node, device) = Node::swaps(2048, 64);

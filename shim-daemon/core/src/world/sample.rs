@@ -10,8 +10,10 @@ use crate::event::{ProcessSample, Sample};
 use crate::ids::{CostClass, DeviceId, ProcessId, TenantId};
 use crate::ledger::{Account, Device};
 use crate::limbo::Limbo;
+use crate::spec::Policy;
 use crate::time::Nanos;
 use gpushare_protocol::units::Bytes;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 impl World {
@@ -28,7 +30,7 @@ impl World {
             None => {
                 self.update_away(device, taken, None);
                 if let Some(books) = self.ledger.get_mut(device) {
-                    by_total(books, taken, sample.used);
+                    by_total(books, &self.policy, taken, sample.used);
                 }
             }
         }
@@ -263,8 +265,9 @@ impl World {
 }
 
 /// Without NVML's list of processes: memory that live processes do not explain is limbo first, the
-/// youngest first, then unmanaged.
-fn by_total(books: &mut Device, taken: Nanos, used: Bytes) {
+/// youngest first, then unmanaged. Managed pages can be there beyond what is booked, which leave for
+/// any other memory: they are what a process left that died long ago, and no stranger's.
+fn by_total(books: &mut Device, policy: &Policy, taken: Nanos, used: Bytes) {
     let living: Bytes = books
         .accounts()
         .map(|(_, account)| {
@@ -273,24 +276,25 @@ fn by_total(books: &mut Device, taken: Nanos, used: Bytes) {
         })
         .sum();
     let mut rest = used - living;
-    let mut entries: Vec<(Nanos, ProcessId, Bytes)> = books
+    let paged = books.accounts().filter(|(_, account)| account.loan.paged);
+    let beyond = paged.map(|(_, account)| account.in_use - account.away - account.booked);
+    let beyond: Bytes = beyond.sum();
+    let mut entries: Vec<(Nanos, ProcessId, Limbo)> = books
         .limbo()
-        .map(|(process, entry)| (entry.since, process, entry.bytes))
+        .map(|(process, entry)| (entry.since, process, *entry))
         .collect();
-    entries.sort_unstable_by(|a, b| b.cmp(a));
-    for (died, process, bytes) in entries {
-        // The sample says nothing about a process that died after it was taken.
-        let holds = if died >= taken {
-            bytes
-        } else {
-            bytes.min(rest)
+    entries.sort_unstable_by_key(|(died, process, _)| (Reverse(*died), Reverse(*process)));
+    for (died, process, entry) in entries {
+        let most = match (died >= taken, died + policy.limbo_grace(&entry) > taken) {
+            // The sample says nothing about a process that died after it was taken.
+            (true, _) => Bytes::MAX,
+            (false, true) => rest,
+            (false, false) => rest - beyond,
         };
+        let holds = entry.bytes.min(most);
         rest -= holds;
         books.exhume(process, holds);
     }
-    // Managed memory that is there beyond what is booked leaves for any other.
-    let paged = books.accounts().filter(|(_, account)| account.loan.paged);
-    let beyond = paged.map(|(_, account)| account.in_use - account.away - account.booked);
-    rest -= beyond.sum::<Bytes>();
+    rest -= beyond;
     books.set_unmanaged(rest, rest);
 }
