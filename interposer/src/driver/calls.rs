@@ -358,12 +358,8 @@ pub(crate) fn memory_info() -> Asked<(usize, usize)> {
 /// it is the host's, managed, or unknown. Asks for all attributes at once: the question for one is
 /// an error where the host's memory is not pinned, which the program's tools would show as its own.
 pub(crate) fn device_at(address: CUdeviceptr) -> Option<CUdevice> {
-    use CUpointer_attribute as Attribute;
-    let mut list = [
-        Attribute::MEMORY_TYPE,
-        Attribute::IS_MANAGED,
-        Attribute::DEVICE_ORDINAL,
-    ];
+    use CUpointer_attribute as Of;
+    let mut list = [Of::MEMORY_TYPE, Of::IS_MANAGED, Of::DEVICE_ORDINAL];
     let mut values = [0_u32; 3];
     let mut places = values.each_mut().map(|at| (&raw mut *at).cast::<c_void>());
     let (list, places) = (list.as_mut_ptr(), places.as_mut_ptr());
