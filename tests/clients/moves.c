@@ -32,6 +32,7 @@
  *   upnow BYTES          -> upnow RESULT            cuMemcpyHtoD from pageable memory
  *   up I BYTES           -> up RESULT               cuMemcpyHtoDAsync from pinned memory
  *   anyup I BYTES        -> anyup RESULT            cuMemcpyAsync from pinned memory
+ *   anypage I BYTES      -> anypage RESULT          cuMemcpyAsync from pageable memory
  *   noded E, noded2 E    -> noded RESULT            a graph that records event E, by cuGraphAddEventRecordNode or cuGraphAddNode
  *   external E I         -> external RESULT         the same, by a capture of stream I
  *   graph I              -> graph RESULT            launches it
@@ -214,6 +215,7 @@ static int obey(const char *word, unsigned long long a, unsigned long long b) {
     if (IS("upnow")) return CALL("cuMemcpyHtoD_v2", (dptr, const void *, size_t))(one, pageable, a);
     if (IS("up")) return CALL("cuMemcpyHtoDAsync_v2", (dptr, const void *, size_t, void *))(one, pinned, b, *stream);
     if (IS("anyup")) return CALL("cuMemcpyAsync", (dptr, dptr, size_t, void *))(one, (dptr)(uintptr_t)pinned, b, *stream);
+    if (IS("anypage")) return CALL("cuMemcpyAsync", (dptr, dptr, size_t, void *))(one, (dptr)(uintptr_t)pageable, b, *stream);
     return 998;
 }
 

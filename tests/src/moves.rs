@@ -5,7 +5,8 @@ use gpushare_protocol::page::lease::{LeaseState, Turn};
 use gpushare_protocol::wire::Request;
 
 use crate::dealer::turn;
-use crate::{Dealer, Gpu, Guest, until};
+use crate::gpu::links;
+use crate::{Dealer, Gpu, Guest, clients, until};
 
 /// Idle streams are not checked before this time (ns).
 const LATE: u64 = 20_000_000_000;
@@ -48,10 +49,27 @@ impl Scene {
         Self::of((gpu, dealer), &[])
     }
 
+    /// A scene whose driver writes its calls to a file (`SOFTGPU_TRACE`).
+    #[track_caller]
+    pub fn traced(path: &str) -> Self {
+        let gpu = Gpu::new("");
+        let dealer = Dealer::start(&gpu);
+        let mut command = dealer.command(&clients::compile("moves", &[]));
+        command
+            .env("LD_LIBRARY_PATH", links())
+            .env("SOFTGPU_TRACE", path);
+        let guest = Guest::start(command);
+        Self::begins(Self { gpu, dealer, guest }, &[])
+    }
+
     #[track_caller]
     fn of((gpu, dealer): (Gpu, Dealer), lines: &[&str]) -> Self {
         let guest = dealer.client("moves");
-        let mut scene = Self { gpu, dealer, guest };
+        Self::begins(Self { gpu, dealer, guest }, lines)
+    }
+
+    #[track_caller]
+    fn begins(mut scene: Self, lines: &[&str]) -> Self {
         scene.does(&["init", "make 1 0", "make 2 1", "make 3 1"]);
         scene.does(lines);
         scene.dealer.close(99);

@@ -2,6 +2,8 @@
 //! to the host, and captured operations do not. A copy to the host does not delay the end of a
 //! turn. The test publishes the turns.
 
+use std::fs;
+
 use gpushare_tests::moves::{Scene, wanted};
 use gpushare_tests::until;
 
@@ -20,7 +22,7 @@ const WITHIN: [&str; 8] = [
     "peer 1",
 ];
 /// All copies from or to the host for which the library need not wait.
-const HOST: [&str; 3] = ["down 1", "up 1", "anyup 1"];
+const HOST: [&str; 4] = ["down 1", "up 1", "anyup 1", "anypage 1"];
 
 #[test]
 fn a_large_memset_or_copy_within_the_device_waits_for_its_turn() {
@@ -107,6 +109,24 @@ fn a_copy_from_or_to_the_host_waits_for_no_turn() {
     }
     scene.does(&["downnow 16777216"]);
     assert_eq!(scene.dealer.said(), []);
+    scene.guest.finish().silently();
+}
+
+/// Tools show a failed call as the program's.
+#[test]
+fn where_a_copy_of_host_memory_works_is_asked_without_an_error() {
+    let trace = tempfile::NamedTempFile::new().expect("a file");
+    let path = trace.path().to_str().expect("text");
+    let mut scene = Scene::traced(path);
+    for command in ["anyup 1", "anypage 1"] {
+        fs::write(path, "").expect("writable");
+        scene.does(&[&format!("{command} {}", 16 * MIB)]);
+        let text = fs::read_to_string(path).expect("readable");
+        let questions = || text.lines().filter(|line| line.contains(" cuPointer"));
+        assert_ne!(questions().count(), 0, "{command}: {text}");
+        let failed: Vec<&str> = questions().filter(|line| !line.ends_with(" 0")).collect();
+        assert_eq!(failed, [""; 0], "{command}");
+    }
     scene.guest.finish().silently();
 }
 

@@ -166,10 +166,17 @@ fn a_peer_copies_from_its_own_context() {
 fn a_free_waits_for_no_work_of_another_device() {
     for bytes in SIZES {
         let (mut scene, mut bare) = two(SPEC, bytes);
-        both(&mut scene, &mut bare, "outlasts 0 4", "600");
-        both(&mut scene, &mut bare, "reach", "0");
-        same(&mut scene, &mut bare, &[format!("alloc 0 {bytes}")]);
-        both(&mut scene, &mut bare, "outlasts 0 4", "600");
+        for value in 2..4 {
+            // The work waits for a word of the host's.
+            both(&mut scene, &mut bare, &format!("queue 1 {value}"), "0");
+            both(&mut scene, &mut bare, "free 0", "0");
+            both(&mut scene, &mut bare, "status", "600");
+            both(&mut scene, &mut bare, "goes", &format!("{value} 0"));
+            if value == 2 {
+                both(&mut scene, &mut bare, "reach", "0");
+                same(&mut scene, &mut bare, &[format!("alloc 0 {bytes}")]);
+            }
+        }
         ended(scene, bare);
     }
 }

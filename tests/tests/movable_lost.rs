@@ -7,6 +7,8 @@ use gpushare_tests::movable::{Outcome, Scene};
 
 const SPEC: &str = "mem=1GiB,ctx=8MiB,count=2";
 const BYTES: u64 = 4 << 20;
+/// What host memory is asked for alone.
+const LARGE: u64 = 128 << 20;
 /// From there on `check` shows the driver's error.
 const ERROR: u64 = 1_000_000_000;
 
@@ -33,6 +35,21 @@ fn lost(scene: &mut Scene, device_index: usize) {
     scene
         .dealer
         .order_on(device_index, scene.epoch, Order::Lost);
+}
+
+/// A program with so much on device 0 and nothing on device 1, and host memory for that.
+fn large() -> Scene {
+    let mut scene = Scene::moving_on_two(Movability::Swap, SPEC);
+    scene.does(&["second", &format!("alloc 0 {LARGE}"), "fill 0 3"]);
+    scene.provided(LARGE);
+    scene
+}
+
+fn drops(scene: &Scene) -> u64 {
+    scene.dealer.hears_some(|said| match said {
+        Request::HostDrop { bytes, .. } => Some(*bytes),
+        _ => None,
+    })
 }
 
 /// A call on the second device waits, because memory is off the first one.
@@ -77,5 +94,40 @@ fn managed_memory_of_a_lost_device_is_left_to_the_driver() {
     lost(&mut scene, 0);
     assert_eq!(scene.guest.line(), "stamp 0");
     scene.guest.answers("check 0 3", "0");
+    scene.guest.finish().silently();
+}
+
+#[test]
+fn host_memory_for_what_a_lost_device_has_is_given_back() {
+    for is_out in [true, false] {
+        let mut scene = large();
+        if is_out {
+            scene.leaves();
+        }
+        lost(&mut scene, 0);
+        assert_eq!(drops(&scene), LARGE);
+        scene.does(&["there 1 4096"]);
+        scene.provided(LARGE + 4096);
+        // What the second device needs is asked for, and no more.
+        assert!(scene.dealer.store().given() < 2 * LARGE);
+        scene.guest.finish().silently();
+    }
+}
+
+#[test]
+fn host_memory_is_kept_where_another_device_is_lost() {
+    let mut scene = large();
+    scene.leaves();
+    lost(&mut scene, 1);
+    scene.returns();
+    scene.guest.answers("check 0 3", "0");
+    let dropped = |said: &Request| matches!(said, Request::HostDrop { .. });
+    assert!(!scene.dealer.said().iter().any(dropped));
+    // It is enough for the next move, and goes with the memory alone.
+    scene.leaves();
+    assert_eq!(scene.dealer.store().given(), LARGE);
+    scene.returns();
+    scene.does(&["free 0"]);
+    assert_eq!(drops(&scene), LARGE);
     scene.guest.finish().silently();
 }

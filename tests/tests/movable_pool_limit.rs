@@ -2,46 +2,64 @@
 //! grow at the same time.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use gpushare_tests::movable::Scene;
 use gpushare_tests::{MIB, until};
+use tempfile::TempDir;
 
 const SPEC: &str = "mem=1GiB,ctx=8MiB,driver=13050";
 /// The bytes that each allocation takes: a segment of the pool.
 const SIZE: u64 = 32 * MIB;
 
-/// A pool of at most `most` bytes, with one full segment. Its second growth is in the driver while
-/// the program asks for the third. Returns the answers of both.
-fn at_once(most: u64) -> (Scene, [String; 2]) {
+/// How long the driver is held where no call of another thread gets there: one that waits tells
+/// nobody.
+const HELD: Duration = Duration::from_millis(100);
+
+/// A program with a pool of at most `most` bytes, and what holds it in `cuMemCreate`.
+fn limited(most: u64) -> (Scene, TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("held");
     let hold = format!("cuMemCreate:{}", file.display());
     let mut scene = Scene::with(SPEC, "init", &[("SOFTGPU_HOLD", &hold)]);
-    let pool = format!("pool 1 0 {most}");
-    let first = format!("from 0 {SIZE} 1 1");
-    scene.does(&[&pool, "use 1", &first]);
-    fs::write(&file, "").expect("writable");
+    scene.does(&[&format!("pool 1 0 {most}"), "use 1"]);
+    (scene, folder, file)
+}
+
+/// Two threads allocate `bytes` each: the second one asks while the pool's growth for the first one
+/// is in the driver. Returns the answers of both.
+fn two_at_once(scene: &mut Scene, file: &Path, bytes: u64) -> [String; 2] {
+    fs::write(file, "").expect("writable");
     let held = |count: usize| {
-        let lines = fs::read_to_string(&file).unwrap_or_default();
+        let lines = fs::read_to_string(file).unwrap_or_default();
         lines.lines().count() >= count
     };
-    scene.does(&[&format!("beside 1 {SIZE} 1")]);
+    scene.does(&[&format!("beside 1 {bytes} 1")]);
     until("a thread is in the driver", || held(1));
     let is_answered = AtomicBool::new(false);
     let second = std::thread::scope(|scope| {
         scope.spawn(|| {
-            until("the other thread is there too, or back", || {
-                held(2) || is_answered.load(Ordering::SeqCst)
+            let end = Instant::now() + HELD;
+            until("the other thread is there too, back, or waits", || {
+                held(2) || is_answered.load(Ordering::SeqCst) || Instant::now() >= end
             });
-            fs::remove_file(&file).expect("it is there");
+            fs::remove_file(file).expect("it is there");
         });
-        let answer = scene.guest.ask(&format!("from 2 {SIZE} 1 1"));
+        let answer = scene.guest.ask(&format!("from 2 {bytes} 1 1"));
         is_answered.store(true, Ordering::SeqCst);
         answer
     });
-    let first = scene.guest.ask("joined");
-    (scene, [first, second])
+    [scene.guest.ask("joined"), second]
+}
+
+/// The same with allocations of a full segment each, in a pool with one.
+fn at_once(most: u64) -> (Scene, [String; 2]) {
+    let (mut scene, _folder, file) = limited(most);
+    scene.does(&[&format!("from 0 {SIZE} 1 1")]);
+    let answers = two_at_once(&mut scene, &file, SIZE);
+    (scene, answers)
 }
 
 /// The bytes that the pool has reserved.
@@ -71,6 +89,16 @@ fn two_threads_grow_a_pool_at_once_within_its_limit() {
     let (mut scene, answers) = at_once(3 * SIZE);
     assert_eq!(answers, ["joined 0", "from 0"]);
     assert_eq!(reserved(&mut scene), 3 * SIZE);
+    scene.guest.finish().silently();
+}
+
+#[test]
+fn what_a_pool_grows_by_for_a_thread_has_room_for_another_one() {
+    let (mut scene, _folder, file) = limited(SIZE);
+    let answers = two_at_once(&mut scene, &file, MIB);
+    assert_eq!(answers, ["joined 0", "from 0"]);
+    assert_eq!(reserved(&mut scene), SIZE);
+    assert_eq!(scene.charged(), SIZE);
     scene.guest.finish().silently();
 }
 

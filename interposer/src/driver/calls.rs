@@ -86,7 +86,7 @@ driver! {
     fn cuMemPoolGetAttribute(pool: CUmemoryPool, attribute: CUmemPool_attribute, value: *mut c_void) -> CUresult;
     fn cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize) -> CUresult;
     fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult;
-    fn cuPointerGetAttribute(data: *mut c_void, attribute: CUpointer_attribute, at: CUdeviceptr) -> CUresult;
+    fn cuPointerGetAttributes(count: u32, list: *mut CUpointer_attribute, data: *mut *mut c_void, at: CUdeviceptr) -> CUresult;
     fn cuMipmappedArrayDestroy(array: CUmipmappedArray) -> CUresult;
     fn cuMipmappedArrayGetMemoryRequirements(needs: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS, array: CUmipmappedArray, device: CUdevice) -> CUresult;
     fn cuStreamDestroy_v2(stream: CUstream) -> CUresult;
@@ -335,21 +335,21 @@ pub(crate) fn memory_info() -> Asked<(usize, usize)> {
     Ok((free, total))
 }
 
-asks! {
-    /// An attribute of memory that is a number or a flag.
-    fn number_at(attribute: CUpointer_attribute, address: CUdeviceptr) -> u32 = 0_u32, |at| cuPointerGetAttribute(at.cast(), attribute, address);
-}
-
 /// The device on which memory lies as the driver knows it, whatever function has made it. `None`:
-/// it is the host's, managed, or unknown.
+/// it is the host's, managed, or unknown. Asks for all attributes at once: the question for one is
+/// an error where the host's memory is not pinned, which the program's tools would show as its own.
 pub(crate) fn device_at(address: CUdeviceptr) -> Option<CUdevice> {
-    use CUpointer_attribute as Attribute;
-    let is = |attribute, wanted| number_at(attribute, address) == Ok(wanted);
-    if !is(Attribute::MEMORY_TYPE, CUmemorytype::DEVICE.0) || !is(Attribute::IS_MANAGED, 0) {
-        return None;
-    }
-    let ordinal = number_at(Attribute::DEVICE_ORDINAL, address).ok()?;
-    ordinal.try_into().ok()
+    use CUpointer_attribute as Of;
+    let mut list = [Of::MEMORY_TYPE, Of::IS_MANAGED, Of::DEVICE_ORDINAL];
+    let mut values = [0_u32; 3];
+    let mut places = values.each_mut().map(|at| (&raw mut *at).cast::<c_void>());
+    let (list, places) = (list.as_mut_ptr(), places.as_mut_ptr());
+    // SAFETY: reads two local lists of three and writes to three locals, each of the attribute's
+    // size. All of them outlive the call.
+    let answer = unsafe { cuPointerGetAttributes(3, list, places, address) };
+    let [kind, is_managed, ordinal] = values;
+    let is_found = answer.is_success() && kind == CUmemorytype::DEVICE.0 && is_managed == 0;
+    is_found.then(|| ordinal.try_into().ok()).flatten()
 }
 
 asks! {

@@ -117,9 +117,20 @@ pub(super) struct Blocks {
     /// Bytes of chunks by device, and those on the host.
     pub(super) movable: [u64; MAX_DEVICES],
     pub(super) away: [u64; MAX_DEVICES],
+    /// The devices that are lost: nothing moves there any more.
+    pub(super) lost: [bool; MAX_DEVICES],
 }
 
 impl Blocks {
+    /// The device of an allocation that can move, and the bytes of all of them.
+    pub(super) fn moving(&self) -> (Option<usize>, u64) {
+        let bytes = self.movable.iter().zip(self.lost).enumerate();
+        let here = bytes.filter(|(_, (bytes, lost))| **bytes > 0 && !lost);
+        here.fold((None, 0), |(first, sum), (index, (bytes, _))| {
+            (first.or(Some(index)), sum + bytes)
+        })
+    }
+
     /// The allocation that holds an address.
     pub(super) fn find(&self, address: u64) -> Option<(u64, &Block)> {
         self.reached(address, 1)

@@ -199,7 +199,7 @@ pub(super) fn wake_if_more() {
     }
     let grows = {
         let blocks = blocks();
-        blocks.movable.iter().sum::<u64>() > blocks.store.covered()
+        blocks.moving().1 > blocks.store.covered()
     };
     if let Some(session) = account::compute().and_then(|compute| compute.session)
         && grows

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use gpushare_cuda_abi::cuda::*;
 
-use self::grow::{Grown, Ungrown, charged, grow, growth};
+use self::grow::{Grown, Room, Ungrown, charged, grow, growth, wait};
 use super::behind::Behind;
 use super::blocks::Blocks;
 use super::later;
@@ -134,47 +134,59 @@ pub(crate) fn allocate(pool: PoolId, stream: StreamRef, bytes: u64) -> Result<u6
     let id = stream.id(stream.place());
     let size = size_of(bytes).ok_or(CUresult::OUT_OF_MEMORY)?;
     let take = || take(pool, id, bytes, size);
-    if let Some(at) = take() {
-        return Ok(at);
-    }
-    frees::settle();
-    if let Some(at) = take() {
-        return Ok(at);
-    }
-    let (device, growth) = growth(pool, size).ok_or(CUresult::OUT_OF_MEMORY)?;
     let call = Deadline::new();
-    let charge = match account::charge(device, growth, &call) {
-        Ok(charge) => charge,
-        Err(Refused) => match reclaim::reserve_or(device, growth, &call, &mut || take())? {
-            Found::Booked(charge) => charge,
-            Found::Otherwise(at) => return Ok(at),
-        },
-    };
-    let (made, is_full) = (Cell::new(Grown::default()), Cell::new(false));
-    let ask = || match grow(pool, growth, id, bytes, size) {
-        Ok(grown) => {
-            made.set(grown);
-            CUresult::SUCCESS
+    loop {
+        if let Some(at) = take() {
+            return Ok(at);
         }
-        Err(Ungrown::Full) => {
-            is_full.set(true);
-            CUresult::OUT_OF_MEMORY
+        frees::settle();
+        if let Some(at) = take() {
+            return Ok(at);
         }
-        Err(Ungrown::Driver(why)) => why,
-    };
-    let mut answer = ask();
-    if is_full.get() {
-        // Others have made it grow meanwhile, perhaps by more than they needed.
-        return take().ok_or(CUresult::OUT_OF_MEMORY);
+        let (device, growth, room) = growth(pool, size).ok_or(CUresult::OUT_OF_MEMORY)?;
+        if room != Room::Free {
+            // A segment may have been made since the look before.
+            match take() {
+                Some(at) => return Ok(at),
+                None if room == Room::Full => return Err(CUresult::OUT_OF_MEMORY),
+                None => wait(),
+            }
+            continue;
+        }
+        let charge = match account::charge(device, growth, &call) {
+            Ok(charge) => charge,
+            Err(Refused) => match reclaim::reserve_or(device, growth, &call, &mut || take())? {
+                Found::Booked(charge) => charge,
+                Found::Otherwise(at) => return Ok(at),
+            },
+        };
+        let (made, is_full) = (Cell::new(Grown::default()), Cell::new(false));
+        let ask = || match grow(pool, growth, id, bytes, size) {
+            Ok(grown) => {
+                made.set(grown);
+                CUresult::SUCCESS
+            }
+            Err(Ungrown::Full) => {
+                is_full.set(true);
+                // No driver's answer: the daemon cannot help.
+                CUresult::UNKNOWN
+            }
+            Err(Ungrown::Driver(why)) => why,
+        };
+        let mut answer = ask();
+        if answer == CUresult::OUT_OF_MEMORY {
+            spare(device);
+            answer = reclaim::insist(device, growth, &call, ask);
+        }
+        if is_full.get() {
+            // Others have made it grow meanwhile, or do, perhaps by more than they need.
+            continue;
+        }
+        answer.ok()?;
+        let grown = made.get();
+        charged(grown, device, charge.keep());
+        return Ok(grown.at);
     }
-    if answer == CUresult::OUT_OF_MEMORY {
-        spare(device);
-        answer = reclaim::insist(device, growth, &call, ask);
-    }
-    answer.ok()?;
-    let grown = made.get();
-    charged(grown, device, charge.keep());
-    Ok(grown.at)
 }
 
 /// Whether an allocation of a pool of ours begins at an address.

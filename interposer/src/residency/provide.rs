@@ -90,8 +90,7 @@ pub(super) fn provide(session: &Session, asked: &mut Asked, now: u64, seen: Seen
 fn ask(session: &Session, asked: &mut Asked, now: u64) {
     let (device_index, wanted) = {
         let blocks = blocks();
-        let movable: u64 = blocks.movable.iter().sum();
-        let device_index = blocks.movable.iter().position(|bytes| *bytes > 0);
+        let (device_index, movable) = blocks.moving();
         (
             device_index.unwrap_or(0),
             movable.saturating_sub(blocks.store.covered()),
@@ -104,9 +103,11 @@ fn ask(session: &Session, asked: &mut Asked, now: u64) {
     }
 }
 
-/// Contexts of the process, on any device.
+/// Contexts of the process, those on lost devices last.
 fn contexts() -> impl Iterator<Item = CUcontext> {
-    let all = (0..MAX_DEVICES).flat_map(streams::contexts_on);
+    let lost = blocks().lost;
+    let on = move |wanted| (0..MAX_DEVICES).filter(move |index| lost[*index] == wanted);
+    let all = on(false).chain(on(true)).flat_map(streams::contexts_on);
     all.map(|(context, _)| context)
 }
 
@@ -138,7 +139,7 @@ fn pin() -> bool {
 /// Gives back one range, once there has been too much for a while.
 fn drop_surplus(session: &Session, asked: &mut Asked, now: u64) {
     let kept = {
-        let movable: u64 = blocks().movable.iter().sum();
+        let (_, movable) = blocks().moving();
         movable.saturating_add(movable / 4).next_multiple_of(STEP)
     };
     let is_due = asked
@@ -149,7 +150,9 @@ fn drop_surplus(session: &Session, asked: &mut Asked, now: u64) {
         asked.surplus = is_too_much.then(|| asked.surplus.unwrap_or(now));
         return;
     }
-    if !is_idle() {
+    let lost = blocks().lost;
+    // No mark is passed on a lost device, and the driver waits for nothing there.
+    if !(0..MAX_DEVICES).all(|device_index| lost[device_index] || rests(device_index)) {
         return;
     }
     let Some((range, pinned)) = blocks().store.surplus(kept) else {
@@ -167,19 +170,22 @@ fn drop_surplus(session: &Session, asked: &mut Asked, now: u64) {
 /// Whether nothing runs on the devices: the driver may wait for all work before it unpins memory,
 /// and this thread must never wait without a bound.
 pub(super) fn is_idle() -> bool {
-    (0..MAX_DEVICES).all(|device_index| {
-        let mut work = Behind::all(device_index);
-        // An event without work before it is passed soon, not at once.
-        let passed = (0..LOOKS).any(|_| {
-            let passed = work.is_passed();
-            if !passed {
-                frames::sleep(LOOK);
-            }
-            passed
-        });
-        work.over();
+    (0..MAX_DEVICES).all(rests)
+}
+
+/// Whether nothing runs on a device.
+fn rests(device_index: usize) -> bool {
+    let mut work = Behind::all(device_index);
+    // An event without work before it is passed soon, not at once.
+    let passed = (0..LOOKS).any(|_| {
+        let passed = work.is_passed();
+        if !passed {
+            frames::sleep(LOOK);
+        }
         passed
-    })
+    });
+    work.over();
+    passed
 }
 
 /// Whether the driver knows the range no more. Without a context nothing is pinned.

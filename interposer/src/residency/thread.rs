@@ -227,7 +227,8 @@ impl Rounds {
             let order = self.session.orders(device_index).word.order();
             device.mover.place() == Where::Sealed && order == Order::Return
         });
-        is_any && (0..self.devices.len()).all(|index| blocks().unusable(index) == 0)
+        let blocks = blocks();
+        is_any && (0..self.devices.len()).all(|at| blocks.lost[at] || blocks.unusable(at) == 0)
     }
 
     /// Tells the whole state to a daemon that has just come, and by a new connection to the same
@@ -332,6 +333,9 @@ impl Rounds {
         let facts = self.facts(device_index, now);
         let device = &mut self.devices[device_index];
         let act = device.mover.step(now, &facts);
+        if device.mover.is_lost() {
+            blocks().lost[device_index] = true;
+        }
         if !matches!(act, Act::Leave | Act::Say(_)) {
             device.leaving.give_up();
         }

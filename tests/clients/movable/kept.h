@@ -58,24 +58,16 @@ static int spin_function(void **made) {
     return CALL("cuModuleGetFunction", (void **, void *, const char *))(made, module, "spin");
 }
 
-/* Submits work that takes a while, frees a slot, and asks the stream: 0 if the work is complete. Of kind 4 it is a
-   kernel in the context on device 1. */
+/* Submits work that takes a while, frees a slot, and asks the stream: 0 if the work is complete. */
 static int outlasts(int i, int kind) {
-    static void *spin, *far_spin, *there;
-    void *graph, *ready, *in = stream;
+    static void *spin;
+    void *graph, *ready;
     uint64_t ns = 20000000;
     void *parameters[] = {&ns};
     pthread_t thread;
     int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **) =
         (int (*)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **))symbol("cuLaunchKernel");
-    if (kind == 4) {
-        TRY(CALL("cuCtxSetCurrent", (void *))(other_context));
-        TRY(spin_function(&far_spin));
-        if (!there) TRY(CALL("cuStreamCreate", (void **, unsigned))(&there, 1));
-        in = there;
-        TRY(launch(far_spin, 1, 1, 1, 1, 1, 1, 0, in, parameters, NULL));
-        TRY(current());
-    } else TRY(spin_function(&spin));
+    TRY(spin_function(&spin));
     if (kind == 0) TRY(launch(spin, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL));
     else if (kind == 1) TRY(CALL("cuLaunchHostFunc", (void *, void (*)(void *), void *))(stream, sleeping, NULL));
     else if (kind == 2) {
@@ -89,7 +81,7 @@ static int outlasts(int i, int kind) {
         TRY(CALL("cuGraphLaunch", (void *, void *))(ready, stream));
     }
     TRY(CALL("cuMemFree_v2", (dptr))(slots[i]));
-    int left = CALL("cuStreamQuery", (void *))(in);
+    int left = CALL("cuStreamQuery", (void *))(stream);
     if (kind == 2) pthread_join(thread, NULL);
     return left;
 }

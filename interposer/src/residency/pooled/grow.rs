@@ -1,6 +1,7 @@
 //! A pool grows by segments, within its own limit, also where threads make it grow at once.
 
 use core::cell::Cell;
+use std::time::Duration;
 
 use gpushare_cuda_abi::cuda::CUresult;
 
@@ -10,14 +11,35 @@ use crate::account::{self, Units};
 use crate::driver::device::DeviceKey;
 use crate::driver::tracker::StreamId;
 use crate::gate::seal;
+use crate::guest::background::Uncancelled;
+use crate::guest::frames;
 use crate::holdings::pools::growth_of;
 
+/// How often it is looked whether another thread has made a pool grow.
+const LOOK: Duration = Duration::from_micros(200);
+
+/// Whether a pool may reserve more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    Free,
+    /// Not beside what threads are making for it, which may be more than they need.
+    Coming,
+    Full,
+}
+
 impl Pool {
-    /// Whether it may reserve so much more, beside what threads are making for it.
-    fn may_grow(&self, bytes: u64) -> bool {
-        let now = self.books.reserved.now.saturating_add(self.growing);
-        let then = now.checked_add(bytes);
-        self.most == 0 || then.is_some_and(|then| then <= growth_of(self.most))
+    pub(super) fn room(&self, bytes: u64) -> Room {
+        let fits = |more: u64| {
+            let then = self.books.reserved.now.checked_add(more);
+            then.is_some_and(|then| then <= growth_of(self.most))
+        };
+        match self.most {
+            0 => Room::Free,
+            _ if fits(bytes.saturating_add(self.growing)) => Room::Free,
+            // Also where it does not fit by itself: what is made may have room.
+            _ if self.growing > 0 => Room::Coming,
+            _ => Room::Full,
+        }
     }
 }
 
@@ -30,14 +52,20 @@ pub(super) fn charged(grown: Grown, device: DeviceKey, charge: Units) {
     }
 }
 
-/// The bytes by which a pool grows for an allocation of `size`; `None` if it may not. A capture
-/// that began since [`can_serve`](super::can_serve) changes nothing: a segment is made outside of
-/// it.
-pub(super) fn growth(pool: PoolId, size: u64) -> Option<(DeviceKey, u64)> {
+/// The bytes by which a pool grows for an allocation of `size`, and whether it may; `None`: it is
+/// gone. A capture that began since [`can_serve`](super::can_serve) changes nothing: a segment is
+/// made outside of it.
+pub(super) fn growth(pool: PoolId, size: u64) -> Option<(DeviceKey, u64, Room)> {
     let device = blocks().pooled.pools.get(&pool)?.device;
     let growth = growth_of(size).checked_next_multiple_of(granularity_of(device)?)?;
-    let may_grow = blocks().pooled.pools.get(&pool)?.may_grow(growth);
-    may_grow.then_some((device, growth))
+    let room = blocks().pooled.pools.get(&pool)?.room(growth);
+    Some((device, growth, room))
+}
+
+/// Other threads make a pool grow: gives them time. What they do waits for no other call.
+pub(super) fn wait() {
+    let _uncancelled = Uncancelled::begin();
+    frames::sleep(LOOK);
 }
 
 /// A segment that was made, and an allocation in it or elsewhere.
@@ -52,7 +80,7 @@ pub(super) struct Grown {
 /// Why a pool did not grow.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Ungrown {
-    /// By its own limit: other threads have made it grow since it was found to have room.
+    /// By its own limit: other threads have made it grow since it was found to have room, or do.
     Full,
     Driver(CUresult),
 }
@@ -70,7 +98,7 @@ pub(super) fn grow(
     let answer = seal::pass(|| {
         let owner = match blocks().pooled.pools.get_mut(&pool) {
             None => return CUresult::INVALID_VALUE,
-            Some(known) if !known.may_grow(growth) => {
+            Some(known) if known.room(growth) != Room::Free => {
                 is_full.set(true);
                 return CUresult::OUT_OF_MEMORY;
             }

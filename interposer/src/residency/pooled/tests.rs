@@ -57,6 +57,21 @@ fn charge_of_a_segment_that_has_gone_is_not_the_next_ones() {
 }
 
 #[test]
+fn what_is_made_for_a_pool_takes_its_room_but_does_not_fill_it() {
+    let mut limited = pool(0);
+    limited.most = BYTES;
+    assert_eq!(limited.room(BYTES), Room::Free);
+    limited.growing = BYTES;
+    assert_eq!(limited.room(BYTES), Room::Coming);
+    limited.growing = 0;
+    limited.books.grow(BASE, BYTES);
+    assert_eq!(limited.room(BYTES), Room::Full);
+    limited.most = 0;
+    limited.growing = BYTES;
+    assert_eq!(limited.room(u64::MAX), Room::Free);
+}
+
+#[test]
 fn a_destroyed_pool_leaves_its_handle_to_the_next_one() {
     let mut pooled = Pooled::default();
     let first = pooled.enter(pool(64));
