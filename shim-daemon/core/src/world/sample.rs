@@ -265,8 +265,8 @@ impl World {
 }
 
 /// Without NVML's list of processes: memory that live processes do not explain is limbo first, the
-/// youngest first, then unmanaged. Managed pages can be there beyond what is booked, which leave for
-/// any other memory: they are what a process left that died long ago, and no stranger's.
+/// youngest first, then unmanaged. Managed pages can be there beyond what is booked, which leave
+/// for any other memory: they are what a process left that died long ago, and no stranger's.
 fn by_total(books: &mut Device, policy: &Policy, taken: Nanos, used: Bytes) {
     let living: Bytes = books
         .accounts()
