@@ -121,6 +121,8 @@ mod tests {
         let (places, (socket, mut client)) = (Places::default(), connection());
         let first = places.take(&socket).expect("a place");
         places.lack_thread();
+        let patience = Some(std::time::Duration::from_secs(30));
+        client.set_read_timeout(patience).expect("a socket");
         let mut bytes = Vec::new();
         client.read_to_end(&mut bytes).expect("it was ended");
         assert!(bytes.is_empty() && !first.has_asked());

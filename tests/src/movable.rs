@@ -198,8 +198,11 @@ impl Scene {
             matches!(outcome, Outcome::Away(bytes) if bytes > 0),
             "{outcome:?}"
         );
-        // The device has managed pages back only some operations later.
-        assert!(self.is_managed() || self.on_device() == 0);
+        // The device has managed pages back only some operations later, and other memory once what
+        // copied it is over for the driver too.
+        until("its memory is off the device", || {
+            self.is_managed() || self.on_device() == 0
+        });
     }
 
     /// Has the memory come back.

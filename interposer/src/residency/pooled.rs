@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use gpushare_cuda_abi::cuda::*;
 
-use self::grow::{Grown, Room, Ungrown, charged, grow, growth, wait};
+use self::grow::{Grown, Room, Ungrown, Wait, charged, grow, growth};
 use super::behind::Behind;
 use super::blocks::Blocks;
 use super::later;
@@ -134,7 +134,7 @@ pub(crate) fn allocate(pool: PoolId, stream: StreamRef, bytes: u64) -> Result<u6
     let id = stream.id(stream.place());
     let size = size_of(bytes).ok_or(CUresult::OUT_OF_MEMORY)?;
     let take = || take(pool, id, bytes, size);
-    let call = Deadline::new();
+    let (call, mut others) = (Deadline::new(), Wait::default());
     loop {
         if let Some(at) = take() {
             return Ok(at);
@@ -148,10 +148,9 @@ pub(crate) fn allocate(pool: PoolId, stream: StreamRef, bytes: u64) -> Result<u6
             // A segment may have been made since the look before.
             match take() {
                 Some(at) => return Ok(at),
-                None if room == Room::Full => return Err(CUresult::OUT_OF_MEMORY),
-                None => wait(),
+                None if room == Room::Coming && others.goes_on() => continue,
+                None => return Err(CUresult::OUT_OF_MEMORY),
             }
-            continue;
         }
         let charge = match account::charge(device, growth, &call) {
             Ok(charge) => charge,

@@ -150,9 +150,7 @@ fn drop_surplus(session: &Session, asked: &mut Asked, now: u64) {
         asked.surplus = is_too_much.then(|| asked.surplus.unwrap_or(now));
         return;
     }
-    let lost = blocks().lost;
-    // No mark is passed on a lost device, and the driver waits for nothing there.
-    if !(0..MAX_DEVICES).all(|device_index| lost[device_index] || rests(device_index)) {
+    if !is_idle() {
         return;
     }
     let Some((range, pinned)) = blocks().store.surplus(kept) else {
@@ -168,9 +166,11 @@ fn drop_surplus(session: &Session, asked: &mut Asked, now: u64) {
 }
 
 /// Whether nothing runs on the devices: the driver may wait for all work before it unpins memory,
-/// and this thread must never wait without a bound.
+/// and this thread must never wait without a bound. No mark is passed on a lost device, and the
+/// driver waits for nothing there.
 pub(super) fn is_idle() -> bool {
-    (0..MAX_DEVICES).all(rests)
+    let lost = blocks().lost;
+    (0..MAX_DEVICES).all(|device_index| lost[device_index] || rests(device_index))
 }
 
 /// Whether nothing runs on a device.

@@ -1,7 +1,7 @@
 //! A pool grows by segments, within its own limit, also where threads make it grow at once.
 
 use core::cell::Cell;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gpushare_cuda_abi::cuda::CUresult;
 
@@ -12,11 +12,14 @@ use crate::driver::device::DeviceKey;
 use crate::driver::tracker::StreamId;
 use crate::gate::seal;
 use crate::guest::background::Uncancelled;
-use crate::guest::frames;
+use crate::guest::{exit, frames};
 use crate::holdings::pools::growth_of;
 
 /// How often it is looked whether another thread has made a pool grow.
 const LOOK: Duration = Duration::from_micros(200);
+/// Longest wait of a call for that. A segment is made in milliseconds; a thread that jumped out of
+/// the driver's call never makes it.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Whether a pool may reserve more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,10 +65,23 @@ pub(super) fn growth(pool: PoolId, size: u64) -> Option<(DeviceKey, u64, Room)> 
     Some((device, growth, room))
 }
 
-/// Other threads make a pool grow: gives them time. What they do waits for no other call.
-pub(super) fn wait() {
-    let _uncancelled = Uncancelled::begin();
-    frames::sleep(LOOK);
+/// A call's wait for other threads that make a pool grow.
+#[derive(Debug, Default)]
+pub(super) struct Wait {
+    end: Option<Instant>,
+}
+
+impl Wait {
+    /// Gives them time. `false` once that was long enough, or the process leaves.
+    pub(super) fn goes_on(&mut self) -> bool {
+        let now = Instant::now();
+        if now >= *self.end.get_or_insert(now + PATIENCE) || exit::is_leaving() {
+            return false;
+        }
+        let _uncancelled = Uncancelled::begin();
+        frames::sleep(LOOK);
+        true
+    }
 }
 
 /// A segment that was made, and an allocation in it or elsewhere.

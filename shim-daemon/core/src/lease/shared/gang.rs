@@ -42,13 +42,17 @@ impl Shared {
     pub(crate) fn gang_part(&self, id: TenantId, mates: &[TenantId]) -> Option<Part> {
         let tenant = self.roster.get(id)?;
         let wish = tenant.bond()?.wish;
-        let others = self.roster.iter().any(|(other, tenant)| {
-            !mates.contains(&other) && tenant.is_active() && tenant.is_pending(self.now)
+        let others = self.roster.iter().filter(|(other, tenant)| {
+            !mates.contains(other) && tenant.is_active() && tenant.is_pending(self.now)
         });
+        let highest = others.map(|(_, other)| other.class()).max();
+        let others = highest.is_some();
+        // One that is above it would have it closed too, if no mate came first.
+        let outranked = highest.is_some_and(|class| class > tenant.class());
         let here = || mates.iter().filter_map(|mate| self.roster.get(*mate));
         let uses = here().any(|mate| mate.is_recent(self.now));
         let lag: i64 = here().map(Tenant::lag).sum();
-        let for_others = others && !self.steering.is_for(mates);
+        let for_others = others && (outranked || !self.steering.is_for(mates));
         Some(Part {
             wish: wish.filter(|wish| for_others || *wish == Wish::Throttled),
             behind: others && uses && lag >= -self.rules.yield_at(),
