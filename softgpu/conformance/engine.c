@@ -135,15 +135,20 @@ static result within(address at, void *host, size_t bytes) { return (void)host, 
 static void along(const char *stream_name, const char *name, handle function, handle stream, call *call, address at, void *host, size_t bytes) {
     char fact[64];
     int busy = 0;
+    handle over = NULL;
     snprintf(fact, sizeof fact, "%s.%s", stream_name, name);
+    must("cuEventCreate", CU(cuEventCreate, &over, 0u));
     must(fact, call(at, host, bytes));
     must("cuCtxSynchronize", CU(cuCtxSynchronize));
     for (int i = 0; i < 10 && !busy; i++) {
         spin(function, stream, 20000000);
+        // Not the stream: the call's own transfer may be under way in it.
+        must("cuEventRecord", CU(cuEventRecord, over, stream));
         must(fact, call(at, host, bytes));
-        busy = CU(cuStreamQuery, stream) != 0;
+        busy = CU(cuEventQuery, over) != 0;
         must("cuCtxSynchronize", CU(cuCtxSynchronize));
     }
+    must("cuEventDestroy", CU(cuEventDestroy_v2, over));
     say_bool(fact, busy);
 }
 
