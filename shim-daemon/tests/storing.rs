@@ -58,6 +58,17 @@ struct Scene {
     told: Vec<ControlReply>,
 }
 
+/// A process of root's, as it connects.
+fn peer(pid: u32) -> Peer {
+    Peer {
+        pid: pid.cast_signed(),
+        uid: 0,
+        pidfd: inspect(pid).unwrap().pidfd,
+        cgroup: "/session".to_owned(),
+        groups: Groups::default(),
+    }
+}
+
 impl Scene {
     fn new() -> Self {
         let mut scene = Self::out();
@@ -119,13 +130,7 @@ impl Scene {
 
     /// A process comes with what this client's library can do.
     fn registers_as(&mut self, new: Client, pid: u32, slot: u16) {
-        let peer = Peer {
-            pid: pid.cast_signed(),
-            uid: 0,
-            pidfd: inspect(pid).unwrap().pidfd,
-            cgroup: "/session".to_owned(),
-            groups: Groups::default(),
-        };
+        let peer = peer(pid);
         let register = Register {
             pid,
             presents_page: true,

@@ -172,31 +172,22 @@ fn a_limit_by_ordinal_is_seen_before_cuda_counts_the_devices() {
             visible.unwrap_or("all").replace(',', "-")
         );
         let flags = [&limits[..], &["--name", &name]].concat();
-        let with = |mut run: std::process::Command| {
+        let run = |client| {
+            let mut run = command(&gpu, &flags);
             run.envs(visible.map(|visible| ("CUDA_VISIBLE_DEVICES", visible)));
-            run
+            run.arg(clients::compile(client, &[]));
+            Guest::start(run)
         };
-        let mut run = with(command(&gpu, &flags));
-        run.arg(clients::compile("monitor", &[]));
-        let seen = Guest::start(run).finish().silently();
-        assert_eq!(
-            number(&seen, "memory:", "total"),
-            total,
-            "{visible:?}: {seen}"
-        );
+        let is_seen = || {
+            let seen = run("monitor").finish().silently();
+            let is = number(&seen, "memory:", "total");
+            assert_eq!(is, total, "{visible:?}: {seen}");
+        };
+        is_seen();
         // The same as once a program of the tenant has started CUDA, where that sees the device.
         if visible != Some("1") {
-            let mut run = with(command(&gpu, &flags));
-            run.arg(clients::compile("quota", &[]));
-            let own = Guest::start(run).started();
-            let mut run = with(command(&gpu, &flags));
-            run.arg(clients::compile("monitor", &[]));
-            let seen = Guest::start(run).finish().silently();
-            assert_eq!(
-                number(&seen, "memory:", "total"),
-                total,
-                "{visible:?}: {seen}"
-            );
+            let own = run("quota").started();
+            is_seen();
             own.finish().silently();
         }
     }

@@ -287,16 +287,8 @@ impl Blocks {
     /// What a device had on the host is lost with it: the host's memory is free, and nothing comes
     /// back to those addresses. To free them stays possible. Returns the bytes.
     pub(super) fn give_up(&mut self, device_index: usize) -> u64 {
-        let blocks = self.map.values_mut();
-        let of_blocks = blocks
-            .filter(|block| block.device.index() == device_index)
-            .flat_map(|block| &mut block.chunks);
-        let owns = self.owns.map.values_mut();
-        let of_owns = owns
-            .filter(|own| own.device.index() == device_index)
-            .map(|own| &mut own.chunk);
         let mut bytes = 0;
-        for chunk in of_blocks.chain(of_owns) {
+        for chunk in chunks_of(device_index, &mut self.map, &mut self.owns) {
             if let Valid::Host(pieces) = &mut chunk.valid {
                 bytes += chunk.bytes;
                 self.store.give(core::mem::take(pieces));
@@ -308,15 +300,7 @@ impl Blocks {
     /// All memory of a device is back: the valid copies are those on the device from now on.
     pub(super) fn has_entered(&mut self, device_index: usize) {
         self.returns[device_index] += 1;
-        let blocks = self.map.values_mut();
-        let of_blocks = blocks
-            .filter(|block| block.device.index() == device_index)
-            .flat_map(|block| &mut block.chunks);
-        let owns = self.owns.map.values_mut();
-        let of_owns = owns
-            .filter(|own| own.device.index() == device_index)
-            .map(|own| &mut own.chunk);
-        for chunk in of_blocks.chain(of_owns) {
+        for chunk in chunks_of(device_index, &mut self.map, &mut self.owns) {
             let Some(new) = chunk.new.take() else {
                 continue;
             };
@@ -327,4 +311,22 @@ impl Blocks {
             }
         }
     }
+}
+
+/// All chunks of a device's memory.
+fn chunks_of<'a>(
+    device_index: usize,
+    map: &'a mut BTreeMap<u64, Block>,
+    owns: &'a mut Owns,
+) -> impl Iterator<Item = &'a mut Chunk> {
+    let of_blocks = map
+        .values_mut()
+        .filter(move |block| block.device.index() == device_index)
+        .flat_map(|block| &mut block.chunks);
+    let of_owns = owns
+        .map
+        .values_mut()
+        .filter(move |own| own.device.index() == device_index)
+        .map(|own| &mut own.chunk);
+    of_blocks.chain(of_owns)
 }

@@ -158,13 +158,7 @@ impl Scene {
 
     /// A new process joins a tenant.
     fn joins(&mut self, new: Client, pid: u32) -> Option<ProcessId> {
-        let peer = Peer {
-            pid: pid.cast_signed(),
-            uid: 0,
-            pidfd: inspect(pid).unwrap().pidfd,
-            cgroup: "/session".to_owned(),
-            groups: Groups::default(),
-        };
+        let peer = peer(pid);
         let register = Register {
             pid,
             presents_page: false,
