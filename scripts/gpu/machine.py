@@ -58,7 +58,7 @@ class Machine:
 
     def daemon_logs(self):
         """What the daemons of this row wrote last."""
-        logs = [log for folder in self.folders for log in folder.glob("gpushare/log")]
+        logs = [log for folder in self.folders for log in folder.glob("gpushare/d/*/log")]
         return "\n".join(f"-- {log}\n{log.read_text(errors='replace')[-DAEMON_WORDS:].rstrip()}" for log in logs)
 
     def start(self, command, environment=None, **how):

@@ -19,17 +19,46 @@ const DEVICES: &str = "gpushare.io/devices";
 /// The annotation that says which of a pod's containers the other annotations hold for, by their
 /// names in the pod, with commas between.
 const CONTAINERS: &str = "gpushare.io/containers";
-/// The annotations by which containerd and CRI-O say a container's name in its pod.
-const NAMES: [&str; 2] = [
-    "io.kubernetes.cri.container-name",
-    "io.kubernetes.container.name",
-];
-/// The annotations by which containerd and CRI-O mark a pod's own container, which only holds its
-/// namespaces but has the pod's annotations.
-const SANDBOXES: [(&str, &str); 2] = [
-    ("io.kubernetes.cri.container-type", "sandbox"),
-    ("io.kubernetes.cri-o.ContainerType", "sandbox"),
-];
+
+/// An engine's annotations about a container of a pod.
+#[derive(Debug)]
+struct Engine {
+    /// What kind of container it is. A pod's own one only holds its namespaces, but has the pod's
+    /// annotations.
+    kind: &'static str,
+    namespace: &'static str,
+    image: &'static str,
+    pod: &'static str,
+    /// The container's name in the pod.
+    name: &'static str,
+}
+
+const CONTAINERD: Engine = Engine {
+    kind: "io.kubernetes.cri.container-type",
+    namespace: "io.kubernetes.cri.sandbox-namespace",
+    image: "io.kubernetes.cri.image-name",
+    pod: "io.kubernetes.cri.sandbox-name",
+    name: "io.kubernetes.cri.container-name",
+};
+const CRI_O: Engine = Engine {
+    kind: "io.kubernetes.cri-o.ContainerType",
+    namespace: "io.kubernetes.pod.namespace",
+    image: "io.kubernetes.cri-o.ImageName",
+    pod: "io.kubernetes.pod.name",
+    name: "io.kubernetes.container.name",
+};
+
+impl Engine {
+    /// The engine that wrote these. CRI-O copies all annotations of a pod, which its author writes,
+    /// and overwrites its own alone: so those of the other engine mean nothing beside them.
+    fn of(annotations: &Map<String, Value>) -> &'static Self {
+        match annotations.contains_key(CRI_O.kind) {
+            true => &CRI_O,
+            false => &CONTAINERD,
+        }
+    }
+}
+
 /// Bytes of the names and values taken together.
 const MOST: usize = 32 << 10;
 
@@ -77,10 +106,8 @@ impl Request {
             Some(Value::Object(all)) => all,
             Some(_) => return Err(Refusal("config.json: annotations is no object".to_owned())),
         };
-        let is_sandbox = |(name, kind): &(&str, &str)| {
-            annotations.get(*name).and_then(Value::as_str) == Some(kind)
-        };
-        if SANDBOXES.iter().any(is_sandbox) {
+        let told = annotations.get(Engine::of(annotations).kind);
+        if told.and_then(Value::as_str) == Some("sandbox") {
             return Ok(None);
         }
         let variables = Environment::of(config)?;
@@ -179,28 +206,23 @@ fn is_meant(annotations: &Map<String, Value>) -> Result<bool, Refusal> {
     if named.contains(&"") {
         return Err(refuse("a name is empty"));
     }
-    let mut own = NAMES
-        .iter()
-        .filter_map(|name| annotations.get(*name)?.as_str());
+    let own = annotations.get(Engine::of(annotations).name);
     let own = own
-        .next()
+        .and_then(Value::as_str)
         .ok_or_else(|| refuse("this engine does not say which of a pod's containers this is"))?;
     Ok(named.contains(&own))
 }
 
 /// The labels that the node's rules may match, and those by which metrics name the pod: the
-/// namespace, the pod and the container's name in it, and the image, from annotations that only
-/// engines set; and the user of the first process.
+/// namespace, the pod and the container's name in it, and the image, from annotations that only the
+/// engine sets; and the user of the first process.
 fn labels(config: &Value, annotations: &Map<String, Value>) -> Vec<(String, String)> {
+    let engine = Engine::of(annotations);
     let known = [
-        ("namespace", "io.kubernetes.cri.sandbox-namespace"),
-        ("namespace", "io.kubernetes.pod.namespace"),
-        ("image", "io.kubernetes.cri.image-name"),
-        ("image", "io.kubernetes.cri-o.ImageName"),
-        ("pod", "io.kubernetes.cri.sandbox-name"),
-        ("pod", "io.kubernetes.pod.name"),
-        ("pod_container", NAMES[0]),
-        ("pod_container", NAMES[1]),
+        ("namespace", engine.namespace),
+        ("image", engine.image),
+        ("pod", engine.pod),
+        ("pod_container", engine.name),
     ];
     let mut all: Vec<(String, String)> = Vec::new();
     for (kind, name) in known {

@@ -302,20 +302,21 @@ fn the_device_plugins_own_annotations_name_devices_a_pods_do_not() {
 
 #[test]
 fn annotations_hold_only_for_the_containers_that_they_name() {
-    let asks = |name: &str, own: &str, env: &[&str]| {
+    let asks = |engine: &Engine, own: &str, env: &[&str]| {
         let annotations = json!({
             "gpushare.io/mem-limit": "1GiB",
             "gpushare.io/devices": "0",
             "gpushare.io/containers": "main, worker",
-            name: own,
+            engine.kind: "container",
+            engine.name: own,
         });
         Request::of(&config(&annotations, env)).unwrap()
     };
-    for name in NAMES {
-        assert!(asks(name, "worker", &[]).is_some());
-        assert_eq!(asks(name, "sidecar", &[]), None);
+    for engine in [&CONTAINERD, &CRI_O] {
+        assert!(asks(engine, "worker", &[]).is_some());
+        assert_eq!(asks(engine, "sidecar", &[]), None);
         // Its own variables still ask, and the annotation's devices are not its.
-        let own = asks(name, "sidecar", &["GPUSHARE_MEM_LIMIT=2GiB"]).unwrap();
+        let own = asks(engine, "sidecar", &["GPUSHARE_MEM_LIMIT=2GiB"]).unwrap();
         assert_eq!(own.environment, pairs(&[("GPUSHARE_MEM_LIMIT", "2GiB")]));
         assert!(own.devices.is_empty());
     }
@@ -363,6 +364,32 @@ fn labels_are_what_engines_and_configurations_say() {
     assert_eq!(asked.labels, labels);
     let folders = ["/a", "/b", "/c"].map(str::to_owned).to_vec();
     assert_eq!(asked.program, Some(("sh".to_owned(), folders)));
+}
+
+/// CRI-O gives a container all annotations of its pod.
+#[test]
+fn what_a_pods_author_writes_by_another_engines_names_means_nothing() {
+    let asked = of(
+        &json!({
+            "gpushare.io/mem-limit": "1GiB",
+            "gpushare.io/containers": "main",
+            CONTAINERD.kind: "sandbox",
+            CONTAINERD.namespace: "team-b",
+            CONTAINERD.image: "theirs",
+            CONTAINERD.pod: "web-0",
+            CONTAINERD.name: "other",
+            CRI_O.kind: "container",
+            CRI_O.namespace: "team-a",
+            CRI_O.name: "main",
+        }),
+        &[],
+    );
+    let labels = pairs(&[
+        ("namespace", "team-a"),
+        ("pod_container", "main"),
+        ("user", "7"),
+    ]);
+    assert_eq!(asked.labels, labels);
 }
 
 #[test]
