@@ -37,7 +37,7 @@ const SCHEMA: u32 = 1;
 struct Told {
     /// How the devices' time is shared.
     sharing: Vec<SharingRow>,
-    /// What tenants hold on a device beyond what they may; of daemons that say so.
+    /// Memory that tenants hold on a device beyond their grants, where the daemon says it.
     excess: BTreeMap<[u8; 16], u64>,
 }
 

@@ -1,4 +1,4 @@
-//! Places for the connections that are served at a time. One that has not asked for anything makes
+//! Places for the connections that are served at a time. A connection without a request makes
 //! room for a newer one, so that a local program that connects and is silent keeps no scrape out.
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ pub(crate) struct Places(Arc<Mutex<Taken>>);
 #[derive(Debug, Default)]
 struct Taken {
     last: u64,
-    /// The connections, oldest first. One that has asked is left to its client.
+    /// The connections, oldest first; `None` once its request is whole.
     all: BTreeMap<u64, Option<Arc<TcpStream>>>,
 }
 
@@ -126,7 +126,7 @@ mod tests {
         let mut bytes = Vec::new();
         client.read_to_end(&mut bytes).expect("it was ended");
         assert!(bytes.is_empty() && !first.has_asked());
-        // One that has asked is left to its client.
+        // A connection that has asked is left to its client.
         let (socket, _client) = connection();
         let second = places.take(&socket).expect("a place");
         assert!(second.has_asked());

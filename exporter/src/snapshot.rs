@@ -109,7 +109,7 @@ impl Snapshot {
         self.excess.is_some()
     }
 
-    /// What a tenant holds on a device beyond what it may.
+    /// Memory that a tenant holds on a device beyond its grant.
     #[must_use]
     pub fn excess_of(&self, name: &str, device: [u8; 16]) -> u64 {
         self.sum_excess(|row| row.device == device && row.name == name)

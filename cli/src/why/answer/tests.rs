@@ -360,7 +360,7 @@ fn a_tenant_that_runs_is_not_told_what_an_earlier_one_met() {
         &["nothing holds it up"],
         &OF_EARLIER,
     );
-    // What it met itself it is told, also from before a restart of the daemon.
+    // Events of its own life are told, also those before a restart of the daemon.
     let own = event("refused", "OWN", &[("count", 3), ("over_limit", 3)]);
     facts.past.push(own);
     facts.past.push(event("admitted", "may run", &[]));
