@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import struct
@@ -20,6 +21,9 @@ from rows import NotAvailable
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 MIB = 1 << 20
 DAEMON_WORDS = 4000  # characters of a daemon's log beside a failed row
+OURS = "libgpushare"  # the name of the library, whatever folder it is in
+SERVED = pathlib.Path("/run/gpushare")  # the machine's daemon has its sockets here; in a container, its tenant's
+PRELOADED = pathlib.Path("/etc/ld.so.preload")
 LAST_WORDS = 400  # characters of a failed program's standard error that the table shows; the log has all
 
 
@@ -30,7 +34,7 @@ class Machine:
         """`tenant`: a program in place of torch_share.py."""
         self.gpushare, self.soft, self.work, self.tenant = gpushare, soft, work, tenant
         self.gpu = f"soft:name=verify-{os.getpid()},mem=16GiB" if soft else "auto"
-        self.base, self.started, self.rows, self.made, self.note = dict(os.environ), [], 0, 0, lambda _: None
+        self.base, self.started, self.rows, self.made, self.note = without_ours(os.environ), [], 0, 0, lambda _: None
         # An open device file keeps the driver from shutting the device down between two programs;
         # it is no setting.
         self.kept = [] if soft else [file for file in map(opened, sorted(glob.glob("/dev/nvidia[0-9]*"))) if file is not None]
@@ -148,6 +152,22 @@ class Machine:
             self.run([compiler, "-O2", "-Wall", "-Wextra", "-o", fresh, ROOT / source, "-ldl", "-lpthread", *flags])
             fresh.rename(program)
         return program
+
+
+def without_ours(environment):
+    """The environment without gpushare's library and settings: a caller may be under gpushare, and rows compare with the bare driver."""
+    kept = {name: value for name, value in environment.items() if not name.startswith("GPUSHARE_")}
+    preloaded = [path for path in re.split(r"[ :]+", kept.pop("LD_PRELOAD", "")) if path and OURS not in pathlib.Path(path).name]
+    return kept | ({"LD_PRELOAD": ":".join(preloaded)} if preloaded else {})
+
+
+def unfit(soft, served=SERVED, preloaded=PRELOADED):
+    """Why rows on this machine would show another daemon's work or nothing bare; None where they do not."""
+    if not soft and served.exists():
+        return f"{served} exists: the machine's own daemon would serve the rows' programs in place of theirs. Stop it (systemctl stop gpushared), or run this elsewhere"
+    if preloaded.exists() and OURS in preloaded.read_text(errors="replace"):
+        return f"{preloaded} names gpushare's library: no program here is without it"
+    return None
 
 
 def c_compiler():

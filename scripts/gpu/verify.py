@@ -172,6 +172,9 @@ def main():
     if arguments.resume and not arguments.resume.is_file():
         parser.error(f"no report {arguments.resume}")
 
+    if why := machines.unfit(arguments.soft):
+        parser.error(why)
+
     def told(*_):
         raise Cut
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

@@ -15,7 +15,8 @@
 # Needs what `cargo build --release` leaves (built here if there is a cargo, in addition to the 8
 # minutes' work) or dist/, a C compiler and Python 3.10; PyTorch rows need a python3 that has torch,
 # and say "not available" otherwise; rows with containers need root and a runc, installed or carried
-# (scripts/gpu/carry_runc.sh). Never asks for more managed memory than the device has free.
+# (scripts/gpu/carry_runc.sh). Rows have daemons of their own: it refuses a machine whose daemon runs.
+# Never asks for more managed memory than the device has free.
 source "$(dirname "$0")/../common.sh"
 soft=false dist=false only= seconds=460 list=false resume=()
 while [ $# -gt 0 ]; do
@@ -26,7 +27,7 @@ while [ $# -gt 0 ]; do
         --seconds) seconds=${2:?--seconds needs a number}; shift ;;
         --resume) resume=(--resume "${2:?--resume needs a report}"); shift ;;
         --list) list=true ;;
-        -h | --help) sed -n '2,18p' "$0" | sed 's/^# \?//'; exit 0 ;;
+        -h | --help) sed -n '2,19p' "$0" | sed 's/^# \?//'; exit 0 ;;
         *) die "unknown option $1" ;;
     esac
     shift

@@ -246,6 +246,73 @@ fn a_report_names_the_commit_that_was_packaged() {
     assert!(first.ends_with(" UTC, at v0-packaged"), "{first}");
 }
 
+/// What `scripts/gpu/machine.py` answers to this Python expression.
+fn machine_says(expression: &str, environment: &[(&str, &str)]) -> String {
+    let mut command = Command::new("python3");
+    command
+        .current_dir(artefacts::repository().join("scripts/gpu"))
+        .args([
+            "-c",
+            "import sys; from machine import *; print(eval(sys.argv[1]))",
+        ])
+        .arg(expression)
+        .env_remove("LD_PRELOAD")
+        .envs(environment.iter().copied())
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    let output = command.output().expect("python3 runs");
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout)
+        .expect("UTF-8")
+        .trim()
+        .to_owned()
+}
+
+#[test]
+fn bare_rows_are_without_a_library_and_limits_of_their_caller() {
+    let environment = [("GPUSHARE_MEM_LIMIT", "1GiB"), ("KEPT", "1")];
+    let expression = "(lambda base: (base.get('LD_PRELOAD'), 'GPUSHARE_MEM_LIMIT' in base, base['KEPT']))(without_ours(dict(os.environ) | {'LD_PRELOAD': GIVEN}))";
+    let says = |preload: &str| {
+        machine_says(
+            &expression.replace("GIVEN", &format!("{preload:?}")),
+            &environment,
+        )
+    };
+    assert_eq!(
+        says("/opt/other.so:/usr/lib/gpushare/libgpushare.so"),
+        "('/opt/other.so', False, '1')"
+    );
+    assert_eq!(
+        says("/usr/lib/gpushare-preload/x86_64/libgpushare.so"),
+        "(None, False, '1')"
+    );
+    assert_eq!(
+        says("/opt/a.so /opt/b.so"),
+        "('/opt/a.so:/opt/b.so', False, '1')"
+    );
+}
+
+#[test]
+fn a_machine_whose_own_daemon_runs_is_refused_before_the_first_row() {
+    let folder = TempDir::new().expect("a folder");
+    let there = folder.path().display();
+    let says = |soft, served: &str, preloaded: &str| {
+        let unfit = format!(
+            "unfit({soft}, pathlib.Path('{there}/{served}'), pathlib.Path('{there}/{preloaded}'))"
+        );
+        machine_says(&unfit, &[])
+    };
+    assert_eq!(says("False", "none", "none"), "None");
+    fs::create_dir(folder.path().join("gpushare")).expect("a folder");
+    assert!(says("False", "gpushare", "none").contains("exists: the machine's own daemon"));
+    assert_eq!(says("True", "gpushare", "none"), "None");
+    let write =
+        |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("it is written");
+    write("other", "/opt/other.so\n");
+    assert_eq!(says("False", "none", "other"), "None");
+    write("ours", "/opt/other.so\n/usr/lib/gpushare/libgpushare.so\n");
+    assert!(says("True", "none", "ours").contains("no program here is without it"));
+}
+
 #[test]
 fn rows_with_open_questions_come_first_and_fit_into_the_default_time() {
     let mut command = Command::new("python3");
