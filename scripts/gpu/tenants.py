@@ -1,9 +1,11 @@
 """verify.py's rows about compute time with PyTorch: what each kind of work does alone and bare, and what it gets of that when two or three share, under
 caps, and when an inference loop runs beside training."""
 
+import collections
 import json
 import subprocess
 import sys
+import threading
 import time
 
 from compute import SECONDS, WIDE
@@ -35,7 +37,7 @@ class Tenant:
     def __init__(self, machine, what, flags, folder):
         machine.made += 1
         run = [] if flags is None else [machine.gpushare, "run", "--daemon", "on", "--gpu", machine.gpu, "--name", f"verify-{machine.made}-{what}", *flags, "--"]
-        self.what, self.errors = what, folder / f"{machine.made}.err"
+        self.what, self.folder, self.errors = what, folder, folder / f"{machine.made}.err"
         with open(self.errors, "w") as stderr:
             self.process = machine.start([*run, sys.executable, machine.tenant or PROGRAM, what], machine.bare | {"XDG_RUNTIME_DIR": str(folder)},
                                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, text=True)
@@ -81,6 +83,39 @@ def work(tenants, seconds):
     return found
 
 
+class Watch:
+    """Looks meanwhile at how the daemon of a folder has its tenants share: when, the device's mode, and each tenant's state and part."""
+
+    PAUSE = 0.1  # seconds
+
+    def __init__(self, machine, tenant):
+        self.ask = [machine.gpushare, "ps", "--json"]
+        self.environment = machine.bare | {"XDG_RUNTIME_DIR": str(tenant.folder)}
+        self.seen, self.over, self.began = [], threading.Event(), time.monotonic()
+        self.thread = threading.Thread(target=self.look)
+
+    def look(self):
+        while not self.over.wait(self.PAUSE):
+            at = time.monotonic() - self.began
+            asked = subprocess.run(self.ask, env=self.environment, capture_output=True, text=True, timeout=10)
+            rows = json.loads(asked.stdout) if asked.returncode == 0 else []
+            parts = {row["name"]: (row["time"]["state"], row["time"]["held"]) for row in rows if row["time"]}
+            self.seen += [(at, row["sharing"], parts) for row in rows[:1]]
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.thread.join()
+
+    def modes(self):
+        """How often each mode was seen."""
+        counts = collections.Counter((sharing or {"now": "turns"})["now"] for _, sharing, _ in self.seen)
+        return ", ".join(f"{mode} {count}" for mode, count in counts.most_common()) or "none"
+
+
 def latency(fact):
     return f"p50 {fact['p50_ms']:.2f} p99 {fact['p99_ms']:.2f} ms of {fact['requests']}"
 
@@ -123,26 +158,30 @@ class Rows:
         return f"{goal} of the rate without gpushare (goal: 1 % less at most); {said[PACED]}; {said['serve']}", figures
 
     def parts(self, machine, tenants):
-        """What each of a group gets of what it does alone."""
+        """What each of a group gets of what it does alone, and of the device's time, in percent."""
         bare = self.alone(machine, [tenant.what for tenant in tenants])
-        parts = [fact["rate"] / bare[tenant.what]["rate"] for tenant, fact in zip(tenants, work(tenants, SECONDS))]
+        facts = work(tenants, SECONDS)
+        parts = [fact["rate"] / bare[tenant.what]["rate"] * 100 for tenant, fact in zip(tenants, facts)]
+        times = [fact["rate"] * fact["step_ms"] / 10 if fact.get("step_ms") else part for fact, part in zip(facts, parts)]
         assert min(parts) > 0, f"a tenant did no work: {parts}"
-        return parts
+        return parts, times
 
     def share(self, machine, wanted):
-        """Each tenant's throughput relative to running alone, against its share of the total."""
+        """Each tenant's part of the time of all, against its share; and its throughput relative to running alone. A device whose power is limited runs slower
+        the more it has to do, so the second does not say the first."""
         self.alone(machine, [what for what, _ in wanted])
         (tenants,) = prepare(machine, [(what, ("--sm-request", share)) for what, share in wanted])
-        parts = self.parts(machine, tenants)
-        figures = {"wanted": wanted, "parts_of_alone": parts}
+        parts, times = self.parts(machine, tenants)
+        figures = {"wanted": wanted, "percent_of_alone": parts, "percent_of_time": times}
         if any(what == PACED for what, _ in wanted):
-            said = ", ".join(f"{what} {share} %: {part * 100:.1f} % of alone" for (what, share), part in zip(wanted, parts))
+            said = ", ".join(f"{what} {share} %: {part:.1f} % of alone" for (what, share), part in zip(wanted, parts))
             return f"{said}; {PACED} is paced by the processor, so these do not add up to the device's time", figures
-        got = [part / sum(parts) * 100 for part in parts]
-        said = "; ".join(f"{what} {share} %: {part:.1f} % ({part - share:+.2f} pp, goal 1)" for (what, share), part in zip(wanted, got))
-        said += f"; together {sum(parts) * 100:.1f} % of what one has alone (goal: 97)"
-        assert max(abs(part - share) for (_, share), part in zip(wanted, got)) < WIDE, said
-        assert sum(parts) < 1.15, f"{said}: they did not share one device"
+        got = [time / sum(times) * 100 for time in times]
+        said = "; ".join(f"{what} {share} %: {time:.1f} % of their time ({time - share:+.2f} pp, goal 1), {part:.1f} % of alone"
+                         for (what, share), time, part in zip(wanted, got, parts))
+        said += f"; together {sum(times):.1f} % of the device's time (goal: 97), {sum(parts):.1f} % of what one does alone"
+        assert max(abs(time - share) for (_, share), time in zip(wanted, got)) < WIDE, said
+        assert sum(times) < 115, f"{said}: they did not share one device"
         return said, figures
 
     def gang(self, machine):
@@ -151,19 +190,19 @@ class Rows:
         said, figures = [], {}
         for name, flags in (("a gang of two", ("--gang", "verify")), ("no gang", ())):
             (tenants,) = prepare(machine, [(what, flags if member else ()) for what, member in GANG])
-            figures[name] = self.parts(machine, tenants)
+            figures[name] = parts, times = self.parts(machine, tenants)
             machine.end_daemons()
-            said.append(f"{name}: {', '.join(f'{what} {part * 100:.1f} %' for (what, _), part in zip(GANG, figures[name]))}")
-        return f"{'; '.join(said)} of alone; the gang is {' and '.join(what for what, member in GANG if member)}", figures
+            said.append(f"{name}: {', '.join(f'{what} {time:.1f} % ({part:.1f})' for (what, _), part, time in zip(GANG, parts, times))}")
+        return f"{'; '.join(said)} of the device's time (of alone); the gang is {' and '.join(what for what, member in GANG if member)}", figures
 
     def cap(self, machine):
         """Alone under a hard cap."""
         self.alone(machine, [what for what, _ in CAPS])
         groups = one_after_the_other(machine, *([(what, ("--sm-limit", cap))] for what, cap in CAPS))
-        got = [self.parts(machine, group)[0] * 100 for group in groups]
-        said = "; ".join(f"{what}, cap {cap} %: {part:.1f} % (goal 2 pp)" for (what, cap), part in zip(CAPS, got))
-        assert max(abs(part - cap) for (_, cap), part in zip(CAPS, got)) < WIDE, said
-        return said, {f"{what} {cap}": part for (what, cap), part in zip(CAPS, got)}
+        got = [(part, time) for (part,), (time,) in (self.parts(machine, group) for group in groups)]
+        said = "; ".join(f"{what}, cap {cap} %: {time:.1f} % of the time (goal 2 pp), {part:.1f} % of alone" for (what, cap), (part, time) in zip(CAPS, got))
+        assert max(abs(time - cap) for (_, cap), (_, time) in zip(CAPS, got)) < WIDE, said
+        return said, {f"{what} {cap}": {"percent_of_alone": part, "percent_of_time": time} for (what, cap), (part, time) in zip(CAPS, got)}
 
     def beside(self, machine):
         """An inference loop beside training without gpushare, of equal rank, and above it."""
@@ -178,10 +217,15 @@ class Rows:
 
     def pair(self, machine, kinds):
         """Two together without gpushare, with it, and without it again: what differs by itself is seen, too."""
-        before, ours, after = figures = [work(group, SECONDS) for group in prepare(machine, *([(what, flags) for what in kinds] for flags in (None, (), None)))]
+        groups = prepare(machine, *([(what, flags) for what in kinds] for flags in (None, (), None)))
+        before = work(groups[0], SECONDS)
+        with Watch(machine, groups[1][0]) as watch:
+            ours = work(groups[1], SECONDS)
+        after = work(groups[2], SECONDS)
+        figures = before, ours, after
         said = "; ".join(f"{what} " + " -> ".join(f"{fact['rate']:.1f} a second{waits(fact)}" for fact in three) for what, *three in zip(kinds, *figures))
         assert all(fact["rate"] > 0 for fact in ours), said
-        return said, {"bare": before, "shared": ours, "bare_again": after}
+        return f"{said}; modes seen: {watch.modes()}", {"bare": before, "shared": ours, "bare_again": after, "seen": watch.seen}
 
 
 def rows(torch):

@@ -3,12 +3,14 @@ monotonic clock), works from then on for so long and prints its rate and latenci
 
 import ctypes
 import json
+import statistics
 import sys
 import time
 
 import torch
 
 AHEAD = 32  # steps submitted before the oldest is waited for, as a training loop that reads its loss now and then
+SLOWEST = 10  # requests that are listed
 PERIODS = {"serve": 0.01, "decode": 0.0}  # seconds from one request to the next, of kinds that wait for each
 
 
@@ -91,29 +93,32 @@ def serve():
 
 
 def requests(step, end, period):
-    """One after the other; how long each took, in seconds."""
-    latencies = []
+    """One after the other: when each was sent, and how long it took, in seconds."""
+    found = []
     while time.monotonic() < end:
         sent = time.monotonic()
         step()
         torch.cuda.synchronize()
-        latencies.append(time.monotonic() - sent)
-        time.sleep(max(0.0, period - latencies[-1]))
-    return latencies
+        took = time.monotonic() - sent
+        found.append((sent, took))
+        time.sleep(max(0.0, period - took))
+    return found
 
 
 def ahead(step, end):
-    """Steps that the device has done by `end`."""
-    done, waiting = 0, []
+    """Steps that the device has done by `end`, and the milliseconds of the device's time from the beginning of each to its end."""
+    took, waiting = [], []
     while time.monotonic() < end:
+        pair = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+        pair[0].record()
         step()
-        event = torch.cuda.Event()
-        event.record()
-        waiting.append(event)
+        pair[1].record()
+        waiting.append(pair)
         if len(waiting) > AHEAD:
-            waiting.pop(0).synchronize()
-            done += 1
-    return done + sum(event.query() for event in waiting)
+            first, last = waiting.pop(0)
+            last.synchronize()
+            took.append(first.elapsed_time(last))
+    return len(took) + sum(last.query() for _, last in waiting), took
 
 
 def main():
@@ -129,11 +134,16 @@ def main():
     begin, seconds = map(float, told)
     time.sleep(max(0.0, begin - time.monotonic()))
     if what in PERIODS:
-        latencies = sorted(requests(step, begin + seconds, PERIODS[what]))
+        found = requests(step, begin + seconds, PERIODS[what])
+        latencies = sorted(took for _, took in found)
         rank = {f"p{part}_ms": latencies[min(len(latencies) * part // 100, len(latencies) - 1)] * 1e3 for part in (50, 99)}
-        print(json.dumps({"rate": len(latencies) / seconds, "requests": len(latencies), **rank}), flush=True)
+        slowest = [(sent - begin, took * 1e3) for sent, took in sorted(found, key=lambda one: -one[1])[:SLOWEST]]
+        print(json.dumps({"rate": len(latencies) / seconds, "requests": len(latencies), **rank, "slowest_s_ms": slowest}), flush=True)
     else:
-        print(json.dumps({"rate": ahead(step, begin + seconds) / seconds}), flush=True)
+        done, took = ahead(step, begin + seconds)
+        # The lower quartile leaves out those that the device or the gate interrupted.
+        step_ms = statistics.quantiles(took, n=4)[0] if len(took) > 1 else None
+        print(json.dumps({"rate": done / seconds, "step_ms": step_ms}), flush=True)
         torch.cuda.synchronize()
 
 

@@ -1,6 +1,7 @@
 """Stands for scripts/gpu/torch_share.py where there is no PyTorch: says the same words in the same order, and does nothing.
 
-Its rate is 1; under gpushare it is what GPUTEST_RATES says of its kind, such as "matmul=0.5 graph=0.3"."""
+Its rate is 1; under gpushare it is what GPUTEST_RATES says of its kind, such as "matmul=0.5 graph=0.3", and its steps take
+what GPUTEST_STEPS says, in seconds, alone and under gpushare, such as "matmul=0.5:0.4"; else all of its time."""
 
 import json
 import os
@@ -8,5 +9,8 @@ import sys
 
 print("ready", flush=True)
 sys.stdin.readline()
-rates = dict(pair.split("=") for pair in os.environ.get("GPUTEST_RATES", "").split() if "LD_PRELOAD" in os.environ)
-print(json.dumps({"rate": float(rates.get(sys.argv[1], 1)), "requests": 1, "p50_ms": 1, "p99_ms": 1}), flush=True)
+under = "LD_PRELOAD" in os.environ
+rates, steps = (dict(pair.split("=") for pair in os.environ.get(name, "").split()) for name in ("GPUTEST_RATES", "GPUTEST_STEPS"))
+step = steps.get(sys.argv[1], "1:1").split(":")[under]
+rate = float(rates.get(sys.argv[1], 1)) if under else 1
+print(json.dumps({"rate": rate, "step_ms": float(step) * 1e3, "requests": 1, "p50_ms": 1, "p99_ms": 1, "slowest_s_ms": [[0, 1]]}), flush=True)

@@ -69,9 +69,15 @@ fn verify(gpushare: &Path, flags: &[&str]) -> Run {
 
 /// Rows about PyTorch whose tenants are of these rates, with 1 alone and without gpushare.
 fn with_rates(rates: &str, only: &str) -> Run {
+    with_steps(rates, "", only)
+}
+
+/// The same, with steps of these lengths.
+fn with_steps(rates: &str, steps: &str, only: &str) -> Run {
     let tenant = artefacts::repository().join("tests/clients/tenant.py");
     let flags = ["--tenant", tenant.to_str().expect("UTF-8"), "--only", only];
-    run(&artefacts::gpushare(), &flags, &[("GPUTEST_RATES", rates)])
+    let environment = [("GPUTEST_RATES", rates), ("GPUTEST_STEPS", steps)];
+    run(&artefacts::gpushare(), &flags, &environment)
 }
 
 /// A `gpushare` that hangs, with a child and for as long as its folder is there, if the command
@@ -175,6 +181,32 @@ fn a_share_that_is_far_off_fails_its_row() {
     let row = "PyTorch time: two: matmul 70, attention 30";
     let run = with_rates("matmul=0.5 attention=0.5", &format!("^{row}$"));
     assert_eq!(run.row(row).0, "FAIL", "{}", run.report);
+}
+
+/// Steps take less time while the device is not at work all the time: its power is limited.
+#[test]
+fn caps_and_shares_are_parts_of_time_and_not_of_work_alone() {
+    let rows = "^PyTorch time: (caps alone|two: matmul 70, attention 30)$";
+    let rates = "matmul=0.84 attention=0.3 graph=0.3";
+    let run = with_steps(rates, "matmul=1:0.833", rows);
+    let (verdict, seen) = run.row("PyTorch time: two: matmul 70, attention 30");
+    assert_eq!(verdict, "PASS", "{seen}");
+    let said = "matmul 70 %: 70.0 % of their time (-0.01 pp, goal 1), 84.0 % of alone";
+    assert!(seen.contains(said), "{seen}");
+    let run = with_steps("matmul=0.36 graph=0.3", "matmul=1:0.833", "caps alone");
+    let (verdict, seen) = run.row("PyTorch time: caps alone");
+    assert_eq!(verdict, "FAIL", "{seen}");
+    let said = "matmul, cap 30 %: 30.0 % of the time (goal 2 pp), 36.0 % of alone";
+    assert!(seen.contains(said), "{seen}");
+}
+
+#[test]
+fn a_row_about_a_pair_says_how_the_daemon_had_them_share() {
+    let row = "PyTorch time: matmul beside decode, without and with";
+    let run = with_rates("", &format!("^{row}$"));
+    let (verdict, seen) = run.row(row);
+    assert_eq!(verdict, "PASS", "{seen}");
+    assert!(seen.contains("; modes seen: "), "{seen}");
 }
 
 #[test]
