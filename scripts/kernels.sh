@@ -38,7 +38,7 @@ embedded() {
 }
 
 # The texts of softgpu's own tests never run on a GPU.
-known="cli/sys/src/meet.ptx cli/sys/src/spin.ptx scripts/gpu/driver.h scripts/gpu/slice.c softgpu/conformance/engine.c softgpu/conformance/kernel.c softgpu/conformance/launch.c softgpu/conformance/module.c"
+known="cli/sys/src/meet.ptx cli/sys/src/spin.ptx scripts/gpu/driver.h scripts/gpu/slice.c softgpu/conformance/engine.c softgpu/conformance/home.c softgpu/conformance/kernel.c softgpu/conformance/launch.c softgpu/conformance/module.c"
 found=$(grep -rlE '^ *"?\.version [0-9]|\\n\.target sm_' cli interposer protocol scripts shim-daemon softgpu/conformance tests --include='*.ptx' --include='*.[ch]' --include='*.rs' --include='*.py' | sort | xargs)
 [ "$found" = "$known" ] || die "PTX is in $found; this script knows $known"
 
@@ -55,6 +55,7 @@ embedded scripts/gpu/driver.h nothing_ptx
 embedded scripts/gpu/slice.c leaps_ptx
 embedded softgpu/conformance/launch.c FILL_PTX
 embedded softgpu/conformance/engine.c SPIN_PTX
+embedded softgpu/conformance/home.c TOUCH_PTX
 embedded softgpu/conformance/module.c MODULE_PTX
 embedded softgpu/conformance/kernel.c KERNELS_PTX
 nvcc -ptx -arch=compute_75 -o "$work/builtins.ptx" tests/kernels/builtins.cu

@@ -66,6 +66,8 @@ void vmm_facts(void);
 void array_facts(void);
 void managed_facts(void);
 void beyond_facts(void);
+void home_facts(void);
+void full_facts(void);
 void pointer_facts(void);
 void denied_facts(void);
 void reach_facts(void);

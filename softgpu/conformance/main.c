@@ -1,8 +1,8 @@
 // Prints facts of a CUDA driver. Each family of facts runs in its own process, one after the other.
 //
-// usage: facts [--beyond] [LIBRARY]     (default libcuda.so.1)
+// usage: facts [--beyond] [--full] [LIBRARY]     (default libcuda.so.1)
 //
-// The family `beyond` runs only if it is asked for.
+// The families `beyond` and `full` run only if they are asked for.
 // The same program runs on softgpu and on a real driver; transcript.tsv holds the answers.
 #include "facts.h"
 
@@ -186,10 +186,12 @@ int main(int argc, char **argv) {
         {"green", green_as_context_facts}, {"green", green_destroyed_facts}, {"green", green_undescribed_facts},
         {"ipc", ipc_facts},     {"values", values_facts},
         {"foreign", foreign_facts}, {"room", room_facts},       {"turn", turn_facts},   {"along", along_facts}, {"moves", moves_facts},
-        {"marks", marks_facts},     {"ending", ending_facts},
+        {"marks", marks_facts},     {"ending", ending_facts},  {"home", home_facts},     {"full", full_facts},
     };
     int beyond = argc > 1 && !strcmp(argv[1], "--beyond");
     if (beyond) argc--, argv++;
+    int full = argc > 1 && !strcmp(argv[1], "--full");
+    if (full) argc--, argv++;
     library = dlopen(argc > 1 ? argv[1] : "libcuda.so.1", RTLD_NOW);
     if (!library) return fprintf(stderr, "facts: %s\n", dlerror()), 2;
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -197,6 +199,7 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         family = families[i].name;
         if (!strcmp(family, "beyond") && !beyond) continue;
+        if (!strcmp(family, "full") && !full) continue;
         memset(shared, 0, sizeof *shared);
         run(families[i].facts);
     }

@@ -8,6 +8,8 @@
 #   --answers FILE     stores the answers in FILE. If FILE exists, its answers are used and no driver is called.
 #   --beyond           asks for the facts of the family `beyond`, too: about more managed memory than the device has. Never on a real
 #                      GPU: it may hang, with all that use it.
+#   --full             asks for the facts of the family `full`, too: beside plain memory that takes nearly all of the device. On a GPU
+#                      that nobody else uses.
 #
 # softgpu must give every recorded answer: its test fails until softgpu agrees. Two answers say nothing of other drivers:
 #   absent      the driver lacks the function. It is never recorded, and agrees with every line.
@@ -25,6 +27,11 @@ if [ "${1-}" = --beyond ]; then
     beyond=--beyond
     shift
 fi
+full=
+if [ "${1-}" = --full ]; then
+    full=--full
+    shift
+fi
 if [ "${1-}" = --record ]; then
     driver=${2:?usage: run.sh --record DRIVER [LIBRARY]}
     shift 2
@@ -39,7 +46,7 @@ if [ -n "$kept" ] && [ -e "$kept" ]; then
     cp "$kept" "$work/answers"
 else
     "${CC:-cc}" -std=gnu11 -O1 -o "$work/facts" "$here"/*.c -ldl -lpthread
-    "$work/facts" $beyond "${1:-libcuda.so.1}" >"$work/answers"
+    "$work/facts" $beyond $full "${1:-libcuda.so.1}" >"$work/answers"
     [ -z "$kept" ] || cp "$work/answers" "$kept"
 fi
 if [ -n "$driver" ]; then
@@ -55,8 +62,8 @@ if [ -n "$driver" ]; then
     echo "recorded $(wc -l <"$work/answers") facts on $driver"
     exit 0
 fi
-awk -F '\t' -v beyond="$beyond" '
-    !beyond && /^beyond\./ { next }
+awk -F '\t' -v beyond="$beyond" -v full="$full" '
+    !beyond && /^beyond\./ || !full && /^full\./ { next }
     FNR == NR { if (!/^#/) { want[$1] = $2; by[$1] = $3 }; next }
     !($1 in want) { print "not in the transcript: " $0; bad++; next }
     $2 == "absent" || (want[$1] ~ /^signal / && $2 != "SUCCESS") { want[$1] = $2 }

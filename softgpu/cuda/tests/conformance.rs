@@ -36,7 +36,7 @@ fn answers() -> Vec<String> {
         .unwrap()
         .with_file_name("libsoftgpu_cuda.so");
     let output = Command::new(program)
-        .arg("--beyond")
+        .args(["--beyond", "--full"])
         .arg(library)
         // Some facts are of drivers from 13.1 on, and some of two devices.
         .env("SOFTGPU", "driver=13050,count=2")
