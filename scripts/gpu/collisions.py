@@ -133,10 +133,21 @@ nvml = ctypes.CDLL("libnvidia-ml.so.1")
 device, found, count = ctypes.c_void_p(), (Process * 64)(), ctypes.c_uint(64)
 assert nvml.nvmlInit_v2() == 0 and nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device)) == 0
 assert nvml.nvmlDeviceGetComputeRunningProcesses_v3(device, ctypes.byref(count), found) == 0
+memory = (ctypes.c_ulonglong * 3)()
+assert nvml.nvmlDeviceGetMemoryInfo(device, memory) == 0
+print("used", memory[2])
 for process in found[:count.value]:
     if process.used != (1 << 64) - 1:  # NVML_VALUE_NOT_AVAILABLE
         print(process.pid, process.used)
 """
+
+
+def listed(machine):
+    """Bytes that NVML lists for each process of the device, by pid, and the bytes of the device that are used."""
+    said = machine.run([sys.executable, "-c", NVML, HERE])
+    found = dict(line.split() for line in said.splitlines())
+    used = int(found.pop("used"))
+    return {int(pid): int(bytes_) for pid, bytes_ in found.items()}, used
 
 
 def books(machine):
@@ -148,11 +159,11 @@ def books(machine):
     (row,) = [row for row in home.ps() if row["charged"]]
     ours = row["charged"] + row["overhead"]
     pids = {process["pid"] for process in row["processes"]}
-    listed = machine.run([sys.executable, "-c", NVML, HERE])
-    theirs = sum(int(used) for pid, used in map(str.split, listed.splitlines()) if int(pid) in pids)
-    if not listed.strip():
+    processes, _ = listed(machine)
+    theirs = sum(used for pid, used in processes.items() if pid in pids)
+    if not processes:
         raise NotAvailable("NVML lists no process here: it has other pids than this machine's programs, or is not allowed to tell")
-    assert theirs, f"NVML does not list {sorted(pids)}: {listed.strip()}"
+    assert theirs, f"NVML does not list {sorted(pids)}: {processes}"
     off = abs(ours - theirs) / theirs
     said = f"charged {row['charged'] // MIB} + overhead {row['overhead'] // MIB} MiB, NVML {theirs // MIB} MiB: {off * 100:.2f} % off (goal 5)"
     assert off <= 0.05, said

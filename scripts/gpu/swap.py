@@ -6,7 +6,7 @@ import sys
 import time
 
 import machine as machines
-from collisions import GIB, HERE, MADE, MIB, WAIT, Guest
+from collisions import GIB, HERE, MADE, MIB, WAIT, Guest, listed
 from rows import NotAvailable, Row
 
 LARGE = 16 * GIB  # a model of 8 billion parameters
@@ -174,8 +174,12 @@ def managed(machine):
         assert guest.ask(f"alloc {larger // 4}") == "alloc 0", guest.said()
     whole(guest)
     took = time.monotonic() - began
+    row = home.place(name)
+    processes, used = listed(machine)
+    mine = [processes[process["pid"]] // MIB for process in row["processes"] if process["pid"] in processes]
     assert guest.end() == 0, guest.said()
-    return f"{larger // MIB} MiB on {home.card.capacity // MIB}: every end as written, {took:.1f} s"
+    return (f"{larger // MIB} MiB on {home.card.capacity // MIB}: every end as written, {took:.1f} s; charged {row['charged'] // MIB} MiB; NVML lists "
+            f"{mine or 'no process of it'} MiB, and {used // MIB} MiB used in all")
 
 
 def bench(machine):

@@ -25,18 +25,16 @@ RESULTS = machines.ROOT / "docs/results"
 OPEN = (
     "conformance transcript",
     "PyTorch: starts",
-    "PyTorch time: alone, without gpushare",
     "PyTorch time: serve beside copies, without and with",
-    "PyTorch time: serve beside memsets, without and with",
     "PyTorch time: caps alone",
-    "swap: three of PyTorch on one and a half",
-    "swap: PyTorch's kernels",
-    "swap: suspend, resume, woken by a call",
-    "swap: 16 GiB out and back",
-    "time, without and with: decode-10ms",
+    "swap: a tenant above the device, managed",
     "PyTorch time: matmul beside copies, without and with",
-    "PyTorch time: matmul beside decode, without and with",
-    "PyTorch time: a gang of two beside a third",
+    "PyTorch time: two: matmul 70, attention 30",
+    "PyTorch time: two: graphs 50, matmul 50",
+    "PyTorch time: what gpushare costs alone",
+    "time: what gpushare costs",
+    "collision: priority, PyTorch",
+    "time: processes",
 )
 FIRST = 60  # seconds at most to find the GPU
 FACTS = 60  # seconds at most to say what the machine is

@@ -50,6 +50,35 @@ static void attributes(const char *when, address base) {
     say_number(fact, (long long)number(SYNC_MEMOPS, base));
 }
 
+// A graph with copies and a fill, made while the memory had other physical memory behind its addresses than when it runs.
+static void graph_across_a_remap(address base, handle stream, unsigned char *bytes) {
+    enum { PART = 4096, GLOBAL = 0 };
+    static unsigned char seen[3 * PART];
+    unsigned long long memory = 0;
+    handle graph = NULL, exec = NULL;
+    must("chunk for a graph", back(base, &memory));
+    must("cuStreamBeginCapture", CU(cuStreamBeginCapture_v2, stream, GLOBAL));
+    must("a copy in a graph", CU(cuMemcpyDtoDAsync_v2, base + PART, base, (size_t)PART, stream));
+    must("a fill in a graph", CU(cuMemsetD8Async, base + 2 * PART, 5, (size_t)PART, stream));
+    must("cuStreamEndCapture", CU(cuStreamEndCapture, stream, &graph));
+    must("cuGraphInstantiate", CU(cuGraphInstantiateWithFlags, &exec, graph, 0ULL));
+    must("a first launch", CU(cuGraphLaunch, exec, stream));
+    must("its end", CU(cuStreamSynchronize, stream));
+    must("cuMemUnmap", CU(cuMemUnmap, base, grain));
+    // The second physical memory is there before the first is given back: they differ.
+    unsigned long long other = 0;
+    must("cuMemCreate", CU(cuMemCreate, &other, grain, &properties, 0ULL));
+    must("cuMemRelease", CU(cuMemRelease, memory));
+    must("cuMemMap", CU(cuMemMap, base, grain, (size_t)0, other, 0ULL));
+    must("cuMemSetAccess", CU(cuMemSetAccess, base, grain, &all, (size_t)1));
+    must("new bytes", CU(cuMemcpyHtoD_v2, base, bytes, (size_t)3 * PART));
+    say_result("graph_of_before_a_remap.launch", CU(cuGraphLaunch, exec, stream));
+    say_result("graph_of_before_a_remap.await", CU(cuStreamSynchronize, stream));
+    CU(cuMemcpyDtoH_v2, seen, base, (size_t)3 * PART);
+    say_bool("graph_of_before_a_remap.copies_the_new_memory", !memcmp(seen, bytes, PART) && !memcmp(seen + PART, bytes, PART));
+    say_bool("graph_of_before_a_remap.fills_the_new_memory", seen[2 * PART] == 5 && seen[3 * PART - 1] == 5);
+}
+
 void moves_facts(void) {
     address base = 0, start = 0, linear = 0;
     unsigned long long memory[2] = {0, 0}, id[2], value = 0;
@@ -126,4 +155,7 @@ void moves_facts(void) {
     CU(cuCtxSetCurrent, none);
     say_result("create_without_a_context", CU(cuMemCreate, &value, grain, &properties, 0ULL));
     say_result("unmap_without_a_context", CU(cuMemUnmap, base, 2 * grain));
+
+    must("cuCtxSetCurrent", CU(cuCtxSetCurrent, context));
+    graph_across_a_remap(base, stream, bytes);
 }
