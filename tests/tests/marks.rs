@@ -184,6 +184,39 @@ fn a_mark_behind_the_legacy_streams_own_work_holds_no_stream_up() {
     }
 }
 
+/// Streams that the library makes for its events behind work of the legacy stream, in a program
+/// that runs `commands` while its lease is free, and `bound` while it is not.
+fn streams_made_behind_legacy_work(commands: &[&str], bound: &[&str]) -> usize {
+    let trace = tempfile::NamedTempFile::new().expect("a temporary file");
+    let mut scene = Scene::traced(OLDER, Some(trace.path()));
+    scene.does(commands);
+    let of_program = calls(trace.path(), "cuStreamCreate").0;
+    scene.binds();
+    for epoch in [1, 3] {
+        scene.dealer.open(epoch);
+        scene.does(bound);
+        scene.does(&[&format!("launch 0 {MS}")]);
+        let _ = scene.closes(epoch, 0);
+        scene.is_done(0);
+        scene.opens(epoch + 1);
+    }
+    scene.ends();
+    calls(trace.path(), "cuStreamCreate").0 - of_program
+}
+
+/// A stream of ours behind it would be waited for by its next work: the device could go to another
+/// tenant for a whole slice between two kernels of one stream.
+#[test]
+fn events_are_in_the_legacy_stream_while_no_stream_waits_for_it() {
+    let made = streams_made_behind_legacy_work;
+    assert_eq!(made(&["make 1 1"], &["launch 1 1000"]), 0, "non-blocking");
+    assert_eq!(made(&["make 1 0"], &[]), 1, "blocking");
+    assert_eq!(made(&["make 1 0", "destroy 1"], &[]), 1, "it may have work");
+    assert_eq!(made(&["own 1000"], &[]), 1, "a thread's own");
+    assert_eq!(made(&[], &["own 1000"]), 1, "a thread's own, later");
+    assert_eq!(made(&["hidden 1"], &["launch 1 1000"]), 1, "made unseen");
+}
+
 /// Checks that `work`, some 100 ms on the device, is complete when the turn is reported as drained.
 /// `first` runs before it.
 #[track_caller]

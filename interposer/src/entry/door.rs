@@ -319,6 +319,7 @@ macro_rules! hooks {
         let frame = $crate::guest::frames::Frame::new();
         let key = $crate::gate::Key::kernel($kernel, [$gx, $gy, $gz, $bx, $by, $bz, $shared]);
         let stream = if const { $crate::entry::is_twin(stringify!($name)) } {
+            $crate::driver::streams::own_is_used();
             $crate::driver::stream_ref::StreamRef::per_thread($stream)
         } else {
             $crate::driver::stream_ref::StreamRef::legacy($stream)

@@ -190,6 +190,7 @@ pub(crate) fn graph_changed(exec: CUgraphExec) {
 /// that its own completion is known. With `later`, the call does not wait for the operation, and
 /// the stream's next operation does.
 pub(crate) fn comes(stream: StreamRef, later: bool) {
+    streams::note_own(stream);
     if !super::is_bound() || !stream.runs() {
         return;
     }
@@ -213,6 +214,7 @@ pub(crate) fn comes(stream: StreamRef, later: bool) {
 /// The next operation of `stream` waits for a value in memory, or for a semaphore of another API.
 /// No mark is put before: what is complete there is seen when the stream is.
 pub(crate) fn waits_for_a_value(stream: StreamRef) {
+    streams::note_own(stream);
     if !super::is_bound() || !stream.runs() {
         return;
     }

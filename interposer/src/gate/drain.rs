@@ -275,6 +275,7 @@ pub(super) fn stream_key_of(context: CUcontext, stream: StreamRef) -> StreamKey 
         return stream_key_of_green(&green);
     }
     let (handle, thread) = if stream.is_own() {
+        streams::own_is_used();
         (CU_STREAM_PER_THREAD, thread_number())
     } else if stream.is_legacy() {
         (CU_STREAM_LEGACY, 0)

@@ -7,9 +7,9 @@
 //! any more, so its marks count as passed. After any other error it is unknown what runs; it is
 //! logged once.
 //!
-//! No mark makes one stream of the program wait for another. So none is recorded in a legacy
-//! stream, for which all blocking streams and per-thread ones wait: a blocking stream of ours
-//! stands behind it. Work in streams that no other thread can name, or that no hook saw made, is
+//! No mark makes one stream of the program wait for another. So none is recorded in a legacy stream
+//! for which blocking streams or per-thread ones wait: a blocking stream of ours stands behind it.
+//! Work in streams that no other thread can name, or that no hook saw made, is
 //! marked for the whole context by `cuCtxRecordEvent`, which drivers have from 12.5 on. That is
 //! done only while no stream captures, because it would invalidate the capture. Why: ADR 36.
 //!

@@ -23,7 +23,7 @@ hooks! {
         = |call| made(stream, call());
     fn cuStreamDestroy | cuStreamDestroy_v2(stream: CUstream) -> CUresult = |call| destroy(stream, call);
     fn cuStreamWaitEvent | cuStreamWaitEvent_ptsz(stream: CUstream, event: CUevent, flags: c_uint) -> CUresult
-        = |call| wait_event(stream, call);
+        = |call, of| wait_event(stream, of(stream), call);
     fn cuStreamBeginCapture | cuStreamBeginCapture_ptsz(stream: CUstream) -> CUresult = |call, of| beginning(of(stream), call);
     fn cuStreamBeginCapture_v2 | cuStreamBeginCapture_v2_ptsz(stream: CUstream, mode: CUstreamCaptureMode) -> CUresult
         = |call, of| beginning(of(stream), call);
@@ -51,6 +51,7 @@ fn blocking(stream: Out<'_, CUstream>, flags: c_uint, answer: CUresult) -> CUres
     if flags & CUstream_flags::NON_BLOCKING.0 == 0
         && let Some(stream) = stream.after(answer)
     {
+        streams::is_blocking(stream);
         awaited::blocking_stream_made(stream);
     }
     answer
@@ -79,7 +80,8 @@ fn destroy(stream: CUstream, call: impl FnOnce() -> CUresult) -> CUresult {
 }
 
 /// A stream that waits for an event of a capture joins it: as the begin of one.
-fn wait_event(stream: CUstream, call: impl FnOnce() -> CUresult) -> CUresult {
+fn wait_event(stream: CUstream, named: StreamRef, call: impl FnOnce() -> CUresult) -> CUresult {
+    streams::note_own(named);
     let before = || mark_before(capturing(stream));
     let answer = captures::joining(before, call);
     apart::made_to_wait(StreamRef::legacy(stream));

@@ -127,6 +127,7 @@ fn enter(handle: CUcontext, device: DeviceKey) -> Here {
         going: 0,
         busy: 0,
         own: None,
+        has_blocking: false,
     };
     state.contexts.insert(handle, noticed);
     let mut all = state.contexts.values();

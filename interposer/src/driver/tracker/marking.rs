@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use gpushare_cuda_abi::cuda::{CUcontext, CUresult, CUstream, CUstream_flags};
+use gpushare_cuda_abi::cuda::{CU_STREAM_LEGACY, CUcontext, CUresult, CUstream, CUstream_flags};
 
 use super::captures::release_stream;
 use super::contexts::Life;
@@ -72,14 +72,14 @@ pub(crate) fn is_over(why: CUresult) -> bool {
     )
 }
 
-/// Runs `body`, which records an event in the stream that it is given, one of ours that stands
-/// behind the context's legacy stream.
+/// Runs `body`, which records an event in the stream that it is given: the context's legacy stream
+/// where no other stream waits for that, else one of ours that stands behind it.
 pub(crate) fn marking_legacy<R>(
     context: CUcontext,
     body: impl FnOnce(Result<CUstream, CUresult>) -> R,
 ) -> Marked<R> {
     within(context, CUstream::NULL, |held| {
-        Marked::Done(body(held.own()))
+        Marked::Done(body(held.legacy()))
     })
 }
 
@@ -191,6 +191,15 @@ impl Hold {
         }
         state.marking += 1;
         Ok(Self { context, stream })
+    }
+
+    /// Where an event behind the context's legacy stream is recorded.
+    fn legacy(&self) -> Result<CUstream, CUresult> {
+        if streams::wait_for_legacy(self.context) {
+            self.own()
+        } else {
+            Ok(CU_STREAM_LEGACY)
+        }
     }
 
     /// The stream of ours that stands behind the context's legacy stream, made at first use. The

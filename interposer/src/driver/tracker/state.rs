@@ -80,6 +80,8 @@ pub(super) struct Context {
     pub(super) busy: u32,
     /// A blocking stream of ours, for marks behind the legacy one; it goes with the context.
     pub(super) own: Option<CUstream>,
+    /// The program made a stream in it that waits for the legacy one, and that for it.
+    pub(super) has_blocking: bool,
 }
 
 /// A stream that the program made.

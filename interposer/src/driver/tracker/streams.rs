@@ -1,6 +1,7 @@
 //! The program's streams: the context of each, and its destruction.
 
 use core::cell::Cell;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use gpushare_cuda_abi::cuda::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUcontext, CUstream};
 
@@ -19,10 +20,44 @@ pub(crate) fn is_default(stream: CUstream) -> bool {
     stream.is_null() || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD
 }
 
+/// Streams may wait for a legacy stream, and it for them, of which no context here knows: threads'
+/// own default streams, and streams that no hook saw made.
+static UNLISTED: AtomicBool = AtomicBool::new(false);
+
+/// A thread's own default stream may have work.
+pub(crate) fn own_is_used() {
+    UNLISTED.store(true, Ordering::Relaxed);
+}
+
+/// The same, if `stream` is one.
+pub(crate) fn note_own(stream: StreamRef) {
+    if stream.is_own() {
+        own_is_used();
+    }
+}
+
+/// Whether a stream of the program's may wait for the context's legacy stream, and that for it.
+/// Destroyed streams count: they may have work.
+pub(crate) fn wait_for_legacy(context: CUcontext) -> bool {
+    let state = Tracker::get().lock();
+    let known = state.contexts.get(&context);
+    UNLISTED.load(Ordering::Relaxed) || known.is_none_or(|known| known.has_blocking)
+}
+
 /// A stream was made in the calling thread's current context, or by a green context.
 pub(crate) fn stream_made(stream: CUstream) {
     if let Some(here) = StreamRef::legacy(stream).place() {
         enter(stream, here);
+    }
+}
+
+/// The stream may wait for the legacy stream, and that for it.
+pub(crate) fn is_blocking(stream: CUstream) {
+    let mut state = Tracker::get().lock();
+    let context = state.streams.get(&stream).map(|known| known.here.handle);
+    match context.and_then(|context| state.contexts.get_mut(&context)) {
+        Some(known) => known.has_blocking = true,
+        None => own_is_used(),
     }
 }
 
@@ -61,6 +96,7 @@ pub(crate) fn locate(stream: StreamRef) -> Option<Here> {
         None => {
             let here = stream.place()?;
             enter(handle, here);
+            is_blocking(handle);
             here
         }
     };
