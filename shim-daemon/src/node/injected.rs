@@ -20,7 +20,7 @@ use super::tenant::{Registration, Tenant};
 use super::users::{self, forbidden};
 use super::{ConnId, Effect, Node, variables};
 use crate::containers::Containers;
-use crate::groups::{Groups, Mounts};
+use crate::groups::Groups;
 use crate::init::{Identity, Init};
 use crate::peer::Peer;
 
@@ -69,6 +69,11 @@ impl Contained {
             Self::Init(init) => Some(init),
             Self::Group => None,
         }
+    }
+
+    /// Whether its cgroup is all by which it is known.
+    pub(super) fn is_group(&self) -> bool {
+        matches!(self, Self::Group)
     }
 }
 
@@ -323,7 +328,10 @@ impl Node {
         };
         let contained = match container.init {
             Some(identity) => Init::again(identity).map(Contained::Init),
-            None => is_there(&Mounts::here(), &container).then_some(Contained::Group),
+            None => {
+                let now = self.known_mounts.inodes(&container.groups);
+                is_there(&now, &container).then_some(Contained::Group)
+            }
         };
         if let Some(contained) = contained {
             self.keep_container(tenant, contained);
@@ -342,7 +350,6 @@ impl Node {
 
     /// Once a second: containers whose end was not told.
     pub(super) fn tend_containers(&mut self, now: Nanos) {
-        let mut mounts = None;
         let mut ended = Vec::new();
         for (tenant, known) in &self.tenants {
             let gone = match (known.contained(), &known.registration().container) {
@@ -350,7 +357,7 @@ impl Node {
                     crate::peer::is_dead(&init.pidfd).unwrap_or(false)
                 }
                 (Some(Contained::Group), Some(container)) => {
-                    !is_there(mounts.get_or_insert_with(Mounts::here), container)
+                    !is_there(&self.known_mounts.inodes(&container.groups), container)
                 }
                 _ => false,
             };
@@ -430,9 +437,9 @@ impl Node {
     }
 }
 
-/// Whether a container's cgroup is still the one that it was.
-pub(super) fn is_there(mounts: &Mounts, container: &Container) -> bool {
-    let now = mounts.inodes(&container.groups);
+/// Whether a container's cgroup is still the one that it was, by the inodes that its places have
+/// now.
+pub(super) fn is_there(now: &BTreeMap<String, u64>, container: &Container) -> bool {
     let mut was = container.inodes.iter();
     !container.inodes.is_empty() && was.all(|(hierarchy, inode)| now.get(hierarchy) == Some(inode))
 }
