@@ -8,9 +8,11 @@ use crate::Refusal;
 
 mod devices;
 mod environment;
+mod program;
 
 use devices::devices;
 use environment::Environment;
+use program::program;
 
 /// The beginning of our annotations' names.
 pub const PREFIX: &str = "gpushare.io/";
@@ -71,7 +73,8 @@ pub struct Request {
     pub devices: Vec<String>,
     /// Facts for the node's rules.
     pub labels: Vec<(String, String)>,
-    /// The program that starts first and the folders that it is looked for in.
+    /// The program that starts first, or behind an init for containers, and the folders that it is
+    /// looked for in.
     pub program: Option<(String, Vec<String>)>,
 }
 
@@ -234,24 +237,6 @@ fn labels(config: &Value, annotations: &Map<String, Value>) -> Vec<(String, Stri
     let user = config.pointer("/process/user/uid").and_then(Value::as_u64);
     all.extend(user.map(|user| ("user".to_owned(), user.to_string())));
     all
-}
-
-/// The first program, and the folders in which it is looked for. What is relative begins at the
-/// process's working folder.
-fn program(config: &Value, variables: &Environment) -> Option<(String, Vec<String>)> {
-    let first = config.pointer("/process/args/0")?.as_str()?;
-    let cwd = config.pointer("/process/cwd").and_then(Value::as_str);
-    let cwd = cwd.unwrap_or("/");
-    let from_there = |path: &str| match path {
-        path if path.starts_with('/') => path.to_owned(),
-        path => format!("{}/{path}", cwd.trim_end_matches('/')),
-    };
-    let first = match first.contains('/') {
-        true => from_there(first),
-        false => first.to_owned(),
-    };
-    let path = variables.first("PATH").unwrap_or("/usr/bin:/bin");
-    Some((first, path.split(':').map(from_there).collect()))
 }
 
 #[cfg(test)]

@@ -130,7 +130,7 @@ impl Node {
         let why = Containers::unenforceable(injection);
         if let Some(why) = why.filter(|_| self.containers.deny_unenforceable) {
             let text = format!(
-                "container {}: {why}; its limits would not be enforced, and this node refuses that ([containers] unenforceable = \"deny\")",
+                "container {}: {why}; its limits might not be enforced, and this node refuses that ([containers] unenforceable = \"deny\")",
                 injection.id
             );
             return Err(forbidden(&text));
@@ -185,7 +185,7 @@ impl Node {
         self.effect_after_listening(tenant, Effect::Command { to, id, reply });
         self.keep_container(tenant, Contained::Init(init));
         if let Some(why) = why {
-            let text = format!("its limits are not enforced: {why}");
+            let text = format!("its limits may not be enforced: {why}");
             self.event("unenforced", Some(tenant), None, text);
         }
         Ok(())
