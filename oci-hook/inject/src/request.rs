@@ -117,6 +117,7 @@ impl Request {
         // Also those of another container: a misspelt one is refused in the whole pod.
         let said = annotated(annotations)?;
         let is_meant = is_meant(annotations)?;
+        let is_left_out = !is_meant && (!said.is_empty() || annotations.contains_key(DEVICES));
         let said = if is_meant { said } else { Vec::new() };
         let named = annotations.get(DEVICES).filter(|_| is_meant);
         let mut environment = said.clone();
@@ -129,6 +130,9 @@ impl Request {
             }
         }
         if environment.is_empty() && named.is_none() {
+            if is_left_out {
+                may_be_left_out(config, annotations, &variables)?;
+            }
             return Ok(None);
         }
         variables.once()?;
@@ -214,6 +218,29 @@ fn is_meant(annotations: &Map<String, Value>) -> Result<bool, Refusal> {
         .and_then(Value::as_str)
         .ok_or_else(|| refuse("this engine does not say which of a pod's containers this is"))?;
     Ok(named.contains(&own))
+}
+
+/// Refuses to leave a container out of the pod's annotations that was given a GPU: its name may be
+/// misspelt in the list, and it would have all of the GPU ([ADR
+/// 222](../../../docs/adr/0222-a-container-with-a-gpu-is-not-left-out.md)). `all` is what images of
+/// CUDA say, whatever the container was given.
+fn may_be_left_out(
+    config: &Value,
+    annotations: &Map<String, Value>,
+    variables: &Environment,
+) -> Result<(), Refusal> {
+    let mut given = devices(config, None, annotations, variables)?;
+    given.retain(|device| device != "all" && !device.is_empty());
+    if given.is_empty() {
+        return Ok(());
+    }
+    let own = annotations.get(Engine::of(annotations).name);
+    Err(Refusal(format!(
+        "annotation {CONTAINERS}={list} is refused: container {own} has a GPU ({given}) and is not named, so that it would have no limits; accepted: that name too, limits of its own (such as the variable GPUSHARE_MEM_LIMIT=100%), or no GPU (NVIDIA_VISIBLE_DEVICES=void)",
+        list = annotations.get(CONTAINERS).unwrap_or(&Value::Null),
+        own = own.unwrap_or(&Value::Null),
+        given = given.join(","),
+    )))
 }
 
 /// The labels that the node's rules may match, and those by which metrics name the pod: the

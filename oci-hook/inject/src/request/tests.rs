@@ -323,6 +323,46 @@ fn annotations_hold_only_for_the_containers_that_they_name() {
 }
 
 #[test]
+fn a_container_with_a_gpu_is_not_left_out_in_silence() {
+    let with = |list: &str, env: &[&str], files: Value| {
+        let annotations = json!({
+            "gpushare.io/mem-limit": "25%",
+            "gpushare.io/containers": list,
+            CONTAINERD.kind: "container",
+            CONTAINERD.name: "main",
+        });
+        let mut config = config(&annotations, env);
+        config["linux"]["devices"] = files;
+        Request::of(&config)
+    };
+    let void = "NVIDIA_VISIBLE_DEVICES=void";
+    let file = json!([{"path": "/dev/nvidia0", "type": "c", "major": 195, "minor": 0}]);
+    let (gpu, all) = ("NVIDIA_VISIBLE_DEVICES=GPU-a", "NVIDIA_VISIBLE_DEVICES=all");
+    for (env, files) in [(&[all, gpu][..], json!([])), (&[void], file.clone())] {
+        let told = with("mian", env, files).unwrap_err().0;
+        for word in ["mian", "main", "accepted"] {
+            assert!(told.contains(word), "{word} in {told}");
+        }
+    }
+    // Named, or with limits of its own; and sidecars without a GPU: images of CUDA say `all`.
+    assert!(with("mian,main", &[gpu], json!([])).unwrap().is_some());
+    let own = with("mian", &[gpu, "GPUSHARE_MEM_LIMIT=100%"], json!([]));
+    assert_eq!(own.unwrap().unwrap().devices, ["GPU-a"]);
+    for (env, files) in [
+        (&[][..], json!(null)),
+        (&[all], json!([])),
+        (&["NVIDIA_VISIBLE_DEVICES=none"], json!([])),
+        (&[void], json!([])),
+        (&[], file),
+    ] {
+        assert_eq!(with("mian", env, files), Ok(None), "{env:?}");
+    }
+    // A list beside no limit leaves nothing out.
+    let bare = json!({"gpushare.io/containers": "mian", CONTAINERD.name: "main"});
+    assert_eq!(Request::of(&config(&bare, &[gpu])), Ok(None));
+}
+
+#[test]
 fn a_list_of_containers_that_cannot_be_followed_is_refused() {
     let limit = ("gpushare.io/mem-limit", "1GiB");
     let named = "io.kubernetes.cri.container-name";
