@@ -87,7 +87,11 @@ const KINDS: [&[&str]; 2] = [
         "NVIDIA_GPU_MEMORY_",
         "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
     ],
-    &["GPUSHARE_SM_", "CUDA_DEVICE_SM_LIMIT"],
+    &[
+        "GPUSHARE_SM_",
+        "CUDA_DEVICE_SM_LIMIT",
+        gpushare_protocol::mps::ACTIVE_THREADS,
+    ],
 ];
 
 fn kind(name: &str) -> Option<usize> {

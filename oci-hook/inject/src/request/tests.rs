@@ -81,12 +81,17 @@ fn the_environment_asks_where_no_annotation_does_and_never_raises_one() {
         "CUDA_DEVICE_MEMORY_LIMIT=9g",
         "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=9G",
         "GPUSHARE_SM_LIMIT=50",
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=10",
         "GPUSHARE_DISABLE=1",
     ];
     let asked = of(&json!({"gpushare.io/mem-limit": "4GiB"}), &env);
     assert_eq!(
         asked.environment,
-        pairs(&[("GPUSHARE_MEM_LIMIT", "4GiB"), ("GPUSHARE_SM_LIMIT", "50")])
+        pairs(&[
+            ("GPUSHARE_MEM_LIMIT", "4GiB"),
+            ("GPUSHARE_SM_LIMIT", "50"),
+            ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "10"),
+        ])
     );
     let asked = of(&json!({"gpushare.io/sm-limit": "20"}), &env);
     assert_eq!(asked.environment.len(), 5, "{:?}", asked.environment);
