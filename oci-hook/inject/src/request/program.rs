@@ -58,3 +58,72 @@ fn behind_options<'a, 'b>(args: &'b [&'a str]) -> &'b [&'a str] {
     }
     rest.as_slice()
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::Request;
+
+    #[test]
+    fn a_relative_program_begins_at_the_working_folder() {
+        let program = |cwd: Value, first: &str| {
+            let config = json!({
+                "annotations": {"gpushare.io/mem-limit": "1GiB"},
+                "process": {"cwd": cwd, "args": [first], "env": ["PATH=/bin:tools:"]},
+            });
+            let (first, folders) = Request::of(&config).unwrap().unwrap().program.unwrap();
+            (first, folders.join(":"))
+        };
+        let of = |first: &str, folders: &str| (first.to_owned(), folders.to_owned());
+        let folders = "/bin:/app/tools:/app/";
+        for (first, found) in [
+            ("./serve", "/app/./serve"),
+            ("bin/serve", "/app/bin/serve"),
+            ("/bin/serve", "/bin/serve"),
+            ("serve", "serve"),
+        ] {
+            assert_eq!(program(json!("/app"), first), of(found, folders), "{first}");
+        }
+        for cwd in [json!("/"), json!(null)] {
+            let found = program(cwd, "./serve");
+            assert_eq!(found, of("/./serve", "/bin:/tools:/"));
+        }
+    }
+
+    #[test]
+    fn behind_an_init_of_containers_the_program_that_it_starts_counts() {
+        let first = |args: &[&str]| {
+            let config = json!({
+                "annotations": {"gpushare.io/mem-limit": "1GiB"},
+                "process": {"cwd": "/app", "args": args, "env": ["PATH=/bin"]},
+            });
+            Request::of(&config).unwrap().unwrap().program.unwrap().0
+        };
+        for (args, found) in [
+            (
+                &["/sbin/docker-init", "--", "python3", "x.py"][..],
+                "python3",
+            ),
+            (&["/run/podman-init", "--", "./serve"], "/app/./serve"),
+            (
+                &["/sbin/docker-init", "--", "/tini", "--", "/bin/a"],
+                "/bin/a",
+            ),
+            (&["tini", "-s", "-p", "SIGTERM", "sh", "--", "x"], "sh"),
+            (
+                &["/usr/bin/dumb-init", "-r", "15:3", "--single-child", "sh"],
+                "sh",
+            ),
+            // An init without a program, and what is no init.
+            (&["/tini", "--version"], "/tini"),
+            (&["/tini", "--"], "/tini"),
+            (&["/bin/serve", "--", "python3"], "/bin/serve"),
+            (&["/app/tini.sh", "--", "python3"], "/app/tini.sh"),
+            (&["sh", "/tini", "--", "python3"], "sh"),
+        ] {
+            assert_eq!(first(args), found, "{args:?}");
+        }
+    }
+}
