@@ -20,7 +20,7 @@ use super::tenant::{Registration, Tenant};
 use super::users::{self, forbidden};
 use super::{ConnId, Effect, Node, variables};
 use crate::containers::Containers;
-use crate::groups::Groups;
+use crate::groups::{Groups, Mounts};
 use crate::init::{Identity, Init};
 use crate::peer::Peer;
 
@@ -351,13 +351,19 @@ impl Node {
     /// Once a second: containers whose end was not told.
     pub(super) fn tend_containers(&mut self, now: Nanos) {
         let mut ended = Vec::new();
+        // The table of mounts is read once for all that have ended.
+        let mut mounts = None;
         for (tenant, known) in &self.tenants {
             let gone = match (known.contained(), &known.registration().container) {
                 (Some(Contained::Init(init)), _) => {
                     crate::peer::is_dead(&init.pidfd).unwrap_or(false)
                 }
                 (Some(Contained::Group), Some(container)) => {
-                    !is_there(&self.known_mounts.inodes(&container.groups), container)
+                    let groups = &container.groups;
+                    !is_there(&self.known_mounts.seen(groups), container) && {
+                        let mounts = mounts.get_or_insert_with(Mounts::here);
+                        !is_there(&mounts.inodes(groups), container)
+                    }
                 }
                 _ => false,
             };
