@@ -110,15 +110,25 @@ uninstall_all() {
     if others; then
         echo "removed from $root$prefix; the folders of the daemon are another installation's"
     elif [ "$purge" = yes ]; then
+        forget_classes
         rm -rf "$root/run/gpushare" "$root/var/lib/gpushare"
         rm -f "$root/etc/gpushare/config.toml"
         rmdir "$root/etc/gpushare" 2>/dev/null || true
         echo "removed from $root$prefix, with settings and journal"
     else
+        forget_classes
         # Running programs wait there for the next daemon. For new ones the machine has none.
         if [ -d "$root/run/gpushare" ]; then : >"$root/run/gpushare/removed"; fi
         echo "removed from $root$prefix; settings stay in /etc/gpushare, the journal in /var/lib/gpushare"
     fi
+}
+
+# The daemon wrote down where the specification of classes is. No engine starts a container with a
+# device that no specification has; this one names folders that are gone.
+forget_classes() {
+    [ -f "$root/run/gpushare/cdi" ] || return 0
+    while IFS= read -r path; do rm -f "$root$path"; done <"$root/run/gpushare/cdi"
+    rm -f "$root/run/gpushare/cdi"
 }
 
 # A daemon that another installation has keeps its folders.

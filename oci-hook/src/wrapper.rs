@@ -12,7 +12,7 @@ use gpushare_inject::{Request, apply};
 
 use crate::{Failure, bundle, cannot};
 
-/// Folders in which the real runtime is looked for.
+/// Folders in which the real runtime is looked for first.
 const FOLDERS: [&str; 6] = [
     "/usr/local/sbin",
     "/usr/local/bin",
@@ -88,17 +88,10 @@ impl Call {
         }
         let subcommand = subcommand.unwrap_or(rest.len());
         rest.extend(arguments);
-        let found = || {
-            let all = RUNTIMES.iter().flat_map(|name| {
-                FOLDERS
-                    .iter()
-                    .map(move |folder| Path::new(folder).join(name))
-            });
-            all.into_iter().find(|path| path.is_file())
-        };
+        let found = || runtime_in(&folders(std::env::var_os("PATH")));
         let runtime = runtime.or_else(found).ok_or_else(|| {
             Failure(format!(
-                "no runtime to wrap: install runc, or give {RUNTIME}PATH"
+                "no runtime to wrap in the system's folders and PATH: install runc, or give {RUNTIME}PATH"
             ))
         })?;
         Ok(Self {
@@ -144,6 +137,20 @@ impl Call {
             false => Ok(()),
         }
     }
+}
+
+/// The system's folders, and then those of the engine's `PATH`: k3s and rke2 bring a runc of their
+/// own, and name its folder there. The image has no part in it.
+fn folders(path: Option<OsString>) -> Vec<PathBuf> {
+    let of_engine = path.unwrap_or_default();
+    let of_engine = std::env::split_paths(&of_engine).filter(|folder| folder.is_absolute());
+    FOLDERS.iter().map(PathBuf::from).chain(of_engine).collect()
+}
+
+fn runtime_in(folders: &[PathBuf]) -> Option<PathBuf> {
+    let all = RUNTIMES.iter();
+    let mut all = all.flat_map(|name| folders.iter().map(move |folder| folder.join(name)));
+    all.find(|path| path.is_file())
 }
 
 /// Whether the value of this option is the next argument.
@@ -264,6 +271,31 @@ mod tests {
             assert_eq!(call.runtime, Path::new("/x/runc"));
             assert_eq!(call.arguments, arguments, "the rest is passed on");
         }
+    }
+
+    #[test]
+    fn a_runtime_of_the_engines_path_is_found_behind_the_systems() {
+        let place = tempfile::tempdir().unwrap();
+        let [system, data] = ["system", "data"].map(|name| place.path().join(name));
+        let searched = folders(Some(
+            std::env::join_paths([&data, Path::new("bin")]).unwrap(),
+        ));
+        let (known, of_engine) = searched.split_at(FOLDERS.len());
+        assert_eq!(known, FOLDERS.map(PathBuf::from));
+        assert_eq!(of_engine, std::slice::from_ref(&data), "not a relative one");
+        assert_eq!(folders(None), FOLDERS.map(PathBuf::from));
+        let put = |folder: &Path, name: &str| {
+            fs::create_dir_all(folder).unwrap();
+            fs::write(folder.join(name), "").unwrap();
+        };
+        let found = || runtime_in(&[system.clone(), data.clone()]);
+        assert_eq!(found(), None);
+        put(&system, "crun");
+        assert_eq!(found(), Some(system.join("crun")));
+        put(&data, "runc");
+        assert_eq!(found(), Some(data.join("runc")), "runc is wanted first");
+        put(&system, "runc");
+        assert_eq!(found(), Some(system.join("runc")));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -41,7 +42,7 @@ pub const ALLOW: &str = "allow-without-daemon";
 
 /// Whether `folder` is a container's socket folder, so that its registration is the law for every
 /// program here. A folder that is hidden from this process counts: the container's root may have
-/// hidden it. So does a mount that this process may not look into.
+/// hidden it, or covered it with a mount. So does a mount that this process may not look into.
 #[must_use]
 pub fn is_injected(folder: &Path) -> bool {
     match fs::symlink_metadata(folder) {
@@ -50,8 +51,29 @@ pub fn is_injected(folder: &Path) -> bool {
             // A daemon's own folder on a host may be closed too, but it is no mount.
             Err(error) => error.kind() == ErrorKind::PermissionDenied && is_mounted(folder),
         },
-        Err(error) => !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
+        Err(error) => match error.kind() {
+            ErrorKind::NotFound => is_covered(folder),
+            kind => kind != ErrorKind::NotADirectory,
+        },
     }
+}
+
+/// Whether a mount is at `folder` that cannot be reached: another one is above it. So does systemd
+/// as a container's first program, which mounts a tmpfs at `/run` where none is. The table of
+/// mounts has both ([ADR 220](../../docs/adr/0220-a-covered-socket-folder-counts.md)).
+#[must_use]
+pub fn is_covered(folder: &Path) -> bool {
+    let absent = fs::symlink_metadata(folder);
+    let is_absent = absent.is_err_and(|error| error.kind() == ErrorKind::NotFound);
+    is_absent && fs::read("/proc/self/mountinfo").is_ok_and(|table| has_mount(&table, folder))
+}
+
+/// Whether a `/proc/<pid>/mountinfo` has a mount at this place, whose path needs no escapes.
+fn has_mount(table: &[u8], place: &Path) -> bool {
+    let mut lines = table.split(|byte| *byte == b'\n');
+    let point =
+        |line: &[u8]| line.split(|byte| *byte == b' ').nth(4) == Some(place.as_os_str().as_bytes());
+    lines.any(point)
 }
 
 /// Whether a folder is of another file system than the folder that it is in.
@@ -146,6 +168,25 @@ mod tests {
         fs::write(folder.join(MARK), "").unwrap();
         assert!(is_injected(&folder));
         assert!(!is_injected(&folder.join(MARK).join("gpushare")));
+    }
+
+    #[test]
+    fn a_table_of_mounts_names_a_folder_that_another_mount_covers() {
+        let row = |root: &str, point: &str| format!("63 43 0:39 {root} {point} rw - tmpfs a rw\n");
+        let covered = row("/gpushare/sockets/a", FOLDER) + &row("/", "/run");
+        assert!(has_mount(covered.as_bytes(), Path::new(FOLDER)));
+        for other in [
+            row("/", "/run"),
+            row(FOLDER, "/mnt"),
+            row("/", "/run/gpushare-0"),
+            row("/", "/x/run/gpushare"),
+            String::new(),
+        ] {
+            assert!(!has_mount(other.as_bytes(), Path::new(FOLDER)), "{other}");
+        }
+        // This process's own table: what is there is not covered, nor is what never was.
+        assert!(!is_covered(Path::new("/proc")));
+        assert!(!is_covered(Path::new("/run/gpushare-never")));
     }
 
     #[test]

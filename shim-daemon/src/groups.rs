@@ -218,12 +218,19 @@ impl From<Mounts> for KnownMounts {
 }
 
 impl KnownMounts {
+    /// As [`Mounts::inodes`], by the table as it was read last.
+    pub fn seen(&self, groups: &Groups) -> BTreeMap<String, u64> {
+        let known = self.0.as_ref().map(|mounts| mounts.inodes(groups));
+        known.unwrap_or_default()
+    }
+
     /// As [`Mounts::inodes`]. The table is read again if a place is not seen.
     pub fn inodes(&mut self, groups: &Groups) -> BTreeMap<String, u64> {
-        let known = self.0.as_ref().map(|mounts| mounts.inodes(groups));
-        known
-            .filter(|found| found.len() == groups.paths().count())
-            .unwrap_or_else(|| self.0.insert(Mounts::here()).inodes(groups))
+        let known = self.seen(groups);
+        match known.len() == groups.paths().count() {
+            true => known,
+            false => self.0.insert(Mounts::here()).inodes(groups),
+        }
     }
 }
 

@@ -1,9 +1,12 @@
 //! Containers of a class: one socket for all, told apart by their cgroups.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::fs;
+
 use crate::container_node::*;
 use gpushare_core::{Nanos, TenantId};
 use gpushare_protocol::wire::{ErrorCode, WireError};
+use gpushared::groups::Mounts;
 
 const A: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 const B: &str = "fedcba9876543210fedcba9876543210fedcba9876543210fedcba9876543210";
@@ -112,6 +115,41 @@ fn a_container_of_a_class_ends_with_its_cgroup() {
     machine.node.tick(NOW + Nanos::secs(1));
     machine.drain();
     assert!(machine.names().is_empty());
+}
+
+#[test]
+fn a_container_that_is_started_again_is_another_tenant() {
+    let mut machine = Machine::configured(CLASSES);
+    let hierarchy = tempfile::tempdir().unwrap();
+    let point = hierarchy.path().display();
+    let table = format!("30 25 0:26 / {point} rw - cgroup2 cgroup2 rw\n");
+    machine.node.mounted(Mounts::parse(&table));
+    let own = format!("0::/system.slice/docker-{A}.scope\n");
+    let folder = hierarchy
+        .path()
+        .join(format!("system.slice/docker-{A}.scope"));
+    fs::create_dir_all(&folder).unwrap();
+    let first = enters(&mut machine, "half", &own).unwrap();
+    machine.joins(first, ROOT, &own).unwrap();
+    assert_eq!(
+        enters(&mut machine, "half", &own).unwrap(),
+        first,
+        "it is there"
+    );
+    // The engine removes its cgroup and makes it again, before a look has come by. Another folder
+    // is there meanwhile, so that the new one has another inode.
+    fs::remove_dir(&folder).unwrap();
+    fs::create_dir(hierarchy.path().join("between")).unwrap();
+    fs::create_dir(&folder).unwrap();
+    let second = enters(&mut machine, "half", &own).unwrap();
+    machine.joins(second, ROOT, &own).unwrap();
+    assert_ne!(second, first);
+    for seconds in 1..3 {
+        machine.node.tick(NOW + Nanos::secs(seconds));
+        machine.drain();
+        assert_eq!(enters(&mut machine, "half", &own).unwrap(), second);
+        assert_eq!(machine.names(), ["half-0123456789ab"]);
+    }
 }
 
 #[test]

@@ -339,43 +339,6 @@ fn a_program_executed_in_a_container_counts_there() {
 }
 
 #[test]
-fn a_static_program_runs_untouched_and_is_reported() {
-    let Some(lab) = lab("") else { return };
-    let program = clients::compile("hello", &["-static"]);
-    let bundle = Bundle {
-        program: vec![program.to_string_lossy().into_owned()],
-        ..bundle("one")
-    };
-    assert_eq!(lab.ends(&bundle).silently(), "hello\n");
-    let events = lab.machine().run(ROOT, &["events", "--json"]);
-    let events = String::from_utf8_lossy(&events.stdout).into_owned();
-    assert!(
-        events.contains("unenforced") && events.contains("static"),
-        "{events}"
-    );
-}
-
-#[test]
-fn a_static_program_is_denied_also_by_a_relative_name() {
-    let Some(lab) = lab("[containers]\nunenforceable = \"deny\"\n") else {
-        return;
-    };
-    let fixed = clients::compile("hello", &["-static"]);
-    let linked = clients::compile("hello", &[]);
-    for (id, client, denied) in [("one", fixed, true), ("two", linked, false)] {
-        let bundle = Bundle {
-            image: format!("mkdir app && cp {} app/hello", client.display()),
-            cwd: "/app".to_owned(),
-            program: ["./hello"].map(str::to_owned).to_vec(),
-            ..bundle(id)
-        };
-        let ended = lab.ends(&bundle);
-        assert_eq!(ended.stderr.contains("unenforceable"), denied, "{ended:?}");
-        assert_eq!(ended.stdout, if denied { "" } else { "hello\n" });
-    }
-}
-
-#[test]
 fn an_images_own_preloads_are_kept_behind_ours() {
     let Some(lab) = lab("") else { return };
     let own = artefacts::soft_nvml();

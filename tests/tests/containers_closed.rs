@@ -111,3 +111,32 @@ fn a_program_that_cannot_enter_its_socket_folder_gets_no_cuda() {
     guest.send("init");
     assert_ne!(guest.line(), "init 0");
 }
+
+/// A container whose first program mounts a tmpfs as systemd does, if `mounts` says so, and becomes
+/// the quota client.
+fn boots(id: &str, mounts: &str) -> Bundle {
+    let client = clients::compile("quota", &[]);
+    let line = format!("{mounts}exec {}", client.display());
+    Bundle {
+        program: ["sh", "-c", &line].map(str::to_owned).to_vec(),
+        ..users(id)
+    }
+}
+
+#[test]
+fn a_container_whose_socket_folder_is_covered_has_no_cuda() {
+    let Some(lab) = lab("") else { return };
+    let mut guest = lab.run(&boots("one", "mount -t tmpfs run /run && "));
+    let answered = guest.ask("init");
+    let ended = guest.finish();
+    assert!(
+        ended.stderr.contains("/run/gpushare is covered"),
+        "{ended:?}"
+    );
+    assert_eq!(answered, "init 1");
+    // A tmpfs elsewhere covers nothing.
+    let elsewhere = "mkdir /run/other && mount -t tmpfs run /run/other && ";
+    let mut guest = lab.run(&boots("two", elsewhere)).started();
+    assert_eq!(guest.ask("total"), format!("total {} 0", 2 * GIB));
+    guest.finish().silently();
+}

@@ -278,6 +278,39 @@ fn an_older_package_without_the_helper_is_upgraded_as_it_is() {
 }
 
 #[test]
+fn the_specification_of_classes_goes_with_the_package() {
+    let Some(node) = Node::new() else { return };
+    let ours = "run/cdi/gpushare.json";
+    let fill = || {
+        let record = format!(
+            "{}\n{}\n",
+            node.at("none").display(),
+            node.at(ours).display()
+        );
+        node.put("run/gpushare/cdi", &record);
+        node.put(ours, "");
+        node.put("run/cdi/nvidia.json", "");
+    };
+    node.install();
+    for purges in [false, true] {
+        fill();
+        if purges {
+            node.purge();
+        } else {
+            node.delete();
+        }
+        assert!(!node.has(ours) && node.has("run/cdi/nvidia.json"));
+        assert!(!node.has("run/gpushare/cdi"));
+    }
+    // It is the daemon's of another installation.
+    node.install();
+    fill();
+    node.put("usr/local/bin/gpushared", "");
+    node.delete();
+    assert!(node.has(ours) && node.has("run/gpushare/cdi"));
+}
+
+#[test]
 fn a_removal_that_failed_starts_the_daemon_again() {
     let Some(node) = Node::new() else { return };
     node.install();

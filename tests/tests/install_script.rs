@@ -174,18 +174,30 @@ fn the_state_stays_until_it_is_purged_after_the_last_installation() {
     let settings = root.path().join("etc/gpushare/config.toml");
     fs::write(&settings, "").expect("written");
     let mark = root.path().join("run/gpushare/removed");
+    let (specification, record) = (
+        root.path().join("cdi.json"),
+        root.path().join("run/gpushare/cdi"),
+    );
+    let publish = || {
+        fs::write(&specification, "").expect("written");
+        fs::write(&record, "/cdi.json\n").expect("written");
+    };
+    publish();
     let removed = |action, prefix| {
         install(unpacked.path(), root.path(), &[action, "--prefix", prefix]);
         kept.map(|folder| root.path().join(folder).exists())
     };
     // Another installation's daemon has these folders.
     assert_eq!(removed("--purge", "/usr/local"), [true; 3]);
-    assert!(!mark.exists() && settings.exists());
+    assert!(!mark.exists() && settings.exists() && specification.exists());
     // Running programs wait for the next daemon; the machine has none.
     assert_eq!(removed("--uninstall", "/usr"), [true; 3]);
     assert!(mark.exists() && settings.exists());
+    assert!(!specification.exists() && !record.exists());
     install(unpacked.path(), root.path(), &["--prefix", "/usr"]);
+    publish();
     assert_eq!(removed("--purge", "/usr"), [false; 3]);
+    assert!(!specification.exists());
 }
 
 #[test]

@@ -27,6 +27,7 @@ mod containers_lives;
 mod containers_nix;
 mod containers_rootless;
 mod containers_runtimes;
+mod containers_static;
 mod containers_swap;
 mod containers_times;
 mod contexts_again;

@@ -13,7 +13,7 @@ pub(crate) use gpushare_client::Talk;
 
 use crate::failure::Failure;
 use crate::output;
-use gpushare_protocol::injection::{SOCKET, is_injected};
+use gpushare_protocol::injection::{SOCKET, is_covered, is_injected};
 use gpushare_protocol::paths::Root;
 use machine::Machine;
 use nix::unistd::geteuid;
@@ -40,6 +40,7 @@ pub(crate) fn hears_container() -> Result<(), String> {
     let socket = Path::new(NODE).join(SOCKET);
     match UnixStream::connect(&socket) {
         Ok(_) => Ok(()),
+        Err(_) if is_covered(Path::new(NODE)) => Err(format!("a later mount covers {NODE}")),
         Err(error) => Err(format!("{}: {error}", socket.display())),
     }
 }

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use gpushare_protocol::injection::SOCKET;
+use gpushare_protocol::injection::{SOCKET, is_covered};
 use gpushare_protocol::page::Page;
 use gpushare_protocol::page::residency::Movability;
 
@@ -161,8 +161,9 @@ pub(super) fn reach(
                 // errors have other kinds.
                 let away = error.kind() != io::ErrorKind::Other;
                 let why = format!(
-                    "the daemon did not answer for {} s ({error}); is gpushared running?",
-                    START_PATIENCE.as_secs()
+                    "the daemon did not answer for {} s ({error}); {}",
+                    START_PATIENCE.as_secs(),
+                    remedy(folder)
                 );
                 return Err((why, away));
             }
@@ -170,5 +171,16 @@ pub(super) fn reach(
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(PAUSES.1);
+    }
+}
+
+/// What the user of a process that reaches no daemon can look at.
+fn remedy(folder: &Path) -> String {
+    match is_covered(folder) {
+        true => format!(
+            "{} is covered in this container by a later mount, as systemd makes one at /run: start the container with a tmpfs there (--tmpfs /run)",
+            folder.display()
+        ),
+        false => "is gpushared running?".to_owned(),
     }
 }

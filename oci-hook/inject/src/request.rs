@@ -8,9 +8,11 @@ use crate::Refusal;
 
 mod devices;
 mod environment;
+mod program;
 
 use devices::devices;
 use environment::Environment;
+use program::program;
 
 /// The beginning of our annotations' names.
 pub const PREFIX: &str = "gpushare.io/";
@@ -71,7 +73,8 @@ pub struct Request {
     pub devices: Vec<String>,
     /// Facts for the node's rules.
     pub labels: Vec<(String, String)>,
-    /// The program that starts first and the folders that it is looked for in.
+    /// The program that starts first, or behind an init for containers, and the folders that it is
+    /// looked for in.
     pub program: Option<(String, Vec<String>)>,
 }
 
@@ -84,7 +87,11 @@ const KINDS: [&[&str]; 2] = [
         "NVIDIA_GPU_MEMORY_",
         "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
     ],
-    &["GPUSHARE_SM_", "CUDA_DEVICE_SM_LIMIT"],
+    &[
+        "GPUSHARE_SM_",
+        "CUDA_DEVICE_SM_LIMIT",
+        gpushare_protocol::mps::ACTIVE_THREADS,
+    ],
 ];
 
 fn kind(name: &str) -> Option<usize> {
@@ -114,6 +121,7 @@ impl Request {
         // Also those of another container: a misspelt one is refused in the whole pod.
         let said = annotated(annotations)?;
         let is_meant = is_meant(annotations)?;
+        let is_left_out = !is_meant && (!said.is_empty() || annotations.contains_key(DEVICES));
         let said = if is_meant { said } else { Vec::new() };
         let named = annotations.get(DEVICES).filter(|_| is_meant);
         let mut environment = said.clone();
@@ -126,6 +134,9 @@ impl Request {
             }
         }
         if environment.is_empty() && named.is_none() {
+            if is_left_out {
+                may_be_left_out(config, annotations, &variables)?;
+            }
             return Ok(None);
         }
         variables.once()?;
@@ -213,6 +224,29 @@ fn is_meant(annotations: &Map<String, Value>) -> Result<bool, Refusal> {
     Ok(named.contains(&own))
 }
 
+/// Refuses to leave a container out of the pod's annotations that was given a GPU: its name may be
+/// misspelt in the list, and it would have all of the GPU ([ADR
+/// 222](../../../docs/adr/0222-a-container-with-a-gpu-is-not-left-out.md)). `all` is what images of
+/// CUDA say, whatever the container was given.
+fn may_be_left_out(
+    config: &Value,
+    annotations: &Map<String, Value>,
+    variables: &Environment,
+) -> Result<(), Refusal> {
+    let mut given = devices(config, None, annotations, variables)?;
+    given.retain(|device| device != "all" && !device.is_empty());
+    if given.is_empty() {
+        return Ok(());
+    }
+    let own = annotations.get(Engine::of(annotations).name);
+    Err(Refusal(format!(
+        "annotation {CONTAINERS}={list} is refused: container {own} has a GPU ({given}) and is not named, so that it would have no limits; accepted: that name too, limits of its own (such as the variable GPUSHARE_MEM_LIMIT=100%), or no GPU (NVIDIA_VISIBLE_DEVICES=void)",
+        list = annotations.get(CONTAINERS).unwrap_or(&Value::Null),
+        own = own.unwrap_or(&Value::Null),
+        given = given.join(","),
+    )))
+}
+
 /// The labels that the node's rules may match, and those by which metrics name the pod: the
 /// namespace, the pod and the container's name in it, and the image, from annotations that only the
 /// engine sets; and the user of the first process.
@@ -234,24 +268,6 @@ fn labels(config: &Value, annotations: &Map<String, Value>) -> Vec<(String, Stri
     let user = config.pointer("/process/user/uid").and_then(Value::as_u64);
     all.extend(user.map(|user| ("user".to_owned(), user.to_string())));
     all
-}
-
-/// The first program, and the folders in which it is looked for. What is relative begins at the
-/// process's working folder.
-fn program(config: &Value, variables: &Environment) -> Option<(String, Vec<String>)> {
-    let first = config.pointer("/process/args/0")?.as_str()?;
-    let cwd = config.pointer("/process/cwd").and_then(Value::as_str);
-    let cwd = cwd.unwrap_or("/");
-    let from_there = |path: &str| match path {
-        path if path.starts_with('/') => path.to_owned(),
-        path => format!("{}/{path}", cwd.trim_end_matches('/')),
-    };
-    let first = match first.contains('/') {
-        true => from_there(first),
-        false => first.to_owned(),
-    };
-    let path = variables.first("PATH").unwrap_or("/usr/bin:/bin");
-    Some((first, path.split(':').map(from_there).collect()))
 }
 
 #[cfg(test)]

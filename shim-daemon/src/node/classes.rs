@@ -8,9 +8,9 @@ use gpushare_core::{Event, Nanos, TenantId};
 use gpushare_protocol::wire::{ErrorCode, WireError};
 
 use super::Node;
-use super::injected::{Contained, Container};
+use super::injected::{Contained, Container, is_there};
 use super::specs::Whose;
-use super::tenant::Registration;
+use super::tenant::{Registration, Tenant};
 use super::users::forbidden;
 use crate::cgroup;
 use crate::groups::Groups;
@@ -52,13 +52,15 @@ impl Node {
             let text = "this daemon is in a cgroup namespace of its own and does not see the container's cgroup, by which a class knows it; start the daemon in the machine's (--cgroupns=host), with its /sys/fs/cgroup";
             return Err(forbidden(text));
         }
-        let found = self.tenants.iter().find(|(_, known)| {
-            let container = known.registration().container.as_ref();
-            container.is_some_and(|container| {
-                known.contained().is_some() && container.groups.meet(&groups)
-            })
-        });
-        let tenant = match found {
+        let mut found = self.contained_in(&groups);
+        if let Some(tenant) = found
+            && self.is_started_again(tenant)
+        {
+            self.container_ended(now, tenant);
+            found = None;
+        }
+        let known = found.and_then(|tenant| Some((tenant, self.tenants.get(&tenant)?)));
+        let tenant = match known {
             Some((tenant, known)) => {
                 let container = known.registration().container.as_ref();
                 let of = container.and_then(|container| container.class.as_deref());
@@ -70,7 +72,7 @@ impl Node {
                     );
                     return Err(forbidden(&text));
                 }
-                *tenant
+                tenant
             }
             None => self.found_in_class(now, class, groups)?,
         };
@@ -82,6 +84,31 @@ impl Node {
                 Err(WireError::new(ErrorCode::BadLimits, why))
             }
         }
+    }
+
+    /// The tenant that is the container with these cgroups.
+    fn contained_in(&self, groups: &Groups) -> Option<TenantId> {
+        let is_it = |known: &Tenant| {
+            let container = known.registration().container.as_ref();
+            container.is_some_and(|container| {
+                known.contained().is_some() && container.groups.meet(groups)
+            })
+        };
+        let found = self.tenants.iter().find(|(_, known)| is_it(known));
+        found.map(|(tenant, _)| *tenant)
+    }
+
+    /// Whether the cgroups of a container of a class are others than they were: its engine started
+    /// it again, which keeps its id and so their paths, before a tick has seen that it ended.
+    fn is_started_again(&mut self, tenant: TenantId) -> bool {
+        let known = self.tenants.get(&tenant);
+        let is_kept_by_group =
+            known.is_some_and(|known| known.contained().is_some_and(Contained::is_group));
+        let container = known.and_then(|known| known.registration().container.as_ref());
+        container.is_some_and(|container| {
+            let is_known = is_kept_by_group && !container.inodes.is_empty();
+            is_known && !is_there(&self.known_mounts.inodes(&container.groups), container)
+        })
     }
 
     fn found_in_class(

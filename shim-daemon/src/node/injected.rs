@@ -70,6 +70,11 @@ impl Contained {
             Self::Group => None,
         }
     }
+
+    /// Whether its cgroup is all by which it is known.
+    pub(super) fn is_group(&self) -> bool {
+        matches!(self, Self::Group)
+    }
 }
 
 impl Node {
@@ -125,7 +130,7 @@ impl Node {
         let why = Containers::unenforceable(injection);
         if let Some(why) = why.filter(|_| self.containers.deny_unenforceable) {
             let text = format!(
-                "container {}: {why}; its limits would not be enforced, and this node refuses that ([containers] unenforceable = \"deny\")",
+                "container {}: {why}; its limits might not be enforced, and this node refuses that ([containers] unenforceable = \"deny\")",
                 injection.id
             );
             return Err(forbidden(&text));
@@ -180,7 +185,7 @@ impl Node {
         self.effect_after_listening(tenant, Effect::Command { to, id, reply });
         self.keep_container(tenant, Contained::Init(init));
         if let Some(why) = why {
-            let text = format!("its limits are not enforced: {why}");
+            let text = format!("its limits may not be enforced: {why}");
             self.event("unenforced", Some(tenant), None, text);
         }
         Ok(())
@@ -323,7 +328,10 @@ impl Node {
         };
         let contained = match container.init {
             Some(identity) => Init::again(identity).map(Contained::Init),
-            None => is_there(&Mounts::here(), &container).then_some(Contained::Group),
+            None => {
+                let now = self.known_mounts.inodes(&container.groups);
+                is_there(&now, &container).then_some(Contained::Group)
+            }
         };
         if let Some(contained) = contained {
             self.keep_container(tenant, contained);
@@ -342,15 +350,20 @@ impl Node {
 
     /// Once a second: containers whose end was not told.
     pub(super) fn tend_containers(&mut self, now: Nanos) {
-        let mut mounts = None;
         let mut ended = Vec::new();
+        // The table of mounts is read once for all that have ended.
+        let mut mounts = None;
         for (tenant, known) in &self.tenants {
             let gone = match (known.contained(), &known.registration().container) {
                 (Some(Contained::Init(init)), _) => {
                     crate::peer::is_dead(&init.pidfd).unwrap_or(false)
                 }
                 (Some(Contained::Group), Some(container)) => {
-                    !is_there(mounts.get_or_insert_with(Mounts::here), container)
+                    let groups = &container.groups;
+                    !is_there(&self.known_mounts.seen(groups), container) && {
+                        let mounts = mounts.get_or_insert_with(Mounts::here);
+                        !is_there(&mounts.inodes(groups), container)
+                    }
                 }
                 _ => false,
             };
@@ -430,9 +443,9 @@ impl Node {
     }
 }
 
-/// Whether a container's cgroup is still the one that it was.
-pub(super) fn is_there(mounts: &Mounts, container: &Container) -> bool {
-    let now = mounts.inodes(&container.groups);
+/// Whether a container's cgroup is still the one that it was, by the inodes that its places have
+/// now.
+pub(super) fn is_there(now: &BTreeMap<String, u64>, container: &Container) -> bool {
     let mut was = container.inodes.iter();
     !container.inodes.is_empty() && was.all(|(hierarchy, inode)| now.get(hierarchy) == Some(inode))
 }

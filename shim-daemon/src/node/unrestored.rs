@@ -50,7 +50,7 @@ impl Unrestored {
         match (&self.init, container.init) {
             (Some(init), _) => is_dead(&init.pidfd).unwrap_or(false),
             (None, Some(_)) => true,
-            (None, None) => !is_there(&Mounts::here(), container),
+            (None, None) => !is_there(&Mounts::here().inodes(&container.groups), container),
         }
     }
 

@@ -4,13 +4,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
-
-use gpushare_protocol::injection::{installed_library, is_loadable, version_in};
 
 use super::folder::Folder;
-use super::furnish::class_folder;
 use super::poller::{Poller, Source};
+use super::specification::Specification;
 use crate::containers::Containers;
 use crate::foreign::{Lane, part_with};
 
@@ -22,6 +19,9 @@ pub(super) struct Classes {
     /// tried again every second, and said once.
     said: BTreeMap<String, String>,
     unpublished: Option<String>,
+    specification: Specification,
+    /// Whether the folders of classes that are no more have been looked at since the last one went.
+    are_swept: bool,
     /// No descriptor was left; nothing is polled until [`Classes::open_again`].
     closed: bool,
 }
@@ -43,7 +43,12 @@ impl Classes {
                     poller.remove(listener.as_fd());
                 }
                 part_with(listener, lane);
+                self.are_swept = false;
             }
+        }
+        if !self.are_swept {
+            folder.close_other_classes(&containers.classes);
+            self.are_swept = true;
         }
         let mut said = BTreeMap::new();
         for class in &containers.classes {
@@ -57,11 +62,11 @@ impl Classes {
             said.insert(class.name.clone(), error);
         }
         self.said = said;
-        let error = publish(containers, folder).err();
+        let error = self.specification.follow(containers, folder).err();
         if let Some(error) = &error
             && self.unpublished.as_ref() != Some(error)
         {
-            tracing::error!(%error, "the CDI specification could not be written");
+            tracing::error!(%error, "the CDI specification is not as the settings say");
         }
         self.unpublished = error;
     }
@@ -134,51 +139,13 @@ impl Classes {
     }
 }
 
-/// The CDI specification of the node's classes, whose sockets lie below the runtime folder `root`.
-///
-/// # Errors
-/// If no library is installed that every program of a container could load.
-pub fn cdi(containers: &Containers, root: &Path) -> Result<String, String> {
-    let own = std::env::current_exe().map_err(|error| error.to_string())?;
-    let named = containers.library.as_deref().map(version_in);
-    let library = named.or_else(|| installed_library(&own));
-    let library =
-        library.ok_or("no libgpushare.so is installed; say where it is: [containers] library")?;
-    is_loadable(&library)?;
-    let classes: Vec<(String, String)> = containers
-        .classes
-        .iter()
-        .map(|class| {
-            let folder = class_folder(root, &class.name);
-            (class.name.clone(), folder.to_string_lossy().into_owned())
-        })
-        .collect();
-    let specification = gpushare_inject::cdi::render(&library.to_string_lossy(), &classes);
-    serde_json::to_string_pretty(&specification).map_err(|error| error.to_string())
-}
-
-fn publish(containers: &Containers, folder: &Folder) -> Result<(), String> {
-    let Some(path) = &containers.cdi else {
-        return Ok(());
-    };
-    let text = cdi(containers, &folder.root).inspect_err(|_| {
-        // The one of before may name the same library, without which a container has no limits. No
-        // engine starts a container with a device that no specification has.
-        let _ = std::fs::remove_file(path);
-    })? + "\n";
-    let at = |error: io::Error| format!("{}: {error}", path.display());
-    if let Some(above) = path.parent() {
-        std::fs::create_dir_all(above).map_err(at)?;
-    }
-    super::furnish::write_whole(path, text.as_bytes()).map_err(at)
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
     use crate::server::Server;
+    use crate::server::furnish::class_folder;
     use crate::server::still::server;
 
     /// The log, in memory.
@@ -235,7 +202,7 @@ mod tests {
             let lines = said(&mut server);
             let of = |what: &str| lines.iter().filter(|line| line.contains(what)).count();
             assert_eq!(
-                of("the CDI specification could not be written"),
+                of("the CDI specification is not as the settings say"),
                 1,
                 "{lines:?}"
             );
@@ -246,5 +213,88 @@ mod tests {
             }
             assert_eq!(said(&mut server), [""; 0], "all is there again");
         }
+    }
+
+    /// A place with a library, and settings with these classes whose specification is at `cdi`.
+    struct Place(tempfile::TempDir);
+
+    impl Place {
+        fn new() -> Self {
+            let place = Self(tempfile::tempdir().unwrap());
+            std::fs::create_dir(place.at("lib")).unwrap();
+            std::fs::write(place.at("lib/libgpushare.so"), "").unwrap();
+            place
+        }
+
+        fn at(&self, name: &str) -> std::path::PathBuf {
+            self.0.path().join(name)
+        }
+
+        fn settings(&self, cdi: Option<&str>, classes: &[&str]) -> crate::node::Settings {
+            let mut text = format!(
+                "[containers]\non_daemon_loss = \"allow\"\nlibrary = \"{}\"\n",
+                self.at("lib").display()
+            );
+            if let Some(cdi) = cdi {
+                text += &format!("cdi = \"{}\"\n", self.at(cdi).display());
+            }
+            text.extend(classes.iter().map(|name| format!("[classes.{name}]\n")));
+            crate::config::read(&text, crate::node::Settings::default()).unwrap()
+        }
+
+        fn server(&self, cdi: Option<&str>) -> Server {
+            server(&self.at("run"), self.settings(cdi, &["half"]))
+        }
+
+        fn has(&self, names: [&str; 2]) -> [bool; 2] {
+            names.map(|name| self.at(name).exists())
+        }
+    }
+
+    fn reload(server: &mut Server, settings: &crate::node::Settings) {
+        server
+            .node
+            .reload(crate::server::clock::now(), settings)
+            .unwrap();
+        server.follow_classes();
+    }
+
+    #[test]
+    fn a_specification_goes_with_the_setting_that_names_it() {
+        let place = Place::new();
+        let both = ["cdi/one.json", "cdi/two.json"];
+        let mut server = place.server(Some(both[0]));
+        assert_eq!(place.has(both), [true, false]);
+        reload(&mut server, &place.settings(Some(both[1]), &["half"]));
+        assert_eq!(place.has(both), [false, true]);
+        reload(&mut server, &place.settings(None, &["half"]));
+        assert_eq!(place.has(both), [false, false]);
+        // What is written there afterwards is the operator's.
+        std::fs::write(place.at(both[1]), "{}").unwrap();
+        server.follow_classes();
+        assert_eq!(place.has(both), [false, true]);
+        // A daemon stays and goes without its specification, and the next one knows of it.
+        reload(&mut server, &place.settings(Some(both[0]), &["half"]));
+        drop(server);
+        assert_eq!(place.has(both), [true, true]);
+        drop(place.server(Some(both[0])));
+        assert_eq!(place.has(both), [true, true]);
+        let _next = place.server(None);
+        assert_eq!(place.has(both), [false, true]);
+    }
+
+    #[test]
+    fn no_program_of_a_class_that_is_no_more_starts_without_limits() {
+        let place = Place::new();
+        let both = ["half", "full"].map(|name| format!("run/classes/{name}/allow-without-daemon"));
+        let both = both.each_ref().map(String::as_str);
+        let mut server = server(&place.at("run"), place.settings(None, &["half", "full"]));
+        assert_eq!(place.has(both), [true, true]);
+        reload(&mut server, &place.settings(None, &["full"]));
+        assert_eq!(place.has(both), [false, true]);
+        drop(server);
+        // One that was taken out while no daemon ran.
+        let _next = place.server(None);
+        assert_eq!(place.has(both), [true, false]);
     }
 }

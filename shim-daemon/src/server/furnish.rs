@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use gpushare_protocol::injection;
 
 use super::folder::{Folder, SOCKET, bind, make};
+use crate::containers::Class;
 use crate::node::Container;
 
 /// All files that may be beside a socket.
@@ -44,6 +45,21 @@ impl Folder {
             ..Container::default()
         };
         furnish(&folder, &container)
+    }
+
+    /// Takes back, from the folders of all classes but these, that programs may start without a
+    /// daemon: a container of a class that is no more would have no limits. The folders stay, for
+    /// the containers that have them mounted.
+    pub(super) fn close_other_classes(&self, classes: &[Class]) {
+        let found = fs::read_dir(self.root.join("classes"))
+            .into_iter()
+            .flatten();
+        for folder in found.flatten() {
+            let is = |class: &Class| folder.file_name() == class.name.as_str();
+            if !classes.iter().any(is) {
+                let _ = fs::remove_file(folder.path().join(injection::ALLOW));
+            }
+        }
     }
 
     /// Whether the socket of a class is there.

@@ -17,6 +17,7 @@ mod registered;
 mod reports;
 mod room;
 mod session;
+mod specification;
 mod starts;
 #[cfg(test)]
 mod still;
@@ -37,7 +38,6 @@ use crate::spill::SpillFolder;
 use budget::{Connects, Users};
 use buffer_budget::BufferBudget;
 use classes::Classes;
-pub use classes::cdi;
 use crowd::Crowd;
 use doors::Doors;
 pub use folder::{CONTROL, Folder, SOCKET};
@@ -46,6 +46,7 @@ use owners::Place;
 use poller::{Poller, Source};
 use reports::{Report, Reports};
 use session::Session;
+pub use specification::cdi;
 
 /// How often pages are read and devices looked at.
 const TICK: Nanos = Nanos::secs(1);

@@ -81,12 +81,17 @@ fn the_environment_asks_where_no_annotation_does_and_never_raises_one() {
         "CUDA_DEVICE_MEMORY_LIMIT=9g",
         "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=9G",
         "GPUSHARE_SM_LIMIT=50",
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=10",
         "GPUSHARE_DISABLE=1",
     ];
     let asked = of(&json!({"gpushare.io/mem-limit": "4GiB"}), &env);
     assert_eq!(
         asked.environment,
-        pairs(&[("GPUSHARE_MEM_LIMIT", "4GiB"), ("GPUSHARE_SM_LIMIT", "50")])
+        pairs(&[
+            ("GPUSHARE_MEM_LIMIT", "4GiB"),
+            ("GPUSHARE_SM_LIMIT", "50"),
+            ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "10"),
+        ])
     );
     let asked = of(&json!({"gpushare.io/sm-limit": "20"}), &env);
     assert_eq!(asked.environment.len(), 5, "{:?}", asked.environment);
@@ -323,6 +328,46 @@ fn annotations_hold_only_for_the_containers_that_they_name() {
 }
 
 #[test]
+fn a_container_with_a_gpu_is_not_left_out_in_silence() {
+    let with = |list: &str, env: &[&str], files: Value| {
+        let annotations = json!({
+            "gpushare.io/mem-limit": "25%",
+            "gpushare.io/containers": list,
+            CONTAINERD.kind: "container",
+            CONTAINERD.name: "main",
+        });
+        let mut config = config(&annotations, env);
+        config["linux"]["devices"] = files;
+        Request::of(&config)
+    };
+    let void = "NVIDIA_VISIBLE_DEVICES=void";
+    let file = json!([{"path": "/dev/nvidia0", "type": "c", "major": 195, "minor": 0}]);
+    let (gpu, all) = ("NVIDIA_VISIBLE_DEVICES=GPU-a", "NVIDIA_VISIBLE_DEVICES=all");
+    for (env, files) in [(&[all, gpu][..], json!([])), (&[void], file.clone())] {
+        let told = with("mian", env, files).unwrap_err().0;
+        for word in ["mian", "main", "accepted"] {
+            assert!(told.contains(word), "{word} in {told}");
+        }
+    }
+    // Named, or with limits of its own; and sidecars without a GPU: images of CUDA say `all`.
+    assert!(with("mian,main", &[gpu], json!([])).unwrap().is_some());
+    let own = with("mian", &[gpu, "GPUSHARE_MEM_LIMIT=100%"], json!([]));
+    assert_eq!(own.unwrap().unwrap().devices, ["GPU-a"]);
+    for (env, files) in [
+        (&[][..], json!(null)),
+        (&[all], json!([])),
+        (&["NVIDIA_VISIBLE_DEVICES=none"], json!([])),
+        (&[void], json!([])),
+        (&[], file),
+    ] {
+        assert_eq!(with("mian", env, files), Ok(None), "{env:?}");
+    }
+    // A list beside no limit leaves nothing out.
+    let bare = json!({"gpushare.io/containers": "mian", CONTAINERD.name: "main"});
+    assert_eq!(Request::of(&config(&bare, &[gpu])), Ok(None));
+}
+
+#[test]
 fn a_list_of_containers_that_cannot_be_followed_is_refused() {
     let limit = ("gpushare.io/mem-limit", "1GiB");
     let named = "io.kubernetes.cri.container-name";
@@ -390,32 +435,6 @@ fn what_a_pods_author_writes_by_another_engines_names_means_nothing() {
         ("user", "7"),
     ]);
     assert_eq!(asked.labels, labels);
-}
-
-#[test]
-fn a_relative_program_begins_at_the_working_folder() {
-    let program = |cwd: Value, first: &str| {
-        let config = json!({
-            "annotations": {"gpushare.io/mem-limit": "1GiB"},
-            "process": {"cwd": cwd, "args": [first], "env": ["PATH=/bin:tools:"]},
-        });
-        let (first, folders) = Request::of(&config).unwrap().unwrap().program.unwrap();
-        (first, folders.join(":"))
-    };
-    let of = |first: &str, folders: &str| (first.to_owned(), folders.to_owned());
-    let folders = "/bin:/app/tools:/app/";
-    for (first, found) in [
-        ("./serve", "/app/./serve"),
-        ("bin/serve", "/app/bin/serve"),
-        ("/bin/serve", "/bin/serve"),
-        ("serve", "serve"),
-    ] {
-        assert_eq!(program(json!("/app"), first), of(found, folders), "{first}");
-    }
-    for cwd in [json!("/"), json!(null)] {
-        let found = program(cwd, "./serve");
-        assert_eq!(found, of("/./serve", "/bin:/tools:/"));
-    }
 }
 
 #[test]

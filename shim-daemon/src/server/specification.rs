@@ -1,0 +1,124 @@
+//! The CDI specification of the node's classes: where the settings say, and nowhere else.
+//!
+//! An engine knows a class by this file alone. One that stays behind offers classes that are no
+//! more, and folders that will be gone.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use gpushare_protocol::injection::{installed_library, is_loadable, version_in};
+
+use super::folder::Folder;
+use super::furnish::{class_folder, write_whole};
+use crate::containers::Containers;
+
+/// The name of a file in the runtime folder, with the path of each specification that a daemon of
+/// this folder wrote, a line each. The scripts that remove gpushare read it, too.
+const RECORD: &str = "cdi";
+
+/// The specifications that this daemon and those before it wrote.
+#[derive(Debug, Default)]
+pub(super) struct Specification {
+    /// Their paths; `None` until the record of the previous daemon was read.
+    written: Option<Vec<PathBuf>>,
+}
+
+impl Specification {
+    /// Ensures that the specification is current, and that no other is there.
+    ///
+    /// # Errors
+    /// What keeps it from that.
+    pub(super) fn follow(
+        &mut self,
+        containers: &Containers,
+        folder: &Folder,
+    ) -> Result<(), String> {
+        let record = folder.root.join(RECORD);
+        let written = self.written.get_or_insert_with(|| read(&record));
+        let wanted = containers.cdi.as_ref();
+        let mut stays = Ok(());
+        let before = written.len();
+        written.retain(|path| {
+            if Some(path) == wanted {
+                return true;
+            }
+            match fs::remove_file(path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    stays = Err(at(path)(error));
+                    true
+                }
+                _ => {
+                    tracing::info!(path = %path.display(), "the CDI specification is removed: no setting names it");
+                    false
+                }
+            }
+        });
+        let is_known = wanted.is_none_or(|path| written.contains(path));
+        written.extend(wanted.filter(|_| !is_known).cloned());
+        if !is_known || written.len() != before {
+            write(&record, written).map_err(at(&record))?;
+        }
+        match wanted {
+            Some(path) => publish(path, containers, folder).and(stays),
+            None => stays,
+        }
+    }
+}
+
+fn read(record: &Path) -> Vec<PathBuf> {
+    let text = fs::read(record).unwrap_or_default();
+    let lines = text.split(|byte| *byte == b'\n');
+    let lines = lines.filter(|line| !line.is_empty());
+    let path = |line: &[u8]| PathBuf::from(std::ffi::OsString::from_vec(line.to_vec()));
+    lines.map(path).collect()
+}
+
+fn write(record: &Path, paths: &[PathBuf]) -> io::Result<()> {
+    let mut text = Vec::new();
+    for path in paths {
+        text.extend(path.as_os_str().as_bytes());
+        text.push(b'\n');
+    }
+    write_whole(record, &text)
+}
+
+fn at(path: &Path) -> impl Fn(io::Error) -> String {
+    move |error| format!("{}: {error}", path.display())
+}
+
+fn publish(path: &Path, containers: &Containers, folder: &Folder) -> Result<(), String> {
+    let text = cdi(containers, &folder.root).inspect_err(|_| {
+        // The one of before may name the same library, without which a container has no limits. No
+        // engine starts a container with a device that no specification has.
+        let _ = fs::remove_file(path);
+    })? + "\n";
+    if let Some(above) = path.parent() {
+        fs::create_dir_all(above).map_err(at(path))?;
+    }
+    write_whole(path, text.as_bytes()).map_err(at(path))
+}
+
+/// The CDI specification of the node's classes, whose sockets lie below the runtime folder `root`.
+///
+/// # Errors
+/// If no library is installed that every program of a container could load.
+pub fn cdi(containers: &Containers, root: &Path) -> Result<String, String> {
+    let own = std::env::current_exe().map_err(|error| error.to_string())?;
+    let named = containers.library.as_deref().map(version_in);
+    let library = named.or_else(|| installed_library(&own));
+    let library =
+        library.ok_or("no libgpushare.so is installed; say where it is: [containers] library")?;
+    is_loadable(&library)?;
+    let classes: Vec<(String, String)> = containers
+        .classes
+        .iter()
+        .map(|class| {
+            let folder = class_folder(root, &class.name);
+            (class.name.clone(), folder.to_string_lossy().into_owned())
+        })
+        .collect();
+    let specification = gpushare_inject::cdi::render(&library.to_string_lossy(), &classes);
+    serde_json::to_string_pretty(&specification).map_err(|error| error.to_string())
+}
