@@ -87,6 +87,23 @@ fn shares_go_by_weight_and_a_cap_holds() {
 }
 
 #[test]
+fn idle_time_between_turns_is_measured_where_a_daemon_gives_turns() {
+    let two = ["--tenant", "name=a", "--tenant", "name=b"];
+    let turns = Home::with_config("", "[compute]\nsharing = \"turns\"\n");
+    let outcome = measured(&turns, &two);
+    assert!(outcome["idle"].is_number(), "{outcome}");
+    assert!(outcome["tenants"][0]["turns"].is_number(), "{outcome}");
+    // Without one they overlap, and with one that lets them share.
+    let shared = Home::new("");
+    for flags in [&["--daemon", "off"][..], &["--daemon", "on"]] {
+        let outcome = measured(&shared, &[&two[..], flags].concat());
+        assert!(outcome["idle"].is_null(), "{outcome}");
+        assert_eq!(outcome["handoffs"], serde_json::json!([]), "{outcome}");
+        assert!(outcome["tenants"][0]["turns"].is_null(), "{outcome}");
+    }
+}
+
+#[test]
 fn an_impossible_experiment_is_refused_before_it_starts() {
     let home = Home::new("");
     for (flags, blamed) in [

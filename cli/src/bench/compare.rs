@@ -101,6 +101,22 @@ impl Pair {
     }
 }
 
+/// Runs both halves of a pair, and returns them in this order. The one without gpushare runs first
+/// in the first pair, in the second pair it runs last, and so on: neither side has a machine that
+/// is always warmer, or always later.
+pub(crate) fn in_order<T, E>(
+    pair: u32,
+    without: impl FnOnce() -> Result<T, E>,
+    with: impl FnOnce() -> Result<T, E>,
+) -> Result<(T, T), E> {
+    if pair.is_multiple_of(2) {
+        let bare = without()?;
+        return Ok((bare, with()?));
+    }
+    let shared = with()?;
+    Ok((without()?, shared))
+}
+
 impl Comparison {
     /// Compares two outcomes of one experiment on one GPU.
     pub(crate) fn of(bare: &Outcome, shared: &Outcome) -> Self {
@@ -307,6 +323,21 @@ mod tests {
 
     fn pair(bare: f64, shared: f64) -> Pair {
         Pair { bare, shared }
+    }
+
+    #[test]
+    fn the_bare_run_is_first_in_every_other_pair() {
+        let order = std::cell::RefCell::new(Vec::new());
+        let run = |side: &'static str| {
+            order.borrow_mut().push(side);
+            Ok::<_, ()>(side)
+        };
+        for pair in 0..3 {
+            let both = in_order(pair, || run("bare"), || run("shared"));
+            assert_eq!(both, Ok(("bare", "shared")));
+        }
+        let ran = ["bare", "shared", "shared", "bare", "bare", "shared"];
+        assert_eq!(order.into_inner(), ran);
     }
 
     #[test]

@@ -74,6 +74,11 @@ impl Backend {
         ))
     }
 
+    /// Whether the tenants' runs may be with a daemon.
+    pub(crate) fn has_daemon(&self) -> bool {
+        self.daemon.is_some_and(|when| when != "off")
+    }
+
     /// The name of the software GPU, if it is one.
     pub(crate) fn soft_name(&self) -> Option<&str> {
         let spec = self.gpu.strip_prefix("soft:")?;
