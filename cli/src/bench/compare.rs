@@ -53,6 +53,9 @@ pub(crate) struct Tenant {
     pub(crate) cores: Pair,
     /// Periods without a request.
     pub(crate) missed: Option<Pair>,
+    /// Requests in line at the end, for a tenant with random arrivals. Waits are at least as long
+    /// as given where there are any.
+    pub(crate) in_line: Option<Pair>,
     /// Bytes copied to the device a second, for a tenant that copies.
     pub(crate) copied: Option<Pair>,
     /// For a tenant that starts and stops: the served fraction of its processes' demand in their
@@ -209,6 +212,7 @@ pub(crate) fn middles(pairs: Vec<Vec<Comparison>>) -> Vec<Comparison> {
             tenant.wait_p999 = middle(|tenant| tenant.wait_p999);
             tenant.cores = middle(|tenant| Some(tenant.cores)).unwrap_or(tenant.cores);
             tenant.missed = middle(|tenant| tenant.missed);
+            tenant.in_line = middle(|tenant| tenant.in_line);
             tenant.copied = middle(|tenant| tenant.copied);
             tenant.newcomer = middle(|tenant| tenant.newcomer);
         }
@@ -244,6 +248,7 @@ fn tenant(bare: &Row, shared: &Row) -> Tenant {
             shared: shared.cores,
         },
         missed: both(&|row| row.missed.map(|missed| missed as f64)),
+        in_line: both(&|row| row.in_line.map(|line| line.count as f64)),
         copied: both(&|row| row.copied_per_s),
         newcomer: both(&|row| row.newcomer.map(|newcomer| newcomer.median)),
     }
@@ -266,6 +271,14 @@ impl Pair {
 }
 
 impl Tenant {
+    /// The requests in line at the end, if there were any.
+    pub(crate) fn line(&self) -> Option<String> {
+        let Pair { bare, shared } = self.in_line.filter(|line| line.most() > 0.0)?;
+        Some(format!(
+            "{bare:.0} requests still in line, with {shared:.0}: waits are at least so long"
+        ))
+    }
+
     fn text(&self) -> String {
         let wait = |pair: Option<Pair>| match pair {
             Some(Pair { bare, shared }) => format!("{:>9} {:>9}", whole(bare), whole(shared)),
@@ -296,6 +309,7 @@ impl Tenant {
                 ""
             ));
         }
+        lines.extend(self.line().map(|said| format!("  {:<12} {said}", "")));
         if let Some(error) = self.error_pp {
             lines.push(format!("  {:<12} {error:+.2} pp from its share", ""));
         }
@@ -381,6 +395,7 @@ mod tests {
                 wait_p999: None,
                 cores: useful,
                 missed: None,
+                in_line: Some(wait),
                 copied: None,
                 newcomer: None,
             }],
@@ -405,6 +420,11 @@ mod tests {
             "{}",
             kept[0].text()
         );
+        let line = "  20 requests still in line, with 30: waits are at least so long";
+        assert!(kept[0].text().contains(line), "{}", kept[0].text());
+        let mut empty = kept[0].clone();
+        empty.tenants[0].in_line = Some(pair(0.0, 0.0));
+        assert!(!empty.text().contains("in line"), "{}", empty.text());
         assert_eq!(kept[0].rates, None);
         assert_eq!(kept[0].mode_changes_a_minute, Some(4.0));
         assert!(kept[0].text().contains("  4 mode changes a minute"));

@@ -1,7 +1,7 @@
 //! The outcome of an experiment as data. The JSON output has this form.
 
 use super::log::Log;
-use super::measure::{self, Handoffs, Newcomer, Percentiles, Span};
+use super::measure::{self, Handoffs, InLine, Newcomer, Percentiles, Span};
 use super::preset::Experiment;
 use super::tenant::{Arrivals, Mode, Tenant};
 use super::truth::{self, Look};
@@ -107,6 +107,9 @@ pub(crate) struct Row {
     /// Periods without a request because the previous request took longer, for tenants with regular
     /// pauses.
     pub(crate) missed: Option<u64>,
+    /// Requests in line at the end, for a tenant with random arrivals. If there are any, its waits
+    /// are at least so long, and longer in a longer run.
+    pub(crate) in_line: Option<InLine>,
     /// Cores that its processes used, driver and benchmark included.
     pub(crate) cores: f64,
     /// Cores that gpushare's own threads in them used.
@@ -226,6 +229,7 @@ impl Measured {
         let waits = tenant.waits();
         let turns = self.turns.get(at).copied().flatten();
         let regular = waits && !tenant.is_busy() && tenant.arrivals == Arrivals::Regular;
+        let random = waits && !tenant.is_busy() && tenant.arrivals == Arrivals::Poisson;
         let gang = tenant.mode == Mode::Gang;
         let launches = part(self.span) * 1e9 / tenant.launch_ns().max(1) as f64;
         let copied = measure::copied(self.of(at), self.span) as f64 / self.span.ns().max(1) as f64;
@@ -257,6 +261,7 @@ impl Measured {
             }),
             latency,
             missed: regular.then(|| self.of(at).map(|log| log.missed).sum()),
+            in_line: random.then(|| measure::in_line(self.of(at))),
             collectives_per_s: Some(launches).filter(|_| gang),
             turns: turns.filter(|_| self.in_turns()),
             holds: turns
