@@ -12,6 +12,7 @@ mod gang;
 mod host;
 mod interference;
 mod jobs;
+mod lines;
 mod log;
 mod markdown;
 mod measure;
