@@ -172,7 +172,7 @@ impl Percentiles {
 
 /// The time from launch to known completion, for work launched within `span`. A request that was
 /// due within it and still stood in line at the end counts with the time that it had waited by
-/// then: without it the longest waits would be left out.
+/// then: without it the longest waits would be left out (docs/adr/0223).
 pub(crate) fn latency<'a>(
     logs: impl IntoIterator<Item = &'a Log>,
     span: Span,

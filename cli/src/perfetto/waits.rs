@@ -1,7 +1,7 @@
 //! Tenants' waits for memory: each from its begin to its answer. Events name no allocation, so an
 //! answer is matched with the begin that it tells; several allocations of one tenant may wait at a
 //! time. Spans of one track must not cross (Perfetto leaves one of them out), so that a wait is on
-//! the first of the tenant's tracks where none is at that time.
+//! the first of the tenant's tracks where none is at that time (docs/adr/0224).
 
 use super::{Kept, LIFE, MEMORY, Trace};
 use gpushare_protocol::wire::{EventRecord, ProcessState, TenantRow};
