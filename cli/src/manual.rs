@@ -3,7 +3,7 @@
 use crate::args::{Args, Completions, Man};
 use crate::failure::Failure;
 use crate::output;
-use clap::CommandFactory;
+use clap::{Command, CommandFactory};
 use std::fs;
 use std::process::ExitCode;
 
@@ -18,7 +18,7 @@ pub(crate) fn completions(arguments: &Completions) -> Result<ExitCode, Failure> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes a page for the command and one for each of its subcommands.
+/// Writes a page for the command and one for each command below it.
 pub(crate) fn man(arguments: &Man) -> Result<ExitCode, Failure> {
     let failed = |error: std::io::Error| {
         Failure::ours(format!(
@@ -35,22 +35,24 @@ pub(crate) fn man(arguments: &Man) -> Result<ExitCode, Failure> {
 
 /// Each page with its file's name.
 fn pages() -> std::io::Result<Vec<(String, Vec<u8>)>> {
-    let command = Args::command();
-    let visible = command.get_subcommands().filter(|one| !one.is_hide_set());
-    let subcommands = visible.map(|one| {
-        let name = format!("{NAME}-{}", one.get_name());
-        // The synopsis has the words as they are typed.
-        let typed = format!("{NAME} {}", one.get_name());
-        one.clone().name(&*name.leak()).bin_name(typed)
-    });
-    let all = std::iter::once(command.clone()).chain(subcommands.collect::<Vec<_>>());
-    all.map(|command| {
-        let name = format!("{}.1", command.get_name());
-        let mut page = Vec::new();
-        clap_mangen::Man::new(command).render(&mut page)?;
-        Ok((name, page))
-    })
-    .collect()
+    // `help` is each command's own way to what the pages say, and has no page.
+    let mut command = Args::command().disable_help_subcommand(true);
+    // It gives each command its full name: `gpushare-bench-share`, and the words that are typed.
+    command.build();
+    let mut pages = Vec::new();
+    add_pages(&command, &mut pages)?;
+    Ok(pages)
+}
+
+/// The page of a command, and the pages of those below it.
+fn add_pages(command: &Command, pages: &mut Vec<(String, Vec<u8>)>) -> std::io::Result<()> {
+    let version = env!("CARGO_PKG_VERSION");
+    let man = clap_mangen::Man::new(command.clone()).source(format!("{NAME} {version}"));
+    let mut page = Vec::new();
+    man.render(&mut page)?;
+    pages.push((man.get_filename(), page));
+    let mut below = command.get_subcommands().filter(|one| !one.is_hide_set());
+    below.try_for_each(|one| add_pages(one, pages))
 }
 
 #[cfg(test)]
@@ -77,7 +79,41 @@ mod tests {
         ] {
             assert!(page(name).is_some(), "{name}");
         }
-        assert!(page("gpushare-man.1").is_none(), "hidden");
+        let share = page("gpushare-bench-share.1").unwrap();
+        for text in ["--compare-bare", "gpushare bench share", "--tenant"] {
+            assert!(share.contains(text), "{text}: {share}");
+        }
+        assert!(page("gpushare-bench-swap.1").unwrap().contains("--samples"));
+        assert!(page("gpushare-cdi-generate.1").is_some());
+        for hidden in ["gpushare-man.1", "gpushare-bench-worker.1"] {
+            assert!(page(hidden).is_none(), "{hidden}");
+        }
+        let mut names: Vec<_> = pages.iter().map(|(name, _)| name).collect();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), pages.len());
+    }
+
+    #[test]
+    fn every_page_that_a_page_names_is_written() {
+        let pages = pages().unwrap();
+        let mut named = 0;
+        for (file, page) in &pages {
+            let page = String::from_utf8_lossy(page).replace('\\', "");
+            let names = page.split_whitespace().filter_map(|word| {
+                let name = word.strip_suffix("(1)")?;
+                name.starts_with(NAME).then_some(name)
+            });
+            for name in names {
+                let other = format!("{name}.1");
+                assert!(
+                    pages.iter().any(|(known, _)| *known == other),
+                    "{file}: {name}"
+                );
+                named += 1;
+            }
+        }
+        assert!(named > 15, "{named}");
     }
 
     #[test]
@@ -167,7 +203,7 @@ mod tests {
     }
 
     /// Each command, and each below it, as it is for a wide terminal.
-    fn every(command: clap::Command, each: &mut impl FnMut(&mut clap::Command)) {
+    fn every(command: Command, each: &mut impl FnMut(&mut Command)) {
         let mut command = command.term_width(100);
         command.build();
         each(&mut command);

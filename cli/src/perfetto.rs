@@ -11,6 +11,7 @@ mod counters;
 mod leases;
 mod lives;
 mod moves;
+mod waits;
 
 use crate::daemon::Talk;
 use crate::failure::Failure;
@@ -22,6 +23,7 @@ use moves::FILES;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
+use waits::{Waits, WaitsNow};
 
 /// Tracks of a tenant.
 const LIFE: u32 = 1;
@@ -45,6 +47,8 @@ pub(crate) fn write(
         for row in daemon.status()? {
             kept.lives.is_present(row.name);
         }
+        let rows = daemon.tenants()?;
+        kept.waiting.extend(rows.iter().flat_map(WaitsNow::of));
         kept.series.extend(daemon.history()?);
         kept.grants.extend(daemon.grants()?);
         kept.leases.extend(daemon.leases()?);
@@ -58,6 +62,7 @@ pub(crate) fn write(
 #[derive(Default)]
 struct Kept {
     lives: Lives,
+    waiting: Vec<WaitsNow>,
     series: Vec<SeriesRow>,
     grants: Vec<GrantsRow>,
     leases: Vec<LeasesRow>,
@@ -71,6 +76,7 @@ fn trace(records: &[EventRecord], kept: &Kept, now_ms: u64) -> Value {
     }
     let last = records.last().map_or(now_ms, |last| last.at_ms);
     trace.close(&kept.lives, last, now_ms);
+    trace.show_waits(kept, last, now_ms);
     for row in &kept.series {
         trace.count(row, now_ms);
     }
@@ -90,9 +96,7 @@ struct Trace {
     gpus: BTreeMap<[u8; 16], u32>,
     /// Since when a tenant is in a state, by track and the state's name.
     open: BTreeMap<(String, u32), (u64, &'static str)>,
-    /// The last allocation of a tenant that waits, and the arrow that leads from it.
-    asks: BTreeMap<String, (u64, Option<usize>)>,
-    arrows: usize,
+    waits: Waits,
     /// Tenants' tracks of one device: what they are of, and the device.
     of_devices: BTreeMap<(u32, u32), (&'static str, [u8; 16])>,
 }
@@ -122,7 +126,7 @@ impl Trace {
             return;
         };
         let pid = self.tenant(&name);
-        if self.tell_move(record, &name, pid) {
+        if self.tell_move(record, &name, pid) || self.tell_wait(record, &name, pid) {
             return;
         }
         match record.kind.as_str() {
@@ -147,47 +151,19 @@ impl Trace {
                 {
                     self.end(&name, track, at);
                 }
+                self.waits_end(&name, pid, at);
                 self.instant(record, pid, LIFE);
             }
             "idle" => self.begin(&name, WORK, at, "idle"),
             "active" => {
                 self.end(&name, WORK, at);
             }
-            "waiting" => {
-                self.asks.insert(name, (at, None));
-                self.instant(record, pid, MEMORY);
-            }
-            "served" => {
-                let waited = record.number_of("waited_ms").unwrap_or(0);
-                let since = at.saturating_sub(waited);
-                self.span(pid, MEMORY, (since, at), "waits for memory");
-                if let Some((_, Some(arrow))) = self.asks.remove(&name) {
-                    self.arrow("f", arrow, pid, MEMORY, at);
-                }
-            }
             "ended" => {
                 self.instant(record, pid, LIFE);
                 self.ended_for(record, pid);
             }
-            "refused" => self.instant(record, pid, MEMORY),
             _ => self.instant(record, pid, LIFE),
         }
-    }
-
-    /// An arrow from the waiting allocation of the tenant that wants the memory to its victim.
-    fn ended_for(&mut self, record: &EventRecord, victim: u32) {
-        let Some(asker) = record.word_of("wanted_by") else {
-            return;
-        };
-        let Some((since, None)) = self.asks.get(asker).copied() else {
-            return;
-        };
-        self.arrows += 1;
-        let arrow = self.arrows;
-        self.asks.insert(asker.to_owned(), (since, Some(arrow)));
-        let pid = self.tenant(asker);
-        self.arrow("s", arrow, pid, MEMORY, since);
-        self.arrow("t", arrow, victim, LIFE, record.at_ms);
     }
 
     fn begin(&mut self, name: &str, track: u32, at: u64, what: &'static str) {
@@ -267,6 +243,9 @@ impl Trace {
                 names.push((*pid, Some(track), title.to_owned()));
             }
         }
+        for (pid, track) in &self.waits.lanes {
+            names.push((*pid, Some(*track), waits::title(*track)));
+        }
         for ((pid, track), (what, device)) in &self.of_devices {
             let uuid = Uuid(*device).to_string();
             let short = uuid.get(..12).unwrap_or(&uuid);
@@ -279,7 +258,11 @@ impl Trace {
             };
             let track = tid.unwrap_or(0);
             // The node and its GPUs first, tenants by their first event.
-            let place = tid.unwrap_or(pid);
+            // Waits of one tenant are beside each other.
+            let place = match tid {
+                Some(track) if self.waits.lanes.contains(&(pid, track)) => MEMORY,
+                _ => tid.unwrap_or(pid),
+            };
             self.metadata((pid, track), kind, &json!({"name": name}));
             self.metadata((pid, track), sort, &json!({"sort_index": place}));
         }
@@ -358,6 +341,7 @@ mod tests {
         };
         let kept = Kept {
             lives: Lives::of(&records),
+            waiting: Vec::new(),
             series: vec![series],
             grants: vec![grants],
             leases: leases(),

@@ -87,6 +87,53 @@ fn shares_go_by_weight_and_a_cap_holds() {
 }
 
 #[test]
+fn idle_time_between_turns_is_measured_where_a_daemon_gives_turns() {
+    let two = ["--tenant", "name=a", "--tenant", "name=b"];
+    let turns = Home::with_config("", "[compute]\nsharing = \"turns\"\n");
+    let outcome = measured(&turns, &two);
+    assert!(outcome["idle"].is_number(), "{outcome}");
+    assert!(outcome["tenants"][0]["turns"].is_number(), "{outcome}");
+    // Without one they overlap, and with one that lets them share.
+    let shared = Home::new("");
+    for flags in [&["--daemon", "off"][..], &["--daemon", "on"]] {
+        let outcome = measured(&shared, &[&two[..], flags].concat());
+        assert!(outcome["idle"].is_null(), "{outcome}");
+        assert_eq!(outcome["handoffs"], serde_json::json!([]), "{outcome}");
+        assert!(outcome["tenants"][0]["turns"].is_null(), "{outcome}");
+    }
+}
+
+#[test]
+fn requests_that_outgrow_a_run_are_said_to_be_in_line() {
+    let home = Home::new("");
+    // It asks for twice of what there is. The other one asks for a hundredth.
+    let outcome = measured(
+        &home,
+        &[
+            "--bare",
+            "--tenant",
+            "name=flooded,kernel=2ms,mode=sync,every=1ms,arrivals=poisson",
+            "--tenant",
+            "name=easy,kernel=100us,mode=sync,every=10ms,arrivals=poisson",
+            "--tenant",
+            "name=regular,kernel=100us,mode=sync,every=10ms",
+        ],
+    );
+    let [flooded, easy, regular] = [0, 1, 2].map(|at| &outcome["tenants"][at]);
+    let line = &flooded["in_line"];
+    assert!(number(line, "count") > 500.0, "{flooded}");
+    let (oldest, latency) = (number(line, "oldest_ns"), &flooded["latency"]);
+    assert!(oldest > 500e6, "{flooded}");
+    assert!(number(latency, "max_ns") >= oldest, "{flooded}");
+    assert!(
+        number(latency, "count") > 1_500.0,
+        "those in line count: {flooded}"
+    );
+    assert_measured!(number(&easy["in_line"], "count") < 20.0, "{easy}");
+    assert!(regular["in_line"].is_null(), "{regular}");
+}
+
+#[test]
 fn an_impossible_experiment_is_refused_before_it_starts() {
     let home = Home::new("");
     for (flags, blamed) in [

@@ -142,6 +142,30 @@ fn tenants_of_one_job_synchronise_across_gpus_and_all_end() {
 }
 
 #[test]
+fn what_was_measured_is_kept_when_a_later_experiment_fails() {
+    let home = Home::new("mem=256MiB");
+    let file = home.folder().join("bench.json");
+    let path = file.display().to_string();
+    // Its copies do not fit the device, which is found out when it starts.
+    let large = "name=large,mode=copy,copy=1GiB";
+    let flags = ["--seconds", "1", "--bare", "--json", &path];
+    let both = ["--preset", "equal", "--tenant", large];
+    let output = bench(&home, &[&flags[..], &both].concat());
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("tenant large is lost"), "{said}");
+    let kept = fs::read(&file).expect("the first experiment was written");
+    let kept: Value = serde_json::from_slice(&kept).expect("it is JSON");
+    let names: Vec<&Value> = kept["experiments"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|outcome| &outcome["name"])
+        .collect();
+    assert_eq!(names, ["equal"]);
+}
+
+#[test]
 fn pairs_of_runs_are_one_table_in_markdown() {
     let home = Home::new("");
     let file = home.folder().join("table.md");

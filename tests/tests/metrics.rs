@@ -7,6 +7,7 @@ use gpushare_tests::guest::clean;
 use gpushare_tests::home::Home;
 use gpushare_tests::runnable::not_runnable_here;
 use gpushare_tests::web::Exporter;
+use gpushare_tests::{GIB, until};
 
 const MIB: u64 = 1 << 20;
 
@@ -93,6 +94,48 @@ fn the_trace_and_the_page_have_each_tenant() {
         .find(|event| event["pid"] == *pid && event["name"] == "runs");
     assert!(runs.is_some_and(|event| event["ph"] == "X"), "{text}");
     drop(guest);
+}
+
+#[test]
+fn a_trace_has_waits_that_go_on_that_are_served_and_that_are_refused() {
+    let home = Home::new("mem=16GiB");
+    let burst = ["--mem-request", "1GiB", "--mem-limit", "12GiB"];
+    let waits = |wait| [&burst[..], &["--wait-timeout", wait]].concat();
+    let alloc = format!("alloc {}", 10 * GIB);
+    let ends = |name: &str| -> Vec<String> {
+        let file = home.folder().join("trace.json");
+        let output = home.command(&["events", "--perfetto"]).arg(&file).output();
+        assert!(output.expect("gpushare starts").status.success());
+        let trace = std::fs::read(&file).expect("it is written");
+        let trace: serde_json::Value = serde_json::from_slice(&trace).expect("JSON");
+        let all = trace["traceEvents"].as_array().expect("a list");
+        let group = format!("tenant {name}");
+        let mut groups = all.iter().filter(|event| event["args"]["name"] == group);
+        let pid = &groups.next().expect("a group")["pid"];
+        let waits = all
+            .iter()
+            .filter(|event| event["pid"] == *pid && event["name"] == "waits for memory");
+        let ends = waits.map(|event| event["args"]["text"].as_str().expect("words").to_owned());
+        ends.collect()
+    };
+    let mut holder = home.guest("holder", &burst);
+    assert_eq!(holder.ask(&alloc), "alloc 0");
+    let mut short = home.guest("short", &waits("300ms"));
+    assert_eq!(short.ask(&alloc), "alloc 2");
+    let mut long = home.guest("long", &waits("1h"));
+    long.send(&alloc);
+    home.until("long", |row| row["processes"][0]["state"] == "waiting");
+    assert_eq!(ends("long"), ["it waits now"]);
+    // Refusals are told once a second.
+    until("the refusal ends the wait", || {
+        let ends = ends("short");
+        let refused = "an allocation was refused: after waiting as long as it may";
+        ends.len() == 1 && ends[0].starts_with(refused)
+    });
+    assert_eq!(holder.ask("free 1"), "free 0");
+    assert_eq!(long.line(), "alloc 0");
+    assert_eq!(ends("long"), ["it has its memory"]);
+    assert!(ends("holder").is_empty());
 }
 
 #[test]

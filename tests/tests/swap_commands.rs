@@ -3,10 +3,12 @@
 
 use gpushare_protocol::wire::Request;
 use gpushare_tests::movable::Scene;
-use gpushare_tests::{Guest, Home, MIB, clients, schema, until};
+use gpushare_tests::{Guest, Home, MIB, clients, process, schema, until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 use std::fs;
-use std::process::Output;
+use std::process::{Output, Stdio};
 use std::sync::atomic::Ordering;
 
 /// A node with host memory for swapping, and room for one and a half tenants of 64 MiB.
@@ -251,6 +253,44 @@ fn a_benchmark_of_moves_loses_no_byte_and_names_its_figures() {
     assert_eq!(data["idle"]["wrong_pages"], 0);
     let table = fs::read_to_string(&table).expect("it was written");
     assert!(table.contains("| pages lost | 0 | 0 |"), "{table}");
+}
+
+/// The other tenant works for two more minutes, and does not look at its input.
+#[test]
+fn a_benchmark_of_moves_ends_when_one_of_its_tenants_is_lost() {
+    let home = Home::with_config("", NODE);
+    let few = ["--seconds", "120", "--samples", "1", "--moves", "1"];
+    let mut bench = home.command(&["bench", "swap", "--gpu", "soft:mem=64MiB,ctx=2MiB"]);
+    let bench = bench
+        .args(few)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut bench = bench.spawn().expect("it starts");
+    let [one, two] = ["one", "two"].map(|name| format!("bench-{}-{name}", bench.id()));
+    // Each was moved twice by command, and then they take turns by themselves.
+    let moves = |kind: &str, name: &str| {
+        let flags = ["events", "--json", "--kind", kind, "--tenant", name];
+        let events = home.gpushare(&flags).stdout;
+        events.iter().filter(|byte| **byte == b'\n').count()
+    };
+    until("both were moved by command", || moves("resumed", &two) == 2);
+    let before = moves("left", &one);
+    until("they work", || moves("left", &one) > before);
+    let [stays, dies] = [&one, &two].map(|name| {
+        let row = home.row(name).expect("it is there");
+        let pid = row["processes"][0]["pid"].as_u64().expect("a process");
+        u32::try_from(pid).expect("a process")
+    });
+    let dies = Pid::from_raw(i32::try_from(dies).expect("a process"));
+    kill(dies, Signal::SIGKILL).expect("it lives");
+    until("it does not wait for the other tenant", || {
+        bench.try_wait().expect("it was started").is_some()
+    });
+    let output = bench.wait_with_output().expect("it was started");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains(&two), "{said}");
+    assert!(process::is_dead(stays), "the other tenant has ended, too");
 }
 
 #[test]

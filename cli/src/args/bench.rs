@@ -52,7 +52,8 @@ pub(crate) struct BenchShare {
     /// Run the tenants without gpushare, under the driver's own sharing.
     #[arg(long, help_heading = BARE)]
     pub(crate) bare: bool,
-    /// Run each experiment without gpushare and then with it, and show both beside each other.
+    /// Run each experiment without gpushare and then with it, and show both beside each other. Of
+    /// several pairs every second one runs with it first.
     #[arg(long, conflicts_with = "bare", help_heading = BARE)]
     pub(crate) compare_bare: bool,
     /// With --compare-bare: run each pair so often, and keep the middle one of each figure.

@@ -2,13 +2,13 @@
 //! long as a process lives.
 
 use super::clock;
+use super::lines::{END, Process, START};
 use super::log::{Log, Visit};
 use super::tenant::{Tenant, ns};
 use super::worker::Moments;
 use crate::artefacts;
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// The time within which a new process should be served.
 const NEW: Duration = Duration::from_millis(100);
@@ -23,10 +23,10 @@ pub(crate) fn work(tenant: &Tenant, device: u32, moments: Moments) -> Result<Vec
     let mut begin = clock::now();
     while begin < moments.to {
         clock::sleep_until(begin);
-        let mut process = Process::start(&each, device)?;
+        let process = start(&each, device)?;
         let from = clock::now();
         let end = (from + stay).min(moments.end);
-        let mut log = process.work(Moments { end, ..moments })?;
+        let mut log = worked(process, Moments { end, ..moments })?;
         log.visits.push(visit(&each, &log, from, end));
         logs.push(log);
         begin = clock::now() + stay;
@@ -53,60 +53,28 @@ fn visit(tenant: &Tenant, log: &Log, from: u64, end: u64) -> Visit {
     }
 }
 
-/// One process, which is this program's worker too.
-struct Process {
-    child: Child,
-    lines: BufReader<ChildStdout>,
+/// Starts a process, which is this program's worker too.
+fn start(tenant: &Tenant, device: u32) -> Result<Process, String> {
+    let own = artefacts::own_executable().map_err(|failure| failure.message)?;
+    let mut command = Command::new(own);
+    command.args(["bench", "worker", &tenant.to_string(), "--device"]);
+    command.arg(device.to_string());
+    let process = Process::start(command)?;
+    process.is_ready(Instant::now() + START)?;
+    Ok(process)
 }
 
-impl Process {
-    fn start(tenant: &Tenant, device: u32) -> Result<Self, String> {
-        let own = artefacts::own_executable().map_err(|failure| failure.message)?;
-        let mut command = Command::new(own);
-        command.args(["bench", "worker", &tenant.to_string(), "--device"]);
-        command.arg(device.to_string());
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().map_err(|error| error.to_string())?;
-        let lines = child.stdout.take().map(BufReader::new);
-        let lines = lines.ok_or("a process without output")?;
-        let mut process = Self { child, lines };
-        match process.line()?.as_str() {
-            "ready" => Ok(process),
-            other => Err(format!("it said {other:?}")),
-        }
-    }
-
-    fn work(&mut self, moments: Moments) -> Result<Log, String> {
-        let Moments { from, to, end } = moments;
-        let told = match &mut self.child.stdin {
-            Some(stdin) => writeln!(stdin, "{from} {to} {end}"),
-            None => Ok(()),
-        };
-        told.map_err(|error| error.to_string())?;
-        let logs: Vec<Log> =
-            serde_json::from_str(&self.line()?).map_err(|error| error.to_string())?;
-        let ended = self.child.wait().map_err(|error| error.to_string())?;
-        match logs.into_iter().next() {
-            Some(log) if ended.success() => Ok(log),
-            _ => Err(ended.to_string()),
-        }
-    }
-
-    fn line(&mut self) -> Result<String, String> {
-        let mut line = String::new();
-        match self.lines.read_line(&mut line) {
-            Ok(0) => Err("it ended; why is said above".to_owned()),
-            Ok(_) => Ok(line.trim_end().to_owned()),
-            Err(error) => Err(error.to_string()),
-        }
-    }
-}
-
-/// After an error, closing the input ends a remaining process.
-impl Drop for Process {
-    fn drop(&mut self) {
-        drop(self.child.stdin.take());
-        let _ = self.child.wait();
+/// Lets it work, and returns its log.
+fn worked(mut process: Process, moments: Moments) -> Result<Log, String> {
+    let Moments { from, to, end } = moments;
+    process.say(&format!("{from} {to} {end}"))?;
+    let rest = Duration::from_nanos(end.saturating_sub(clock::now()));
+    let line = process.line(Instant::now() + rest + END)?;
+    let logs: Vec<Log> = serde_json::from_str(&line).map_err(|error| error.to_string())?;
+    let ended = process.ended()?;
+    match logs.into_iter().next() {
+        Some(log) if ended.success() => Ok(log),
+        _ => Err(ended.to_string()),
     }
 }
 

@@ -53,6 +53,9 @@ pub(crate) struct Tenant {
     pub(crate) cores: Pair,
     /// Periods without a request.
     pub(crate) missed: Option<Pair>,
+    /// Requests in line at the end, for a tenant with random arrivals. Waits are at least as long
+    /// as given where there are any.
+    pub(crate) in_line: Option<Pair>,
     /// Bytes copied to the device a second, for a tenant that copies.
     pub(crate) copied: Option<Pair>,
     /// For a tenant that starts and stops: the served fraction of its processes' demand in their
@@ -99,6 +102,22 @@ impl Pair {
         });
         pairs.get(pairs.len().checked_sub(1)? / 2).copied()
     }
+}
+
+/// Runs both halves of a pair, and returns them in this order. The one without gpushare runs first
+/// in the first pair, in the second pair it runs last, and so on: neither side has a machine that
+/// is always warmer, or always later.
+pub(crate) fn in_order<T, E>(
+    pair: u32,
+    without: impl FnOnce() -> Result<T, E>,
+    with: impl FnOnce() -> Result<T, E>,
+) -> Result<(T, T), E> {
+    if pair.is_multiple_of(2) {
+        let bare = without()?;
+        return Ok((bare, with()?));
+    }
+    let shared = with()?;
+    Ok((without()?, shared))
 }
 
 impl Comparison {
@@ -193,6 +212,7 @@ pub(crate) fn middles(pairs: Vec<Vec<Comparison>>) -> Vec<Comparison> {
             tenant.wait_p999 = middle(|tenant| tenant.wait_p999);
             tenant.cores = middle(|tenant| Some(tenant.cores)).unwrap_or(tenant.cores);
             tenant.missed = middle(|tenant| tenant.missed);
+            tenant.in_line = middle(|tenant| tenant.in_line);
             tenant.copied = middle(|tenant| tenant.copied);
             tenant.newcomer = middle(|tenant| tenant.newcomer);
         }
@@ -228,6 +248,7 @@ fn tenant(bare: &Row, shared: &Row) -> Tenant {
             shared: shared.cores,
         },
         missed: both(&|row| row.missed.map(|missed| missed as f64)),
+        in_line: both(&|row| row.in_line.map(|line| line.count as f64)),
         copied: both(&|row| row.copied_per_s),
         newcomer: both(&|row| row.newcomer.map(|newcomer| newcomer.median)),
     }
@@ -250,6 +271,14 @@ impl Pair {
 }
 
 impl Tenant {
+    /// The requests in line at the end, if there were any.
+    pub(crate) fn line(&self) -> Option<String> {
+        let Pair { bare, shared } = self.in_line.filter(|line| line.most() > 0.0)?;
+        Some(format!(
+            "{bare:.0} requests still in line, with {shared:.0}: waits are at least so long"
+        ))
+    }
+
     fn text(&self) -> String {
         let wait = |pair: Option<Pair>| match pair {
             Some(Pair { bare, shared }) => format!("{:>9} {:>9}", whole(bare), whole(shared)),
@@ -280,6 +309,7 @@ impl Tenant {
                 ""
             ));
         }
+        lines.extend(self.line().map(|said| format!("  {:<12} {said}", "")));
         if let Some(error) = self.error_pp {
             lines.push(format!("  {:<12} {error:+.2} pp from its share", ""));
         }
@@ -307,6 +337,21 @@ mod tests {
 
     fn pair(bare: f64, shared: f64) -> Pair {
         Pair { bare, shared }
+    }
+
+    #[test]
+    fn the_bare_run_is_first_in_every_other_pair() {
+        let order = std::cell::RefCell::new(Vec::new());
+        let run = |side: &'static str| {
+            order.borrow_mut().push(side);
+            Ok::<_, ()>(side)
+        };
+        for pair in 0..3 {
+            let both = in_order(pair, || run("bare"), || run("shared"));
+            assert_eq!(both, Ok(("bare", "shared")));
+        }
+        let ran = ["bare", "shared", "shared", "bare", "bare", "shared"];
+        assert_eq!(order.into_inner(), ran);
     }
 
     #[test]
@@ -350,6 +395,7 @@ mod tests {
                 wait_p999: None,
                 cores: useful,
                 missed: None,
+                in_line: Some(wait),
                 copied: None,
                 newcomer: None,
             }],
@@ -374,6 +420,11 @@ mod tests {
             "{}",
             kept[0].text()
         );
+        let line = "  20 requests still in line, with 30: waits are at least so long";
+        assert!(kept[0].text().contains(line), "{}", kept[0].text());
+        let mut empty = kept[0].clone();
+        empty.tenants[0].in_line = Some(pair(0.0, 0.0));
+        assert!(!empty.text().contains("in line"), "{}", empty.text());
         assert_eq!(kept[0].rates, None);
         assert_eq!(kept[0].mode_changes_a_minute, Some(4.0));
         assert!(kept[0].text().contains("  4 mode changes a minute"));

@@ -3,6 +3,7 @@
 //! name.
 
 use super::jobs::Jobs;
+use super::lines::{END, Process, START};
 use super::log::Log;
 use super::tenant::Tenant;
 use crate::artefacts;
@@ -14,15 +15,8 @@ use crate::settings::Environment;
 use gpushare_sys::devices::Device;
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::process::Command;
 use std::time::{Duration, Instant};
-
-/// The longest time until a worker is ready: the first start of a driver and of the daemon.
-const START: Duration = Duration::from_secs(60);
-/// The longest time from the end until a worker has ended its work and reported it.
-const END: Duration = Duration::from_secs(60);
 
 /// The GPU, and the way in which tenants are started.
 #[derive(Debug)]
@@ -72,6 +66,11 @@ impl Backend {
             },
             name,
         ))
+    }
+
+    /// Whether the tenants' runs may be with a daemon.
+    pub(crate) fn has_daemon(&self) -> bool {
+        self.daemon.is_some_and(|when| when != "off")
     }
 
     /// The name of the software GPU, if it is one.
@@ -166,8 +165,7 @@ fn named(gpu: &str) -> String {
 struct Member {
     tenant: usize,
     name: String,
-    child: Child,
-    lines: Receiver<String>,
+    process: Process,
 }
 
 /// All processes of an experiment.
@@ -196,26 +194,21 @@ impl Crew {
         };
         for (at, tenant) in tenants.iter().enumerate() {
             for _ in 0..tenant.procs {
-                let mut command = backend.command(tenant, run, &more[at])?;
-                command.stdin(Stdio::piped()).stdout(Stdio::piped());
-                let mut child = command.spawn().map_err(|error| {
+                let command = backend.command(tenant, run, &more[at])?;
+                let process = Process::start(command).map_err(|error| {
                     Failure::ours(format!("cannot start tenant {}: {error}", tenant.name))
                 })?;
-                let lines = reader(child.stdout.take());
                 crew.members.push(Member {
                     tenant: at,
                     name: tenant.name.clone(),
-                    child,
-                    lines,
+                    process,
                 });
             }
         }
         let end = Instant::now() + START;
-        for member in &mut crew.members {
-            match member.line(end)?.as_str() {
-                "ready" => {}
-                other => return Err(member.lost(&format!("it said {other:?}"))),
-            }
+        for member in &crew.members {
+            let ready = member.process.is_ready(end);
+            ready.map_err(|why| member.lost(&why))?;
         }
         Ok(crew)
     }
@@ -223,11 +216,8 @@ impl Crew {
     /// Lets all processes work from now to `end`, and measure from `from` to `to`.
     pub(crate) fn go(&mut self, from: u64, to: u64, end: u64) -> Result<(), Failure> {
         for member in &mut self.members {
-            let told = match &mut member.child.stdin {
-                Some(stdin) => writeln!(stdin, "{from} {to} {end}").and_then(|()| stdin.flush()),
-                None => Ok(()),
-            };
-            told.map_err(|error| member.lost(&error.to_string()))?;
+            let told = member.process.say(&format!("{from} {to} {end}"));
+            told.map_err(|why| member.lost(&why))?;
         }
         Ok(())
     }
@@ -242,14 +232,11 @@ impl Crew {
         let end = Instant::now() + to + END;
         let mut logs = Vec::new();
         for member in &mut self.members {
-            let line = member.line(end)?;
+            let line = member.process.line(end).map_err(|why| member.lost(&why))?;
             let told: Vec<Log> =
                 serde_json::from_str(&line).map_err(|error| member.lost(&error.to_string()))?;
             logs.extend(told.into_iter().map(|log| (member.tenant, log)));
-            let ended = member
-                .child
-                .wait()
-                .map_err(|error| member.lost(&error.to_string()))?;
+            let ended = member.process.ended().map_err(|why| member.lost(&why))?;
             if !ended.success() {
                 return Err(member.lost(&ended.to_string()));
             }
@@ -258,51 +245,10 @@ impl Crew {
     }
 }
 
-/// A remaining process has no reader any more. Closing its input ends it; the `run` that started it
-/// ends a worker that hangs.
-impl Drop for Crew {
-    fn drop(&mut self) {
-        for member in &mut self.members {
-            drop(member.child.stdin.take());
-            if !matches!(member.child.try_wait(), Ok(Some(_))) {
-                let id = nix::unistd::Pid::from_raw(i32::try_from(member.child.id()).unwrap_or(0));
-                if id.as_raw() > 0 {
-                    let _ = nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM);
-                }
-                let _ = member.child.wait();
-            }
-        }
-    }
-}
-
 impl Member {
-    fn line(&self, end: Instant) -> Result<String, Failure> {
-        let rest = end.saturating_duration_since(Instant::now());
-        self.lines.recv_timeout(rest).map_err(|error| match error {
-            RecvTimeoutError::Timeout => self.lost("it does not answer"),
-            RecvTimeoutError::Disconnected => self.lost("it ended; why is said above"),
-        })
-    }
-
     fn lost(&self, why: &str) -> Failure {
         Failure::ours(format!("tenant {} is lost: {why}", self.name))
     }
-}
-
-fn reader(stdout: Option<ChildStdout>) -> Receiver<String> {
-    let (told, lines) = channel();
-    std::thread::spawn(move || {
-        let lines = stdout
-            .map(BufReader::new)
-            .into_iter()
-            .flat_map(BufRead::lines);
-        for line in lines.map_while(Result::ok) {
-            if told.send(line).is_err() {
-                break;
-            }
-        }
-    });
-    lines
 }
 
 #[cfg(test)]

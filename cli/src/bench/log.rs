@@ -37,6 +37,10 @@ pub(crate) struct Log {
     /// Periods without a request, for a tenant with pauses.
     #[serde(default)]
     pub(crate) missed: u64,
+    /// For random arrivals: how long those requests had waited at the end of the work that were due
+    /// within the span and had not been made (ns).
+    #[serde(default)]
+    pub(crate) in_line: Vec<u64>,
     /// Complete copies: the time, and the number of bytes.
     #[serde(default)]
     pub(crate) copies: Vec<(u64, u64)>,

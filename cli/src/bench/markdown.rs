@@ -60,6 +60,7 @@ fn tenant(tenant: &Tenant) -> String {
     if let Some(error) = tenant.error_pp {
         rest.push(format!("{error:+.2} pp from its share"));
     }
+    rest.extend(tenant.line());
     if let Some(Pair { bare, shared }) = tenant.copied {
         rest.push(format!(
             "{:.2} GB/s copied, with {:.2}",
@@ -114,6 +115,7 @@ mod tests {
             wait_p999: Some(pair(3e6, 3e6)),
             cores: pair(0.05, 0.07),
             missed: Some(pair(7.0, 1.0)),
+            in_line: Some(pair(60.0, 0.0)),
             copied: Some(pair(2e9, 1e9)),
             newcomer: None,
         };
@@ -140,6 +142,7 @@ mod tests {
         assert!(rows[3].contains("| 20.0 % | 30.0 % | 1.500 | 30.0 % |"));
         assert!(rows[3].contains("| 2.00ms | 1.00ms | 0.500 | 3.00ms | 3.00ms | 7 | 1 |"));
         assert!(rows[3].contains("| 0.050 cores, with 0.070; -0.50 pp from its share"));
+        assert!(rows[3].contains("60 requests still in line, with 0: waits are at least so long"));
         assert!(rows[3].contains("2.00 GB/s copied, with 1.00"));
     }
 }

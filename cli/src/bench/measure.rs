@@ -170,18 +170,38 @@ impl Percentiles {
     }
 }
 
-/// The time from launch to known completion, for work launched within `span`.
+/// The time from launch to known completion, for work launched within `span`. A request that was
+/// due within it and still stood in line at the end counts with the time that it had waited by
+/// then: without it the longest waits would be left out (docs/adr/0223).
 pub(crate) fn latency<'a>(
     logs: impl IntoIterator<Item = &'a Log>,
     span: Span,
 ) -> Option<Percentiles> {
-    let pieces = logs.into_iter().flat_map(|log| &log.pieces);
-    let inside = pieces.filter(|piece| (span.from..span.to).contains(&piece.sent));
-    Percentiles::of(
-        inside
-            .map(|piece| piece.known.saturating_sub(piece.sent))
-            .collect(),
-    )
+    let mut all = Vec::new();
+    for log in logs {
+        let pieces = log.pieces.iter();
+        let inside = pieces.filter(|piece| (span.from..span.to).contains(&piece.sent));
+        all.extend(inside.map(|piece| piece.known.saturating_sub(piece.sent)));
+        all.extend(&log.in_line);
+    }
+    Percentiles::of(all)
+}
+
+/// Requests that still stood in line at the end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct InLine {
+    pub(crate) count: usize,
+    /// How long the oldest of them had waited by then.
+    pub(crate) oldest_ns: u64,
+}
+
+/// Those of these processes.
+pub(crate) fn in_line<'a>(logs: impl IntoIterator<Item = &'a Log>) -> InLine {
+    let waited = logs.into_iter().flat_map(|log| &log.in_line);
+    waited.fold(InLine::default(), |line, waited| InLine {
+        count: line.count + 1,
+        oldest_ns: line.oldest_ns.max(*waited),
+    })
 }
 
 /// The fraction of one device that each tenant should get: by weight, never above its cap. The
@@ -312,6 +332,22 @@ mod tests {
                 .max_ns,
             25
         );
+    }
+
+    #[test]
+    fn a_request_still_in_line_counts_with_the_time_it_has_waited() {
+        let served = log(&[(150, 20)]);
+        let waits = Log {
+            in_line: vec![70, 30],
+            ..served.clone()
+        };
+        let found = latency([&waits], ALL).unwrap();
+        assert_eq!((found.count, found.p50_ns, found.max_ns), (3, 30, 70));
+        let line = in_line([&waits, &served]);
+        assert_eq!((line.count, line.oldest_ns), (2, 70));
+        // Where the line was empty nothing is added.
+        assert_eq!(latency([&served], ALL).unwrap().count, 1);
+        assert_eq!(in_line([&served]), InLine::default());
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod gang;
 mod host;
 mod interference;
 mod jobs;
+mod lines;
 mod log;
 mod markdown;
 mod measure;
@@ -42,7 +43,7 @@ use log::Log;
 use measure::Span;
 use preset::Experiment;
 use result::{Measured, Outcome};
-use serde_json::json;
+use serde::Serialize;
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
@@ -77,7 +78,15 @@ pub(crate) fn share(arguments: &BenchShare) -> Result<ExitCode, Failure> {
         arguments,
         alone: HashMap::new(),
     };
-    let (mut outcomes, mut without, mut comparisons) = (Vec::new(), Vec::new(), Vec::new());
+    let mut all = All {
+        device,
+        host: host::text(),
+        bare: arguments.bare,
+        version: env!("CARGO_PKG_VERSION"),
+        experiments: Vec::new(),
+        without: Vec::new(),
+        comparisons: Vec::new(),
+    };
     let (possible, left_out) = preset::possible(experiments, bench.backend.devices.len())?;
     for note in left_out {
         output::data(&note)?;
@@ -86,12 +95,13 @@ pub(crate) fn share(arguments: &BenchShare) -> Result<ExitCode, Failure> {
         let alone = bench.alone(&experiment.tenants)?;
         let alone = alone.as_deref();
         let mut pairs = Vec::new();
-        for _ in 0..arguments.pairs {
-            let shared = bench.measure(&bench.backend, &experiment, alone)?;
-            let unbound = match &bare {
-                Some(bare) => bench.measure(bare, &experiment.unbound(), alone)?,
-                None => Vec::new(),
+        for pair in 0..arguments.pairs {
+            let without = || match &bare {
+                Some(bare) => bench.measure(bare, &experiment.unbound(), alone),
+                None => Ok(Vec::new()),
             };
+            let with = || bench.measure(&bench.backend, &experiment, alone);
+            let (unbound, shared) = compare::in_order(pair, without, with)?;
             for outcome in &shared {
                 output::data(&format!("\n{}", report::text(outcome)))?;
             }
@@ -100,30 +110,47 @@ pub(crate) fn share(arguments: &BenchShare) -> Result<ExitCode, Failure> {
                 both.map(|(bare, shared)| Comparison::of(bare, shared))
                     .collect(),
             );
-            outcomes.extend(shared);
-            without.extend(unbound);
+            all.experiments.extend(shared);
+            all.without.extend(unbound);
         }
         for comparison in compare::middles(pairs) {
             output::data(&format!("\n{}", comparison.text()))?;
-            comparisons.push(comparison);
+            all.comparisons.push(comparison);
         }
         // Earlier results are not lost if a later experiment fails.
-        if let Some(path) = &arguments.markdown {
-            let (seconds, pairs) = (arguments.seconds, arguments.pairs);
-            write(
-                path,
-                &markdown::table(&what, (seconds, pairs), &comparisons),
-            )?;
-        }
-    }
-    if let Some(path) = &arguments.json {
-        let all = json!({ "device": device, "host": host::text(), "bare": arguments.bare, "version": env!("CARGO_PKG_VERSION"), "experiments": outcomes, "without": without, "comparisons": comparisons });
-        write(path, &format!("{all:#}\n"))?;
-    }
-    if let Some(path) = &arguments.svg {
-        svg::write(path, &outcomes)?;
+        all.write(arguments, &what)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Everything that has been measured, as the JSON output has it.
+#[derive(Serialize)]
+struct All {
+    device: String,
+    host: String,
+    bare: bool,
+    version: &'static str,
+    experiments: Vec<Outcome>,
+    without: Vec<Outcome>,
+    comparisons: Vec<Comparison>,
+}
+
+impl All {
+    /// Writes the files that the command line names. `what`: the device and the host.
+    fn write(&self, arguments: &BenchShare, what: &str) -> Result<(), Failure> {
+        if let Some(path) = &arguments.markdown {
+            let how = (arguments.seconds, arguments.pairs);
+            write(path, &markdown::table(what, how, &self.comparisons))?;
+        }
+        if let Some(path) = &arguments.json {
+            let text = serde_json::to_string_pretty(self).map_err(Failure::ours)?;
+            write(path, &format!("{text}\n"))?;
+        }
+        match &arguments.svg {
+            Some(path) => svg::write(path, &self.experiments),
+            None => Ok(()),
+        }
+    }
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
@@ -273,8 +300,8 @@ impl Bench<'_> {
                         })
                         .collect()
                 }),
-                changes: turns::changes(&before.turns, &after.turns, device),
-                gpushare: backend.daemon.is_some(),
+                had: turns::had(&before.turns, &after.turns, device)
+                    .filter(|_| backend.has_daemon()),
             }
             .outcome()
         });

@@ -168,6 +168,16 @@ fn notes(outcome: &Outcome) -> Vec<String> {
             ));
         }
     }
+    for row in &outcome.tenants {
+        if let Some(line) = row.in_line.filter(|line| line.count > 0) {
+            notes.push(format!(
+                "{}: {} requests still in line, the oldest for {}: its waits are at least so long",
+                row.tenant.name,
+                line.count,
+                time(line.oldest_ns)
+            ));
+        }
+    }
     let overruns = outcome.tenants.iter().filter_map(|row| {
         let Turns { turns, overruns } = row.turns?;
         Some(format!("{} {overruns} of {turns} turns", row.tenant.name))

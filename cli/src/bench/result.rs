@@ -1,11 +1,11 @@
 //! The outcome of an experiment as data. The JSON output has this form.
 
 use super::log::Log;
-use super::measure::{self, Handoffs, Newcomer, Percentiles, Span};
+use super::measure::{self, Handoffs, InLine, Newcomer, Percentiles, Span};
 use super::preset::Experiment;
 use super::tenant::{Arrivals, Mode, Tenant};
 use super::truth::{self, Look};
-use super::turns::Turns;
+use super::turns::{Had, Turns};
 use serde::Serialize;
 
 /// A tenant that keeps the device less busy than this when alone is compared with its own
@@ -107,6 +107,9 @@ pub(crate) struct Row {
     /// Periods without a request because the previous request took longer, for tenants with regular
     /// pauses.
     pub(crate) missed: Option<u64>,
+    /// Requests in line at the end, for a tenant with random arrivals. If there are any, its waits
+    /// are at least so long, and longer in a longer run.
+    pub(crate) in_line: Option<InLine>,
     /// Cores that its processes used, driver and benchmark included.
     pub(crate) cores: f64,
     /// Cores that gpushare's own threads in them used.
@@ -128,10 +131,8 @@ pub(crate) struct Measured {
     pub(crate) looks: Option<(Look, Look)>,
     /// Device time per elapsed time of each tenant when alone.
     pub(crate) alone: Option<Vec<f64>>,
-    /// Whether the tenants run under gpushare.
-    pub(crate) gpushare: bool,
-    /// How often the mode of a device changed that the tenants share at the same time.
-    pub(crate) changes: Option<u64>,
+    /// How the daemon let them have the device; `None` without one, and where that is not known.
+    pub(crate) had: Option<Had>,
     /// See [`Outcome::stolen`].
     pub(crate) stolen: Option<f64>,
 }
@@ -140,7 +141,15 @@ impl Measured {
     /// Whether tenants have the device in gpushare's turns. Otherwise kernels of several tenants
     /// overlap, and the end of one does not show the begin of the next.
     fn in_turns(&self) -> bool {
-        self.gpushare && self.changes.is_none()
+        self.had == Some(Had::InTurns)
+    }
+
+    /// How often the mode of a device changed that the tenants share at the same time.
+    fn changes(&self) -> Option<u64> {
+        match self.had {
+            Some(Had::Together(changes)) => Some(changes),
+            Some(Had::InTurns) | None => None,
+        }
     }
 
     fn of(&self, tenant: usize) -> impl Iterator<Item = &Log> + Clone {
@@ -190,7 +199,7 @@ impl Measured {
             idle_own: own.filter(|_| in_turns && rows.iter().all(|row| row.tenant.is_busy())),
             seconds: self.span.ns() as f64 / 1e9,
             idle: in_turns.then_some(idle),
-            mode_changes_a_minute: self.changes.map(|changes| self.per_time(changes) * 60e9),
+            mode_changes_a_minute: self.changes().map(|changes| self.per_time(changes) * 60e9),
             idle_served: served.map(|served| (1.0 - served.iter().sum::<f64>()).max(0.0)),
             overhead: rates
                 .filter(|_| busy && rows.len() > 1)
@@ -220,6 +229,7 @@ impl Measured {
         let waits = tenant.waits();
         let turns = self.turns.get(at).copied().flatten();
         let regular = waits && !tenant.is_busy() && tenant.arrivals == Arrivals::Regular;
+        let random = waits && !tenant.is_busy() && tenant.arrivals == Arrivals::Poisson;
         let gang = tenant.mode == Mode::Gang;
         let launches = part(self.span) * 1e9 / tenant.launch_ns().max(1) as f64;
         let copied = measure::copied(self.of(at), self.span) as f64 / self.span.ns().max(1) as f64;
@@ -251,10 +261,11 @@ impl Measured {
             }),
             latency,
             missed: regular.then(|| self.of(at).map(|log| log.missed).sum()),
+            in_line: random.then(|| measure::in_line(self.of(at))),
             collectives_per_s: Some(launches).filter(|_| gang),
-            turns: turns.filter(|_| self.changes.is_none()),
+            turns: turns.filter(|_| self.in_turns()),
             holds: turns
-                .filter(|_| self.changes.is_some())
+                .filter(|_| self.changes().is_some())
                 .map(|had| had.turns),
             cores: cpu(|log| log.cpu_ns),
             own_cores: cpu(|log| log.own_cpu_ns),
@@ -333,151 +344,4 @@ fn entitled(rows: &[Row]) -> Option<Vec<f64>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::log::Piece;
-    use super::*;
-
-    /// Tenants that had the device for these parts of 1000 ns, one after the other.
-    fn measured(tenants: &[&str], parts: &[u64], alone: Option<Vec<f64>>) -> Outcome {
-        ran(tenants, parts, alone).outcome()
-    }
-
-    fn ran(tenants: &[&str], parts: &[u64], alone: Option<Vec<f64>>) -> Measured {
-        let mut end = 0;
-        let logs = parts.iter().enumerate().map(|(at, &ns)| {
-            end += ns;
-            let piece = Piece {
-                sent: end - ns,
-                end,
-                known: end,
-                ns,
-            };
-            (
-                at,
-                Log {
-                    pieces: vec![piece],
-                    ..Log::default()
-                },
-            )
-        });
-        Measured {
-            logs: logs.collect(),
-            experiment: Experiment {
-                name: String::new(),
-                about: String::new(),
-                tenants: tenants.iter().map(|text| text.parse().unwrap()).collect(),
-                optional: false,
-            },
-            gpu: None,
-            device: [0; 16],
-            turns: Vec::new(),
-            span: Span { from: 0, to: 1000 },
-            looks: None,
-            alone,
-            gpushare: true,
-            changes: None,
-            stolen: None,
-        }
-    }
-
-    fn near(value: Option<f64>, expected: f64) -> bool {
-        value.is_some_and(|value| (value - expected).abs() < 1e-6)
-    }
-
-    #[test]
-    fn an_error_is_the_difference_to_the_weights_in_points() {
-        let outcome = measured(&["name=a,share=70", "name=b,share=30"], &[640, 320], None);
-        assert!(near(outcome.tenants[0].error_pp, 100.0 * (2.0 / 3.0 - 0.7)));
-        assert!(near(outcome.idle, 0.04));
-    }
-
-    #[test]
-    fn who_cannot_fill_the_device_is_judged_by_what_it_had_alone() {
-        let outcome = measured(
-            &["name=a,mode=sync", "name=b"],
-            &[200, 480],
-            Some(vec![0.4, 1.0]),
-        );
-        assert_eq!(outcome.tenants[0].by, "alone");
-        assert!(near(
-            outcome.tenants[0].error_pp,
-            100.0 * (0.5 / 0.98 - 0.5)
-        ));
-        assert!(near(outcome.overhead, 0.02) && near(outcome.rates, 0.98));
-        assert!(near(Some(outcome.useful), 0.68));
-        assert!(near(outcome.idle, 0.32) && near(outcome.idle_own, 0.3));
-    }
-
-    #[test]
-    fn tenants_that_share_a_device_have_holds_and_no_gaps_between_turns() {
-        let had = |turns| Some(Turns { turns, overruns: 0 });
-        let run = |changes| {
-            let mut run = ran(&["name=a", "name=b"], &[480, 480], None);
-            run.span.to = 6_000;
-            (run.turns, run.changes) = (vec![had(3), had(0)], changes);
-            run.outcome()
-        };
-        let shared = run(Some(2));
-        let holds: Vec<Option<u64>> = shared.tenants.iter().map(|row| row.holds).collect();
-        assert_eq!(holds, [Some(3), Some(0)]);
-        assert!(shared.tenants.iter().all(|row| row.turns.is_none()));
-        assert_eq!((shared.idle, shared.handoffs.len()), (None, 0));
-        assert!(near(shared.mode_changes_a_minute, 2e7));
-        let turns = run(None);
-        assert_eq!(turns.tenants[0].turns, had(3));
-        assert_eq!(turns.tenants[0].holds, None);
-        assert!(turns.idle.is_some() && turns.mode_changes_a_minute.is_none());
-    }
-
-    #[test]
-    fn a_gang_is_told_in_collectives_and_nobody_else_is() {
-        let tenants = ["name=g,mode=gang,gpus=0+1,kernel=1us", "name=b"];
-        // One collective of 1000 ns was half within the span of 1000 ns.
-        let outcome = measured(&tenants, &[500, 500], None);
-        assert!(near(outcome.tenants[0].collectives_per_s, 500_000.0));
-        assert_eq!(outcome.tenants[1].collectives_per_s, None);
-    }
-
-    #[test]
-    fn one_that_only_copies_has_no_part_in_the_rates() {
-        let outcome = measured(
-            &["name=a,mode=copy,copy=1000", "name=b"],
-            &[0, 900],
-            Some(vec![0.0, 1.0]),
-        );
-        assert!(near(outcome.rates, 0.9));
-        assert_eq!(outcome.tenants[0].launches_per_s, None);
-        assert!(outcome.tenants[0].copied_per_s.is_some());
-        assert_eq!(outcome.tenants[1].copied_per_s, None);
-    }
-
-    #[test]
-    fn what_one_with_pauses_asks_for_is_said() {
-        let tenants = ["name=a,kernel=300us,mode=sync,every=1ms", "name=b"];
-        let outcome = measured(&tenants, &[290, 600], None);
-        assert!(near(outcome.tenants[0].asked, 0.3));
-        assert_eq!(outcome.tenants[1].asked, None);
-        assert_eq!(outcome.rates, None, "no tenant was measured alone");
-    }
-
-    #[test]
-    fn a_lone_capped_tenant_is_judged_by_the_device() {
-        let outcome = measured(&["name=a,cap=30"], &[310], None);
-        assert!(near(outcome.tenants[0].error_pp, 1.0));
-    }
-
-    #[test]
-    fn where_priorities_or_pauses_decide_there_is_no_error() {
-        for tenants in [
-            ["name=a,priority=900", "name=b"],
-            ["name=a,mode=sync,every=10ms", "name=b"],
-            ["name=a,share=5", "name=b"],
-            ["name=a,mode=copy", "name=b"],
-        ] {
-            assert_eq!(
-                measured(&tenants, &[500, 500], None).tenants[0].error_pp,
-                None
-            );
-        }
-    }
-}
+mod tests;

@@ -16,10 +16,11 @@ use crate::daemon;
 use crate::failure::Failure;
 use crate::output;
 use cycles::Counted;
+use gpushare_client::Talk;
 use gpushare_protocol::size::Size;
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{Control, Place, ResidencyRow};
-use player::Player;
+use player::{Player, patience};
 use report::{Idle, Link, Outcome, Pair, Small};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -157,8 +158,8 @@ fn idle(
     little.writes(2)?;
     let mut seals = Vec::new();
     for _ in 0..arguments.samples {
-        seals.push(timed(&suspend(&little.name))?);
-        order(&resume(&little.name))?;
+        seals.push(timed(&suspend(&little.name), LITTLE)?);
+        timed(&resume(&little.name), LITTLE)?;
     }
     let (_, mut wrong) = little.reads(2)?;
     drop(little);
@@ -166,8 +167,8 @@ fn idle(
     large.writes(3)?;
     let (mut out, mut back) = (Vec::new(), Vec::new());
     for _ in 0..arguments.moves {
-        out.push(timed(&suspend(&large.name))?);
-        back.push(timed(&resume(&large.name))?);
+        out.push(timed(&suspend(&large.name), size)?);
+        back.push(timed(&resume(&large.name), size)?);
     }
     wrong += large.reads(3)?.1;
     Ok(Idle::new(size, seals, out, back, wrong))
@@ -184,8 +185,8 @@ fn pair(backend: &Backend, size: u64, seconds: u64) -> Result<Pair, Failure> {
     // How long a tenant stays follows from what its moves cost, and the first ones cost more: the
     // host's memory has not been touched then.
     for player in [&players[0], &players[1]].repeat(2) {
-        order(&suspend(&player.name))?;
-        order(&resume(&player.name))?;
+        timed(&suspend(&player.name), size)?;
+        timed(&resume(&player.name), size)?;
     }
     let from = clock::now() + WARM_UP;
     let to = from + seconds * 1_000_000_000;
@@ -271,15 +272,13 @@ fn resume(name: &str) -> Control {
     Control::Resume { tenant }
 }
 
-/// Gives an order to the daemon that has the tenant, and waits until it is carried out.
-fn order(request: &Control) -> Result<(), Failure> {
-    timed(request).map(|_| ())
-}
-
-/// How long that took, in nanoseconds.
-fn timed(request: &Control) -> Result<u64, Failure> {
+/// Gives an order to the daemon that has the tenant of so many bytes, and waits until it is carried
+/// out. How long that took, in nanoseconds.
+fn timed(request: &Control, bytes: u64) -> Result<u64, Failure> {
     let mut last = Failure::ours("no daemon has the benchmark's tenant");
-    for mut daemon in daemon::some()? {
+    for daemon in daemon::some()? {
+        let daemon = Talk::connect_within(daemon.folder(), Some(patience(bytes)));
+        let mut daemon = daemon.map_err(Failure::ours)?;
         let began = Instant::now();
         match daemon.call(request) {
             Ok(_) => return Ok(super::tenant::ns(began.elapsed())),

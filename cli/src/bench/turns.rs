@@ -29,16 +29,29 @@ pub(crate) fn look() -> Books {
     books
 }
 
-/// How often a device's mode changed between two readings; `None` for exclusive turns, or without a
-/// daemon.
-pub(crate) fn changes(before: &Books, after: &Books, device: [u8; 16]) -> Option<u64> {
+/// How tenants had a device between two readings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Had {
+    /// One after the other, at both readings.
+    InTurns,
+    /// At the same time; the device's mode changed so often.
+    Together(u64),
+}
+
+/// How tenants had the device; `None` where the daemon's answers do not say it: without one, after
+/// a reading that failed, or where it was shared at first and had in turns later.
+pub(crate) fn had(before: &Books, after: &Books, device: [u8; 16]) -> Option<Had> {
     let row = |books: &Books| {
         let mut rows = books.devices.iter();
         rows.find(|row| row.device == device).cloned()
     };
-    let after = row(after).filter(|row| row.regime != Regime::Turns)?;
-    let before = row(before).map_or(0, |row| row.changes);
-    Some(after.changes.saturating_sub(before))
+    let (before, after) = (row(before), row(after)?);
+    if after.regime == Regime::Turns {
+        let in_turns = before.is_some_and(|before| before.regime == Regime::Turns);
+        return in_turns.then_some(Had::InTurns);
+    }
+    let before = before.map_or(0, |row| row.changes);
+    Some(Had::Together(after.changes.saturating_sub(before)))
 }
 
 /// A tenant's turns on a device between two readings; `None` if the daemon did not know it at both.
@@ -106,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_of_the_mode_are_of_a_shared_device_and_between_the_looks() {
+    fn a_device_is_had_as_the_daemon_says_at_both_looks() {
         let books = |regime, changes| Books {
             shares: Vec::new(),
             devices: vec![SharingRow {
@@ -118,9 +131,14 @@ mod tests {
             }],
         };
         let (before, held) = (books(Regime::Together, 3), books(Regime::Held, 5));
-        assert_eq!(changes(&before, &held, [1; 16]), Some(2));
-        assert_eq!(changes(&Books::default(), &held, [1; 16]), Some(5));
-        assert_eq!(changes(&before, &held, [2; 16]), None);
-        assert_eq!(changes(&before, &books(Regime::Turns, 0), [1; 16]), None);
+        let (none, turns) = (Books::default(), books(Regime::Turns, 0));
+        assert_eq!(had(&before, &held, [1; 16]), Some(Had::Together(2)));
+        assert_eq!(had(&none, &held, [1; 16]), Some(Had::Together(5)));
+        assert_eq!(had(&turns, &turns, [1; 16]), Some(Had::InTurns));
+        // Of another device, without an answer, and where it was shared at first.
+        assert_eq!(had(&before, &held, [2; 16]), None);
+        assert_eq!(had(&turns, &none, [1; 16]), None);
+        assert_eq!(had(&none, &turns, [1; 16]), None);
+        assert_eq!(had(&before, &turns, [1; 16]), None);
     }
 }

@@ -132,6 +132,7 @@ pub(crate) struct Worker<'a> {
     spare: Vec<Event<'a>>,
     pieces: Vec<Piece>,
     missed: u64,
+    in_line: Vec<u64>,
     copies: Vec<(u64, u64)>,
     meter: Meter,
 }
@@ -155,6 +156,7 @@ impl<'a> Worker<'a> {
             spare: Vec::new(),
             pieces: Vec::new(),
             missed: 0,
+            in_line: Vec::new(),
             copies: Vec::new(),
             meter: Meter::default(),
         })
@@ -193,8 +195,8 @@ impl<'a> Worker<'a> {
     ) -> Result<(), String> {
         let (every, launches) = (ns(self.tenant.every), self.tenant.launches());
         let mut requests = Requests::new(every, self.tenant.arrivals, self.seed(), clock::now());
-        while requests.due() < end {
-            clock::sleep_until(requests.due());
+        while let Some(due) = requests.next(clock::now(), end) {
+            clock::sleep_until(due);
             let sent = requests.sent(clock::now());
             let event = self.event()?;
             (0..launches).try_for_each(|_| launch())?;
@@ -203,7 +205,9 @@ impl<'a> Worker<'a> {
             self.note(sent, u64::from(launches), event)?;
             requests.done(clock::now());
         }
-        self.missed = requests.missed(self.meter.from, self.meter.to);
+        let (from, to) = (self.meter.from, self.meter.to);
+        self.missed = requests.missed(from, to);
+        self.in_line = requests.in_line((from, to), end);
         Ok(())
     }
 
@@ -279,6 +283,7 @@ impl<'a> Worker<'a> {
             gpu: self.on,
             pieces: self.pieces,
             missed: self.missed,
+            in_line: self.in_line,
             copies: self.copies,
             visits: Vec::new(),
             cpu_ns,

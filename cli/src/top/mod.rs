@@ -8,6 +8,7 @@ mod amounts;
 mod draw;
 mod keys;
 mod model;
+mod moving;
 mod rows;
 mod screen;
 #[cfg(test)]
@@ -22,6 +23,7 @@ use gpushare_client::{Talk, TalkError};
 use gpushare_exporter::{Snapshot, host};
 use gpushare_protocol::wire::{Control, EventRecord};
 use model::{Action, Model};
+use moving::Moving;
 use nix::unistd::{Uid, User};
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
@@ -64,9 +66,16 @@ pub(crate) fn top(arguments: &Top) -> Result<ExitCode, Failure> {
     let screen = Screen::open().map_err(failed)?;
     let mut terminal = Terminal::new(screen).map_err(failed)?;
     let mut due = Instant::now();
+    let mut moving: Vec<Moving> = Vec::new();
     loop {
         if Instant::now() >= due {
             events.try_iter().for_each(|event| model.happened(event));
+            moving.retain(|order| {
+                let said = order.said(Duration::ZERO);
+                let goes_on = said.is_none();
+                model.message = said.or_else(|| model.message.take());
+                goes_on
+            });
             refresh(&mut model, &mut talk);
             due = Instant::now() + arguments.every;
         }
@@ -83,7 +92,9 @@ pub(crate) fn top(arguments: &Top) -> Result<ExitCode, Failure> {
             match model.press(key, fit) {
                 Some(Action::Quit) => return Ok(ExitCode::SUCCESS),
                 Some(action) => {
-                    model.message = Some(carried_out(&mut talk, &action));
+                    let (said, more) = carried_out(&mut talk, &action);
+                    model.message = Some(said);
+                    moving.extend(more);
                     due = Instant::now();
                 }
                 None => {}
@@ -186,15 +197,19 @@ fn follow(talk: &Talk) -> Result<Receiver<EventRecord>, Failure> {
     Ok(receiver)
 }
 
-/// Carries out an order, and returns its outcome in a line.
-fn carried_out(talk: &mut Talk, action: &Action) -> String {
+/// Carries out an order, and returns its outcome in a line; and the order, if more of it is still
+/// to come.
+fn carried_out(talk: &mut Talk, action: &Action) -> (String, Option<Moving>) {
     let outcome = match action {
-        Action::Quit => return String::new(),
+        Action::Quit => return (String::new(), None),
         Action::Set(tenant, words) => set(talk, tenant, words),
         Action::End(tenant, kill) => end(talk, tenant, *kill),
-        Action::Suspend(tenant, resume) => move_memory(talk, tenant, *resume),
+        Action::Suspend(tenant, resume) => match Moving::order(talk, tenant, *resume) {
+            Ok(order) => return order.first(),
+            Err(failure) => Err(failure),
+        },
     };
-    outcome.unwrap_or_else(|failure| failure.message)
+    (outcome.unwrap_or_else(|failure| failure.message), None)
 }
 
 fn set(talk: &mut Talk, tenant: &str, words: &[String]) -> Result<String, Failure> {
@@ -231,32 +246,4 @@ fn end(talk: &mut Talk, tenant: &str, kill: bool) -> Result<String, Failure> {
         "was asked to end"
     };
     Ok(format!("{tenant} {how}"))
-}
-
-/// The longest that an order to move memory is waited for. It goes on all the same.
-const MOVE: Duration = Duration::from_millis(500);
-
-/// Moves a tenant's memory away or back. The daemon answers when all of it has moved, or refuses at
-/// once; the screen shows how far it is.
-fn move_memory(talk: &Talk, tenant: &str, resume: bool) -> Result<String, Failure> {
-    let mut own = Talk::connect(talk.folder()).map_err(Failure::ours)?;
-    if own.minor() < 6 {
-        return Err(Failure::ours("this daemon is too old to suspend a tenant"));
-    }
-    let (sender, answer) = channel();
-    let name = tenant.to_owned();
-    std::thread::spawn(move || {
-        let tenant = name;
-        let order = match resume {
-            true => Control::Resume { tenant },
-            false => Control::Suspend { tenant },
-        };
-        // The receiver may have gone: then nothing waits for the answer any more.
-        let _ = sender.send(own.call(&order));
-    });
-    match (answer.recv_timeout(MOVE), resume) {
-        (Ok(Err(refused)), _) => Err(refused.into()),
-        (_, true) => Ok(format!("{tenant} is resumed")),
-        (_, false) => Ok(format!("{tenant} is suspended")),
-    }
 }

@@ -87,8 +87,12 @@ impl Model {
         }
     }
 
-    /// An event came.
+    /// An event came. A daemon that is followed again begins with what it remembers.
     pub(super) fn happened(&mut self, event: EventRecord) {
+        let id = |event: &EventRecord| (event.instance, event.number);
+        if self.events.iter().any(|known| id(known) == id(&event)) {
+            return;
+        }
         self.events.push_back(event);
         if self.events.len() > EVENTS {
             self.events.pop_front();

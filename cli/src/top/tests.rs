@@ -167,6 +167,27 @@ fn a_tenant_whose_memory_can_move_is_suspended_and_resumed() {
     assert!(said.contains("train cannot be suspended"), "{said}");
 }
 
+#[test]
+fn an_event_that_a_daemon_tells_again_is_shown_once() {
+    let mut all = model();
+    let first = all.events[0].clone();
+    all.happened(first.clone());
+    assert_eq!(all.events.len(), 1);
+    // Another one, and one of another daemon with the same number.
+    let next = EventRecord {
+        number: 2,
+        ..first.clone()
+    };
+    let other = EventRecord {
+        instance: 2,
+        ..first
+    };
+    for event in [next, other] {
+        all.happened(event);
+    }
+    assert_eq!(all.events.len(), 3);
+}
+
 /// The tenant that follows is not the one that was chosen.
 #[test]
 fn an_order_is_for_no_tenant_once_the_chosen_one_is_gone() {

@@ -2,18 +2,33 @@
 //! starts programs, or without gpushare.
 
 use crate::artefacts;
+use crate::bench::clock;
 use crate::bench::crew::Backend;
+use crate::bench::lines::{Process, START};
 use crate::failure::Failure;
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// The slowest that a tenant's memory is expected to be copied, pinned or moved (bytes a second): a
+/// fortieth of what was measured.
+const SLOWEST: u64 = 32 << 20;
 
 /// One process.
 #[derive(Debug)]
 pub(super) struct Player {
     /// The name under which its tenant is registered.
     pub(super) name: String,
-    child: Child,
-    lines: BufReader<ChildStdout>,
+    process: Process,
+    /// The longest that it may take to be ready, and for each answer.
+    patience: Duration,
+    /// Until when it works.
+    to: u64,
+}
+
+/// How long a tenant of so many bytes may take for an answer: the memory of others may have to
+/// leave for it.
+pub(super) fn patience(bytes: u64) -> Duration {
+    START + Duration::from_secs(bytes / SLOWEST)
 }
 
 impl Player {
@@ -48,15 +63,15 @@ impl Player {
 
     fn start(mut command: Command, name: String, bytes: u64) -> Result<Self, Failure> {
         command.args(["bench", "swapper", "--bytes", &bytes.to_string()]);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().map_err(Failure::ours)?;
-        let lines = child.stdout.take().map(BufReader::new);
-        let lines = lines.ok_or_else(|| Failure::ours("a process without output"))?;
-        let mut player = Self { name, child, lines };
-        match player.line()?.as_str() {
-            "ready" => Ok(player),
-            other => Err(player.lost(&format!("it said {other:?}"))),
-        }
+        let player = Self {
+            process: Process::start(command).map_err(Failure::ours)?,
+            name,
+            patience: patience(bytes),
+            to: 0,
+        };
+        let ready = player.process.is_ready(Instant::now() + player.patience);
+        ready.map_err(|why| player.lost(&why))?;
+        Ok(player)
     }
 
     /// How long it took to write contents of this seed.
@@ -80,6 +95,7 @@ impl Player {
 
     /// Has it work until `to`.
     pub(super) fn begin(&mut self, to: u64) -> Result<(), Failure> {
+        self.to = to;
         self.say(&format!("work {to}"))
     }
 
@@ -95,16 +111,14 @@ impl Player {
     }
 
     fn say(&mut self, line: &str) -> Result<(), Failure> {
-        let told = match &mut self.child.stdin {
-            Some(stdin) => writeln!(stdin, "{line}"),
-            None => Ok(()),
-        };
-        told.map_err(|error| self.lost(&error.to_string()))
+        self.process.say(line).map_err(|why| self.lost(&why))
     }
 
     /// The two numbers behind this word; what is not there is 0.
     fn numbers(&mut self, word: &str) -> Result<[u64; 2], Failure> {
-        let line = self.line()?;
+        let works = Duration::from_nanos(self.to.saturating_sub(clock::now()));
+        let line = self.process.line(Instant::now() + works + self.patience);
+        let line = line.map_err(|why| self.lost(&why))?;
         let rest = line.strip_prefix(word);
         let rest = rest.ok_or_else(|| self.lost(&format!("it said {line:?}")))?;
         let mut numbers = rest
@@ -113,24 +127,16 @@ impl Player {
         Ok([numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)])
     }
 
-    fn line(&mut self) -> Result<String, Failure> {
-        let mut line = String::new();
-        match self.lines.read_line(&mut line) {
-            Ok(0) => Err(self.lost("it ended; why is said above")),
-            Ok(_) => Ok(line.trim_end().to_owned()),
-            Err(error) => Err(self.lost(&error.to_string())),
-        }
-    }
-
     fn lost(&self, why: &str) -> Failure {
         Failure::ours(format!("tenant {} is lost: {why}", self.name))
     }
 }
 
-/// Closing its input ends it.
+/// One that works ends by the signal.
 impl Drop for Player {
     fn drop(&mut self) {
-        drop(self.child.stdin.take());
-        let _ = self.child.wait();
+        if self.to <= clock::now() {
+            self.process.leaves();
+        }
     }
 }

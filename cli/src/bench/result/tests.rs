@@ -1,0 +1,164 @@
+use super::super::log::Piece;
+use super::*;
+
+/// Tenants that had the device for these parts of 1000 ns, one after the other.
+fn measured(tenants: &[&str], parts: &[u64], alone: Option<Vec<f64>>) -> Outcome {
+    ran(tenants, parts, alone).outcome()
+}
+
+fn ran(tenants: &[&str], parts: &[u64], alone: Option<Vec<f64>>) -> Measured {
+    let mut end = 0;
+    let logs = parts.iter().enumerate().map(|(at, &ns)| {
+        end += ns;
+        let piece = Piece {
+            sent: end - ns,
+            end,
+            known: end,
+            ns,
+        };
+        (
+            at,
+            Log {
+                pieces: vec![piece],
+                ..Log::default()
+            },
+        )
+    });
+    Measured {
+        logs: logs.collect(),
+        experiment: Experiment {
+            name: String::new(),
+            about: String::new(),
+            tenants: tenants.iter().map(|text| text.parse().unwrap()).collect(),
+            optional: false,
+        },
+        gpu: None,
+        device: [0; 16],
+        turns: Vec::new(),
+        span: Span { from: 0, to: 1000 },
+        looks: None,
+        alone,
+        had: Some(Had::InTurns),
+        stolen: None,
+    }
+}
+
+fn near(value: Option<f64>, expected: f64) -> bool {
+    value.is_some_and(|value| (value - expected).abs() < 1e-6)
+}
+
+#[test]
+fn an_error_is_the_difference_to_the_weights_in_points() {
+    let outcome = measured(&["name=a,share=70", "name=b,share=30"], &[640, 320], None);
+    assert!(near(outcome.tenants[0].error_pp, 100.0 * (2.0 / 3.0 - 0.7)));
+    assert!(near(outcome.idle, 0.04));
+}
+
+#[test]
+fn who_cannot_fill_the_device_is_judged_by_what_it_had_alone() {
+    let outcome = measured(
+        &["name=a,mode=sync", "name=b"],
+        &[200, 480],
+        Some(vec![0.4, 1.0]),
+    );
+    assert_eq!(outcome.tenants[0].by, "alone");
+    assert!(near(
+        outcome.tenants[0].error_pp,
+        100.0 * (0.5 / 0.98 - 0.5)
+    ));
+    assert!(near(outcome.overhead, 0.02) && near(outcome.rates, 0.98));
+    assert!(near(Some(outcome.useful), 0.68));
+    assert!(near(outcome.idle, 0.32) && near(outcome.idle_own, 0.3));
+}
+
+#[test]
+fn only_where_tenants_have_turns_is_there_idle_time_between_them() {
+    let had = |turns| Some(Turns { turns, overruns: 0 });
+    let run = |how| {
+        let mut run = ran(&["name=a", "name=b"], &[480, 480], None);
+        run.span.to = 6_000;
+        (run.turns, run.had) = (vec![had(3), had(0)], how);
+        run.outcome()
+    };
+    let shared = run(Some(Had::Together(2)));
+    let holds: Vec<Option<u64>> = shared.tenants.iter().map(|row| row.holds).collect();
+    assert_eq!(holds, [Some(3), Some(0)]);
+    assert!(shared.tenants.iter().all(|row| row.turns.is_none()));
+    assert_eq!((shared.idle, shared.handoffs.len()), (None, 0));
+    assert!(near(shared.mode_changes_a_minute, 2e7));
+    let turns = run(Some(Had::InTurns));
+    assert_eq!(turns.tenants[0].turns, had(3));
+    assert_eq!(turns.tenants[0].holds, None);
+    assert!(turns.idle.is_some() && turns.mode_changes_a_minute.is_none());
+    assert_eq!(turns.handoffs.len(), 1);
+    let unknown = run(None);
+    assert_eq!((unknown.idle, unknown.handoffs.len()), (None, 0));
+    assert_eq!(unknown.tenants[0].turns, None);
+    assert_eq!(unknown.tenants[0].holds, None);
+}
+
+#[test]
+fn what_a_tenant_got_and_what_it_was_promised_are_two_keys() {
+    let outcome = measured(&["name=a,share=70", "name=b"], &[640, 320], None);
+    let [a, b] = [0, 1].map(|at| serde_json::to_value(&outcome.tenants[at]).unwrap());
+    assert_eq!(a["promised"], 70);
+    assert!(near(a["share"].as_f64(), 2.0 / 3.0));
+    assert!(b.get("promised").is_none());
+    // A key that is written twice is read once.
+    let text = serde_json::to_string(&outcome.tenants[0]).unwrap();
+    for key in a.as_object().unwrap().keys() {
+        assert_eq!(text.matches(&format!("\"{key}\":")).count(), 1, "{key}");
+    }
+}
+
+#[test]
+fn a_gang_is_told_in_collectives_and_nobody_else_is() {
+    let tenants = ["name=g,mode=gang,gpus=0+1,kernel=1us", "name=b"];
+    // One collective of 1000 ns was half within the span of 1000 ns.
+    let outcome = measured(&tenants, &[500, 500], None);
+    assert!(near(outcome.tenants[0].collectives_per_s, 500_000.0));
+    assert_eq!(outcome.tenants[1].collectives_per_s, None);
+}
+
+#[test]
+fn one_that_only_copies_has_no_part_in_the_rates() {
+    let outcome = measured(
+        &["name=a,mode=copy,copy=1000", "name=b"],
+        &[0, 900],
+        Some(vec![0.0, 1.0]),
+    );
+    assert!(near(outcome.rates, 0.9));
+    assert_eq!(outcome.tenants[0].launches_per_s, None);
+    assert!(outcome.tenants[0].copied_per_s.is_some());
+    assert_eq!(outcome.tenants[1].copied_per_s, None);
+}
+
+#[test]
+fn what_one_with_pauses_asks_for_is_said() {
+    let tenants = ["name=a,kernel=300us,mode=sync,every=1ms", "name=b"];
+    let outcome = measured(&tenants, &[290, 600], None);
+    assert!(near(outcome.tenants[0].asked, 0.3));
+    assert_eq!(outcome.tenants[1].asked, None);
+    assert_eq!(outcome.rates, None, "no tenant was measured alone");
+}
+
+#[test]
+fn a_lone_capped_tenant_is_judged_by_the_device() {
+    let outcome = measured(&["name=a,cap=30"], &[310], None);
+    assert!(near(outcome.tenants[0].error_pp, 1.0));
+}
+
+#[test]
+fn where_priorities_or_pauses_decide_there_is_no_error() {
+    for tenants in [
+        ["name=a,priority=900", "name=b"],
+        ["name=a,mode=sync,every=10ms", "name=b"],
+        ["name=a,share=5", "name=b"],
+        ["name=a,mode=copy", "name=b"],
+    ] {
+        assert_eq!(
+            measured(&tenants, &[500, 500], None).tenants[0].error_pp,
+            None
+        );
+    }
+}
