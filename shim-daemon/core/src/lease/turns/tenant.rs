@@ -332,11 +332,12 @@ impl Tenant {
         self.members.reopen();
     }
 
-    /// It is alone and unbound from `now` on.
+    /// It is alone and unbound from `now` on. Its calls wait no more.
     pub(super) fn set_free(&mut self, epoch: u64, now: Nanos) {
         let waiting = self.waiting();
         (self.epoch, self.phase) = (epoch, Phase::Free);
         self.count_wait(now, waiting);
+        self.members.reopen();
     }
 
     /// A later deadline: the gates that closed by themselves open again.
