@@ -12,10 +12,14 @@ fn process(tenant: TenantId) -> ProcessId {
 }
 
 /// A device whose tenants always have work: each says that it waits as soon as its gate is closed,
-/// and drains in no time. The lowest requests 80 %.
+/// and drains in no time. The lowest requests 80 %, which are turns of 16 ms.
 struct Device {
     schedule: Schedule,
     now: Nanos,
+    /// These drain and do not wait.
+    rests: Vec<TenantId>,
+    /// These do not drain.
+    stuck: Vec<TenantId>,
 }
 
 impl Device {
@@ -23,6 +27,8 @@ impl Device {
         Self {
             schedule: Schedule::new(LeasePolicy::turns()),
             now: Nanos::ZERO,
+            rests: Vec::new(),
+            stuck: Vec::new(),
         }
     }
 
@@ -37,15 +43,35 @@ impl Device {
             let Output::Lease { tenant, lease } = output else {
                 continue;
             };
-            if lease.kind == LeaseKind::Closed {
-                for report in [Report::Wanted, Report::Drained] {
-                    self.tell(Input::Reported {
-                        process: process(tenant),
-                        epoch: lease.epoch,
-                        report,
-                    });
-                }
+            if lease.kind != LeaseKind::Closed {
+                continue;
             }
+            if !self.rests.contains(&tenant) {
+                self.says(tenant, Report::Wanted);
+            }
+            if !self.stuck.contains(&tenant) {
+                self.says(tenant, Report::Drained);
+            }
+        }
+    }
+
+    fn says(&mut self, tenant: TenantId, report: Report) {
+        let epoch = self.schedule.lease(tenant).expect("it is here").epoch;
+        self.tell(Input::Reported {
+            process: process(tenant),
+            epoch,
+            report,
+        });
+    }
+
+    fn holds(&self, tenant: TenantId) -> bool {
+        let lease = self.schedule.lease(tenant).expect("it is here");
+        lease.kind != LeaseKind::Closed
+    }
+
+    fn until_holds(&mut self, tenant: TenantId) {
+        while !self.holds(tenant) {
+            self.run(Nanos::micros(100));
         }
     }
 
@@ -132,4 +158,61 @@ fn a_guarantee_is_kept_where_the_higher_class_has_only_changed() {
     device.ends(FIRST);
     let held = device.held_in_half_a_second();
     assert!(is_its_share(held), "{held:?}");
+}
+
+/// Whether the lowest, which is due, loses its turn to a higher class that thought when it began:
+/// `after` so long.
+fn loses_its_turn(after: Nanos) -> bool {
+    let mut device = Device::new();
+    for tenant in [LOW, FIRST] {
+        device.comes(tenant);
+    }
+    device.rests.push(FIRST);
+    device.until_holds(LOW);
+    device.run(after);
+    assert!(device.holds(LOW));
+    device.says(FIRST, Report::Wanted);
+    device.settle();
+    !device.holds(LOW)
+}
+
+#[test]
+fn a_turn_that_was_due_is_kept_from_one_that_wants_the_device_later() {
+    assert!(!loses_its_turn(Nanos::millis(1)));
+}
+
+#[test]
+fn beyond_the_turn_that_was_due_a_higher_class_takes_the_device() {
+    assert!(loses_its_turn(Nanos::millis(17)));
+}
+
+/// Whether the lowest has a turn at once when it wants one again, where it was owed more than one
+/// and asked for nothing for so long.
+fn is_due_after(rest: Nanos) -> bool {
+    let mut device = Device::new();
+    device.stuck.push(FIRST);
+    for tenant in [LOW, FIRST] {
+        device.comes(tenant);
+    }
+    device.until_holds(LOW);
+    device.stuck.clear();
+    device.says(FIRST, Report::Drained);
+    device.rests.push(LOW);
+    device.says(LOW, Report::Idle);
+    device.settle();
+    assert!(device.holds(FIRST));
+    device.run(rest);
+    device.says(LOW, Report::Wanted);
+    device.settle();
+    device.holds(LOW)
+}
+
+#[test]
+fn what_a_tenant_is_owed_outlasts_its_thinking() {
+    assert!(is_due_after(Nanos::millis(20)));
+}
+
+#[test]
+fn what_a_tenant_is_owed_is_forgotten_after_a_second() {
+    assert!(!is_due_after(Nanos::millis(1_100)));
 }
