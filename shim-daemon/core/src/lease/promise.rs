@@ -40,7 +40,7 @@ impl Promise {
         self.owed = owed.clamp(-most, most);
     }
 
-    /// Time passes in which the tenant neither works nor waits: no credit accrues, at most this much
+    /// Time passes in which the tenant neither works nor waits: no credit accrues, at most so much
     /// is kept, and an excess is forgiven.
     pub(super) fn idles(&mut self, time: Nanos, most: Nanos) {
         let forgiven = self.owed.saturating_add(signed(part_of(self.part, time)));

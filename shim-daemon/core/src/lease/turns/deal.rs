@@ -56,9 +56,9 @@ impl Schedule {
         given_up || expired
     }
 
-    /// When a turn ends by itself: when its cap's allowance is used up; at once where a higher class
-    /// waits, or after the turn of its guarantee; when it is a turn ahead of a waiting tenant of its
-    /// class; or when a tenant of a lower class is due.
+    /// When a turn ends by itself: when its cap's allowance is used up; where a higher class waits,
+    /// at once or after the turn of its guarantee; when it is a turn ahead of a waiting tenant of
+    /// its class; or where a tenant of a lower class is due, after the shortest turn.
     pub(super) fn until(&self, own: &Tenant, turn: &Turn) -> Option<Nanos> {
         let (class, weight) = (own.account().class(), own.account().weight());
         let full = turn.since + turn.length;
