@@ -41,6 +41,20 @@ fn wanted(epoch: u64) -> Request {
     }
 }
 
+fn idle(epoch: u64) -> Request {
+    Request::Idle {
+        device_index: 0,
+        epoch,
+    }
+}
+
+fn busy(epoch: u64) -> Request {
+    Request::Busy {
+        device_index: 0,
+        epoch,
+    }
+}
+
 /// Closes `epoch`, waits until it is drained, and checks that a launch waits, is reported once, and
 /// does not run.
 #[track_caller]
@@ -217,6 +231,35 @@ fn a_silent_daemon_blocks_no_launch_and_the_next_is_obeyed() {
     dealer.hears(&wanted(1));
     dealer.open(2);
     goes(&mut guest);
+    guest.finish().silently();
+}
+
+/// The process is idle in the first epoch, and launches while the daemon is silent.
+#[test]
+fn what_begins_to_work_in_a_silence_says_so_to_the_daemon_that_goes_on() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    let mut guest = started(&dealer);
+    let contended = Turn {
+        contended: true,
+        ..turn(1, LeaseState::Open)
+    };
+    dealer.deal(&contended);
+    let (idle, busy) = (idle(1), busy(1));
+    assert_eq!(guest.ask("launch 1 1000"), "launch 0");
+    dealer.hears(&idle);
+    dealer.beat(false);
+    // A launch takes it back for as long as the gate follows the page.
+    until("the gate is free", || {
+        assert_eq!(guest.ask("launch 1 1000"), "launch 0");
+        if !dealer.said().contains(&busy) {
+            return true;
+        }
+        dealer.hears(&idle);
+        false
+    });
+    dealer.beat(true);
+    dealer.hears(&busy);
     guest.finish().silently();
 }
 

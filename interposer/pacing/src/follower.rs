@@ -74,6 +74,8 @@ pub enum Act {
     Drained(u64),
     /// Say that this epoch's holder is idle.
     Idle(u64),
+    /// Say that this epoch's holder works.
+    Busy(u64),
     /// Report that a call waits, if one does: its earlier report ended with a turn that came and
     /// went unseen.
     Missed,
@@ -92,6 +94,9 @@ pub struct LeaseFollower {
     since: u64,
     /// Idleness was said in this epoch and not taken back.
     idle: bool,
+    /// Idleness was said to a daemon that is silent since then. It may believe that still, and what
+    /// was submitted meanwhile took nothing back.
+    believed: bool,
     /// Times a holder was looked at and not found idle, since it last was.
     looks: u32,
     /// Since when the work in flight should be complete, or nearly so.
@@ -184,6 +189,9 @@ impl LeaseFollower {
         // comes.
         let is_shared = turn.deadline == NO_DEADLINE && turn.idle_after > 0;
         let is_asked = turn.contended || turn.cap > 0 || is_shared;
+        if core::mem::take(&mut self.believed) {
+            return Act::Busy(self.epoch);
+        }
         if !is_asked || self.idle {
             return Act::Sleep(turn.deadline);
         }
@@ -279,11 +287,25 @@ impl LeaseFollower {
         self.work()
     }
 
+    /// The daemon is silent: what was said to it last it may still believe when it goes on.
+    pub fn falls_silent(&mut self) {
+        self.believed |= self.idle;
+    }
+
+    /// The gate is not maintained any more, and free until it is again.
+    pub fn give_up(&mut self) {
+        self.falls_silent();
+        *self = Self {
+            believed: self.believed,
+            ..Self::default()
+        };
+    }
+
     /// The daemon is another one, or there is none any more, or the connection is new: nothing that
     /// was said counts.
     pub fn forget(&mut self) {
         self.wanted = None;
-        self.idle = false;
+        (self.idle, self.believed) = (false, false);
         if self.stand == GateState::Drained {
             self.stand = GateState::Closing;
         }

@@ -402,7 +402,7 @@ impl DeviceGate {
                 inner.moved(was_free);
                 super::close(self.index);
             }
-            Act::Drained(_) | Act::Idle(_) | Act::Missed | Act::Sleep(_) => {}
+            Act::Drained(_) | Act::Idle(_) | Act::Busy(_) | Act::Missed | Act::Sleep(_) => {}
         }
         act
     }
@@ -410,7 +410,7 @@ impl DeviceGate {
     /// The gate is not maintained any more: everything passes, until it is maintained again.
     pub(super) fn give_up(&self) {
         let mut inner = self.lock();
-        inner.follower = LeaseFollower::default();
+        inner.follower.give_up();
         inner.unseen = Some(0);
         super::free(self.index);
     }

@@ -289,6 +289,7 @@ impl Rounds {
                     || gate.lock().follower.is_idle(),
                     |report| tell(index, report, epoch),
                 ),
+                Act::Busy(epoch) => tell(index, Report::Busy, epoch),
                 // Work that waits for its peer on another device ends only when this one has its
                 // turn.
                 Act::Missed => tell_of_waiting(index, gate),

@@ -118,6 +118,51 @@ fn a_request_is_kept_against_higher_classes_in_every_second() {
     }
 }
 
+/// Launches one kernel, waits for it, and thinks for so long.
+fn synchronises(think: u64) -> Program {
+    Program::Loop(fixed(1_000), Nanos::micros(think))
+}
+
+/// The part of the time in percent that a tenant with such terms holds the device below a higher
+/// class.
+fn held_below(higher: Program, compute: Compute, program: Program) -> f64 {
+    let mut machine = Machine::new(16);
+    machine.start(1, HIGH, EQUAL, higher);
+    machine.start(2, LOW, compute, program);
+    machine.run(Nanos::secs(10));
+    let share = machine.schedule.share(TenantId(2), machine.now);
+    let held = share.expect("it is here").held;
+    100.0 * held.0 as f64 / machine.now.0 as f64
+}
+
+#[test]
+fn a_request_is_kept_of_a_tenant_that_waits_for_its_work() {
+    for percent in [20, 50, 80] {
+        for higher in [synchronises(300), Program::Deep(fixed(200))] {
+            let held = held_below(higher, request(percent), synchronises(300));
+            println!("{percent} % requested below {higher:?}: {held:.1} %");
+            let want = f64::from(percent);
+            assert!((want - 1.0..want + 1.0).contains(&held));
+        }
+    }
+}
+
+/// Each time it thinks it gives its turn up.
+#[test]
+fn a_request_is_kept_of_a_tenant_that_gives_up_its_turns() {
+    for higher in [synchronises(300), Program::Deep(fixed(200))] {
+        let held = held_below(higher, request(20), synchronises(1_000));
+        println!("20 % requested below {higher:?} in short turns: {held:.1} %");
+        assert!((18.0..21.0).contains(&held), "{higher:?}: {held}");
+    }
+}
+
+#[test]
+fn without_a_request_a_tenant_that_waits_for_its_work_gets_nothing() {
+    let held = held_below(Program::Deep(fixed(200)), EQUAL, synchronises(300));
+    assert!(held <= 0.1, "{held}");
+}
+
 #[test]
 fn equals_share_beside_what_a_lower_class_is_guaranteed() {
     let mut machine = Machine::new(6);

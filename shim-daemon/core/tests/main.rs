@@ -16,6 +16,7 @@ mod driver_refused;
 mod facts;
 mod first_look;
 mod gangs_shared;
+mod guarantees;
 mod holders;
 mod host;
 mod hostile;

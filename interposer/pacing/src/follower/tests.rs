@@ -338,6 +338,55 @@ fn a_new_daemon_is_told_again() {
     assert_eq!(follower.step(0, &closed(7), &DONE), Act::Drained(7));
 }
 
+/// What a holder that said that it is idle, in the first epoch, says after this.
+fn says_after(event: impl FnOnce(&mut LeaseFollower)) -> Act {
+    let mut follower = LeaseFollower::default();
+    let turn = shared(true);
+    let done = Facts {
+        last_active: 1,
+        ..DONE
+    };
+    follower.step(1, &turn, &done);
+    let now = 1 + 20 * MS;
+    assert_eq!(follower.step(now, &turn, &done), Act::Idle(1));
+    event(&mut follower);
+    let busy = Facts {
+        last_active: now,
+        ..BUSY
+    };
+    match follower.step(now, &turn, &busy) {
+        Act::Open => follower.step(now, &turn, &busy),
+        act => act,
+    }
+}
+
+fn passes_alone(follower: &mut LeaseFollower) {
+    follower.falls_silent();
+    let free = Turn::default();
+    assert_eq!(follower.step(0, &free, &BUSY), Act::Free);
+}
+
+#[test]
+fn after_a_silence_of_the_daemon_one_that_was_idle_says_that_it_works() {
+    assert_eq!(says_after(passes_alone), Act::Busy(1));
+    assert_eq!(says_after(LeaseFollower::give_up), Act::Busy(1));
+}
+
+#[test]
+fn a_daemon_that_was_not_silent_or_that_is_new_is_told_nothing() {
+    assert!(matches!(says_after(|_| ()), Act::Sleep(_)), "idle");
+    let works = says_after(|follower| {
+        follower.work();
+        passes_alone(follower);
+    });
+    assert!(matches!(works, Act::Sleep(_)), "it said so before");
+    let anew = says_after(|follower| {
+        passes_alone(follower);
+        follower.forget();
+    });
+    assert!(matches!(anew, Act::Sleep(_)), "a new connection");
+}
+
 #[test]
 fn any_page_at_any_time_is_answered_and_what_is_done_is_soon_all() {
     let mut state = 1_u64;
@@ -375,10 +424,12 @@ fn any_page_at_any_time_is_answered_and_what_is_done_is_soon_all() {
         let now = any() >> 2;
         let acts = (0..8).find(|_| matches!(follower.step(now, &turn, &facts), Act::Sleep(_)));
         assert!(acts.is_some(), "{turn:?} {facts:?} at {now}: never at rest");
-        match any() % 4 {
+        match any() % 6 {
             0 => _ = follower.land(now),
             1 => _ = follower.want(),
             2 => _ = follower.work(),
+            3 => follower.falls_silent(),
+            4 => follower.give_up(),
             _ => follower.forget(),
         }
     }

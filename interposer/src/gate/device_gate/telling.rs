@@ -35,7 +35,11 @@ impl DeviceGate {
             let _ = inner.window.take_busy(now);
             inner.kept_back = None;
         }
-        core::mem::replace(&mut inner.page, page).is_some()
+        let was_led = core::mem::replace(&mut inner.page, page).is_some();
+        if was_led && page.is_none() {
+            inner.follower.falls_silent();
+        }
+        was_led
     }
 
     /// A launch waits at the closed gate. The epoch, if that was not reported in it yet.

@@ -94,12 +94,19 @@ impl ComputeAccount {
         }
     }
 
-    /// Time passes in which it `asks` for the device or does not; it is billed for `had` of it.
-    pub(super) fn pay_promise(&mut self, time: Nanos, had: Nanos, asks: bool) {
-        match &mut self.promise {
-            Some(promise) if asks => promise.pass(time, had),
-            Some(promise) => promise.idles(time),
-            None => {}
+    /// Time passes in which it asks for the device; it is billed for `had` of it.
+    pub(super) fn pay_promise(&mut self, time: Nanos, had: Nanos) {
+        if let Some(promise) = &mut self.promise {
+            promise.pass(time, had);
+        }
+    }
+
+    /// Time passes in which it asks for nothing. What it is owed is forgotten, or at most a turn of
+    /// it `kept`.
+    pub(super) fn rest(&mut self, time: Nanos, kept: bool, policy: &LeasePolicy) {
+        if let Some(promise) = &mut self.promise {
+            let turn = promise.turn(policy.quantum, policy.shortest);
+            promise.idles(time, if kept { turn } else { Nanos::ZERO });
         }
     }
 

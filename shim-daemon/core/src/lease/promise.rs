@@ -40,11 +40,11 @@ impl Promise {
         self.owed = owed.clamp(-most, most);
     }
 
-    /// Time passes in which the tenant neither works nor waits: no credit accrues, and an excess is
-    /// forgiven.
-    pub(super) fn idles(&mut self, time: Nanos) {
+    /// Time passes in which the tenant neither works nor waits: no credit accrues, at most so much
+    /// is kept, and an excess is forgiven.
+    pub(super) fn idles(&mut self, time: Nanos, most: Nanos) {
         let forgiven = self.owed.saturating_add(signed(part_of(self.part, time)));
-        self.owed = forgiven.min(0);
+        self.owed = self.owed.max(forgiven.min(0)).min(signed(most));
     }
 
     /// It saves up no more than this.
@@ -76,4 +76,48 @@ impl Promise {
 
 fn signed(time: Nanos) -> i64 {
     i64::try_from(time.0).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TURN: Nanos = Nanos::millis(10);
+
+    /// A request of a half, after its tenant waited and held the device for so long.
+    fn after(waited: u64, held: u64) -> Promise {
+        let mut promise = Promise::new(Permille::new(500).expect("a half"));
+        promise.pass(Nanos::millis(waited), Nanos::ZERO);
+        promise.pass(Nanos::millis(held), Nanos::millis(held));
+        promise
+    }
+
+    #[test]
+    fn a_rest_keeps_as_much_of_a_credit_as_it_is_let() {
+        for (most, wait) in [(TURN, 0), (Nanos::ZERO, 20)] {
+            let mut promise = after(100, 0);
+            promise.idles(Nanos::millis(1), most);
+            assert_eq!(promise.wait(TURN), Nanos::millis(wait));
+            assert!(
+                promise.turns_owed(TURN) <= 1000,
+                "of five turns one at most"
+            );
+        }
+    }
+
+    #[test]
+    fn a_rest_adds_nothing_to_a_credit() {
+        let mut promise = after(10, 0);
+        promise.idles(Nanos::secs(1), TURN);
+        assert_eq!(promise.wait(TURN), Nanos::millis(10));
+    }
+
+    #[test]
+    fn a_rest_forgives_an_excess() {
+        let mut promise = after(0, 20);
+        promise.idles(Nanos::millis(10), TURN);
+        assert_eq!(promise.wait(TURN), Nanos::millis(30), "the half of it");
+        promise.idles(Nanos::secs(1), TURN);
+        assert_eq!(promise.wait(TURN), Nanos::millis(20), "all, and no more");
+    }
 }

@@ -101,6 +101,9 @@ impl LeasePolicy {
     /// How long after its turn a tenant without a report counts as having more work.
     pub(super) const GRACE: Nanos = Nanos::millis(1);
 
+    /// For how long after its turn a tenant that asks for nothing keeps a turn of what it is owed.
+    pub(super) const KEPT: Nanos = Nanos::secs(1);
+
     /// A resting tenant's debt fades by this fraction of the time: after a pause of 100 s a debt of
     /// one second is gone. No tenant gains more than a hundredth of the time by it.
     pub(super) const PARDON: u64 = 100;

@@ -394,7 +394,10 @@ impl Tenant {
         (bill, pending): (Nanos, bool),
         policy: &LeasePolicy,
     ) {
-        self.account.pay_promise(span, bill, pending);
+        match pending {
+            true => self.account.pay_promise(span, bill),
+            false => self.account.rest(span, false, policy),
+        }
         if !self.is_dense() {
             self.account.save_a_turn(policy);
         }

@@ -34,13 +34,13 @@ impl Schedule {
         }
         let Some((_, holder)) = self.holder() else {
             let next = self.next();
-            return next.map_or(Ok(()), |(next, _)| {
+            return next.map_or(Ok(()), |next| {
                 Err(format!("{next:?} is next and no tenant holds the device"))
             });
         };
         match (holder.phase(), self.first_in_line()) {
             (Phase::Holding(turn), Some((class, (.., first))))
-                if class > holder.account().class() && !turn.promoted =>
+                if class > holder.account().class() && turn.kept <= self.now =>
             {
                 Err(format!("{first:?} is of a higher class and waits"))
             }

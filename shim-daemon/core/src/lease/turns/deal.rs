@@ -25,11 +25,11 @@ impl Schedule {
             let next = self.next();
             // Without a next tenant the device is idle because none wants it or may have it.
             let since = self.handing_on.take();
-            if let Some((id, promoted)) = next {
+            if let Some(id) = next {
                 if let Some(since) = since {
                     self.tally.handoffs.record((now - since).0);
                 }
-                self.grant(id, promoted);
+                self.grant(id);
             }
             return next.is_some();
         };
@@ -48,24 +48,25 @@ impl Schedule {
 
     /// Whether a turn must end now.
     fn is_over(&self, tenant: &Tenant, turn: &Turn) -> bool {
-        let first = self.first_in_line();
-        let class = tenant.account().class();
-        let preempted = !turn.promoted && first.is_some_and(|(other, _)| other > class);
-        let needed = tenant.account().is_capped() || first.is_some();
+        let needed = tenant.account().is_capped() || self.first_in_line().is_some();
         let given_up = needed && tenant.members().is_quiet();
         let expired = self
             .until(tenant, turn)
             .is_some_and(|until| until <= self.now);
-        preempted || given_up || expired
+        given_up || expired
     }
 
-    /// When a turn ends by itself: when its cap's allowance is used up; when it is a turn ahead of
-    /// a waiting tenant of its class; or when a tenant of a lower class is due.
+    /// When a turn ends by itself: when its cap's allowance is used up; where a higher class waits,
+    /// at once or after the turn of its guarantee; when it is a turn ahead of a waiting tenant of
+    /// its class; or where a tenant of a lower class is due, after the shortest turn.
     pub(super) fn until(&self, own: &Tenant, turn: &Turn) -> Option<Nanos> {
         let (class, weight) = (own.account().class(), own.account().weight());
         let full = turn.since + turn.length;
-        let fair = if turn.promoted || self.due_below(class).is_some() {
-            Some(full)
+        let first = self.first_in_line();
+        let fair = if first.is_some_and(|(other, _)| other > class) {
+            Some(turn.kept)
+        } else if self.due_below(class).is_some() {
+            Some((turn.since + self.policy.shortest).max(turn.kept))
         } else {
             // A tenant that has not drained its last turn may not start when called.
             let drained = |(_, rival): &(_, &Tenant)| rival.phase() == Phase::Out;

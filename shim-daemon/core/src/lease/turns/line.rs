@@ -15,21 +15,23 @@ impl Schedule {
         Some((holder, self.roster.get(holder)?))
     }
 
-    /// Lets a tenant in, before a higher class for its guarantee if it is `promoted`.
-    pub(super) fn grant(&mut self, id: TenantId, promoted: bool) {
+    /// Lets a tenant in. One that is due keeps its turn also where a higher class does not want the
+    /// device at this instant.
+    pub(super) fn grant(&mut self, id: TenantId) {
         let (now, length) = (self.now, self.length(id));
         let Some(tenant) = self.roster.get_mut(id) else {
             return;
         };
         let account = tenant.account();
-        let guaranteed = account.guaranteed_turn(&self.policy).filter(|_| promoted);
+        let due = account.guaranteed_turn(&self.policy);
+        let due = due.filter(|(_, wait)| wait.0 == 0);
         let turn = Turn {
             since: now,
             from: tenant.clock(),
             read: now,
-            length: guaranteed.map_or(length, |(turn, _)| turn),
+            length,
             runs_dry: account.cap_lasts().map(|lasts| now + lasts),
-            promoted,
+            kept: now + due.map_or(Nanos::ZERO, |(turn, _)| turn),
         };
         self.epochs += 1;
         tenant.begin(self.epochs, turn);
@@ -48,7 +50,7 @@ impl Schedule {
             if let Some(tenant) = self.roster.get_mut(id) {
                 tenant.bind();
             }
-            self.grant(id, false);
+            self.grant(id);
         }
         let free = alone.and_then(|id| self.roster.get_mut(id));
         if let Some(tenant) = free.filter(|tenant| !tenant.is_free()) {
@@ -102,11 +104,10 @@ impl Schedule {
         keys.min().map(|(_, (.., id))| id)
     }
 
-    /// The next tenant, and whether it goes before a higher class for its guarantee.
-    pub(super) fn next(&self) -> Option<(TenantId, bool)> {
+    /// The next tenant: one that is due goes before a higher class.
+    pub(super) fn next(&self) -> Option<TenantId> {
         let (class, (.., first)) = self.first_in_line()?;
-        let due = self.due_below(class);
-        Some(due.map_or((first, false), |due| (due, true)))
+        Some(self.due_below(class).unwrap_or(first))
     }
 
     /// The turn a tenant would get now: the quantum by its weight within the tenants of its class

@@ -39,13 +39,12 @@ pub(super) struct Turn {
     /// Its clock at `read`: when the turn began, or later when its weight changed.
     pub(super) from: Reading,
     pub(super) read: Nanos,
-    /// Its shortest duration while other tenants wait.
+    /// Its shortest duration while other tenants of its class wait.
     pub(super) length: Nanos,
     /// When its cap's allowance will be used up.
     pub(super) runs_dry: Option<Nanos>,
-    /// It was let in before a higher class, for its guarantee: that class waits until the turn is
-    /// over.
-    pub(super) promoted: bool,
+    /// No higher class ends it before: the end of the turn that its guarantee gave it.
+    pub(super) kept: Nanos,
 }
 
 /// See the module's page.
@@ -288,8 +287,13 @@ impl Tenant {
         self.account.bill(share);
         let held = if self.is_billed() { time } else { Nanos::ZERO };
         self.account.pay_cap(time, held, policy);
-        let asks = self.members.waits() || self.is_billed();
-        self.account.pay_promise(time, share, asks);
+        if self.members.waits() || self.is_billed() {
+            self.account.pay_promise(time, share);
+        } else {
+            // A program that waits for its work asks for nothing while it thinks.
+            let kept = self.phase == Phase::Out && now < self.ended + LeasePolicy::KEPT;
+            self.account.rest(time, kept, policy);
+        }
     }
 
     /// Notes whether its cap allows it a turn. Allowed again, it may be as far behind its mark as a
@@ -332,11 +336,12 @@ impl Tenant {
         self.members.reopen();
     }
 
-    /// It is alone and unbound from `now` on.
+    /// It is alone and unbound from `now` on. Its calls wait no more.
     pub(super) fn set_free(&mut self, epoch: u64, now: Nanos) {
         let waiting = self.waiting();
         (self.epoch, self.phase) = (epoch, Phase::Free);
         self.count_wait(now, waiting);
+        self.members.reopen();
     }
 
     /// A later deadline: the gates that closed by themselves open again.

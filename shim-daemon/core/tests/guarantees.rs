@@ -1,0 +1,218 @@
+//! Requests below a higher class, where tenants take turns: what they are owed, and what not.
+
+use gpushare_core::lease::{Input, LeaseKind, Output, Report, Schedule};
+use gpushare_core::{Compute, LeasePolicy, Nanos, Permille, ProcessId, TenantId};
+
+const LOW: TenantId = TenantId(1);
+const FIRST: TenantId = TenantId(2);
+const SECOND: TenantId = TenantId(3);
+
+fn process(tenant: TenantId) -> ProcessId {
+    ProcessId(10 * tenant.0)
+}
+
+/// A device whose tenants always have work: each says that it waits as soon as its gate is closed,
+/// and drains in no time. The lowest requests 80 %, which are turns of 16 ms.
+struct Device {
+    schedule: Schedule,
+    now: Nanos,
+    /// These drain and do not wait.
+    rests: Vec<TenantId>,
+    /// These do not drain.
+    stuck: Vec<TenantId>,
+}
+
+impl Device {
+    fn new() -> Self {
+        Self {
+            schedule: Schedule::new(LeasePolicy::turns()),
+            now: Nanos::ZERO,
+            rests: Vec::new(),
+            stuck: Vec::new(),
+        }
+    }
+
+    fn tell(&mut self, input: Input) {
+        self.schedule.handle(self.now, input);
+        assert_eq!(self.schedule.check(), Ok(()), "after {input:?}");
+    }
+
+    /// Lets each tenant whose gate was closed report.
+    fn settle(&mut self) {
+        while let Some(output) = self.schedule.poll() {
+            let Output::Lease { tenant, lease } = output else {
+                continue;
+            };
+            if lease.kind != LeaseKind::Closed {
+                continue;
+            }
+            if !self.rests.contains(&tenant) {
+                self.says(tenant, Report::Wanted);
+            }
+            if !self.stuck.contains(&tenant) {
+                self.says(tenant, Report::Drained);
+            }
+        }
+    }
+
+    fn says(&mut self, tenant: TenantId, report: Report) {
+        let epoch = self.schedule.lease(tenant).expect("it is here").epoch;
+        self.tell(Input::Reported {
+            process: process(tenant),
+            epoch,
+            report,
+        });
+    }
+
+    fn holds(&self, tenant: TenantId) -> bool {
+        let lease = self.schedule.lease(tenant).expect("it is here");
+        lease.kind != LeaseKind::Closed
+    }
+
+    fn until_holds(&mut self, tenant: TenantId) {
+        while !self.holds(tenant) {
+            self.run(Nanos::micros(100));
+        }
+    }
+
+    fn comes(&mut self, tenant: TenantId) {
+        let is_low = tenant == LOW;
+        self.tell(Input::Joined {
+            tenant,
+            process: process(tenant),
+            gated: true,
+            class: if is_low { 100 } else { 900 },
+            compute: Compute {
+                request: Permille::new(800).filter(|_| is_low),
+                limit: None,
+            },
+        });
+        self.settle();
+    }
+
+    fn ends(&mut self, tenant: TenantId) {
+        let process = process(tenant);
+        self.tell(Input::Left { process });
+        self.settle();
+    }
+
+    fn run(&mut self, time: Nanos) {
+        let end = self.now + time;
+        while let Some(at) = self.schedule.next_timeout().filter(|at| *at <= end) {
+            self.now = at;
+            self.schedule.advance(at);
+            self.settle();
+        }
+        self.now = end;
+    }
+
+    fn is_waiting(&self, tenant: TenantId) -> bool {
+        let share = self.schedule.share(tenant, self.now);
+        share.expect("it is here").waiting.is_some()
+    }
+
+    fn held(&self, tenant: TenantId) -> Nanos {
+        let share = self.schedule.share(tenant, self.now);
+        share.expect("it is here").held
+    }
+
+    /// How long the lowest holds the device in a half second.
+    fn held_in_half_a_second(&mut self) -> Nanos {
+        let before = self.held(LOW);
+        self.run(Nanos::millis(500));
+        self.held(LOW) - before
+    }
+}
+
+/// 80 % of half a second, give or take the time in which a turn is earned.
+fn is_its_share(held: Nanos) -> bool {
+    (Nanos::millis(380)..=Nanos::millis(420)).contains(&held)
+}
+
+#[test]
+fn a_guarantee_saves_up_nothing_while_its_tenant_is_alone() {
+    for waited in [true, false] {
+        let mut device = Device::new();
+        device.comes(LOW);
+        if waited {
+            device.comes(FIRST);
+            while !device.is_waiting(LOW) {
+                device.run(Nanos::millis(1));
+            }
+            device.ends(FIRST);
+        }
+        device.run(Nanos::secs(4));
+        device.comes(SECOND);
+        let held = device.held_in_half_a_second();
+        assert!(is_its_share(held), "{held:?}, it had waited: {waited}");
+    }
+}
+
+#[test]
+fn a_guarantee_is_kept_where_the_higher_class_has_only_changed() {
+    let mut device = Device::new();
+    for tenant in [LOW, FIRST, SECOND] {
+        device.comes(tenant);
+    }
+    device.run(Nanos::secs(1));
+    device.ends(FIRST);
+    let held = device.held_in_half_a_second();
+    assert!(is_its_share(held), "{held:?}");
+}
+
+/// Whether the lowest, which is due, loses its turn to a higher class that thought when it began:
+/// `after` so long.
+fn loses_its_turn(after: Nanos) -> bool {
+    let mut device = Device::new();
+    for tenant in [LOW, FIRST] {
+        device.comes(tenant);
+    }
+    device.rests.push(FIRST);
+    device.until_holds(LOW);
+    device.run(after);
+    assert!(device.holds(LOW));
+    device.says(FIRST, Report::Wanted);
+    device.settle();
+    !device.holds(LOW)
+}
+
+#[test]
+fn a_turn_that_was_due_is_kept_from_one_that_wants_the_device_later() {
+    assert!(!loses_its_turn(Nanos::millis(1)));
+}
+
+#[test]
+fn beyond_the_turn_that_was_due_a_higher_class_takes_the_device() {
+    assert!(loses_its_turn(Nanos::millis(17)));
+}
+
+/// Whether the lowest has a turn at once when it wants one again, where it was owed more than one
+/// and asked for nothing for so long.
+fn is_due_after(rest: Nanos) -> bool {
+    let mut device = Device::new();
+    device.stuck.push(FIRST);
+    for tenant in [LOW, FIRST] {
+        device.comes(tenant);
+    }
+    device.until_holds(LOW);
+    device.stuck.clear();
+    device.says(FIRST, Report::Drained);
+    device.rests.push(LOW);
+    device.says(LOW, Report::Idle);
+    device.settle();
+    assert!(device.holds(FIRST));
+    device.run(rest);
+    device.says(LOW, Report::Wanted);
+    device.settle();
+    device.holds(LOW)
+}
+
+#[test]
+fn what_a_tenant_is_owed_outlasts_its_thinking() {
+    assert!(is_due_after(Nanos::millis(20)));
+}
+
+#[test]
+fn what_a_tenant_is_owed_is_forgotten_after_a_second() {
+    assert!(!is_due_after(Nanos::millis(1_100)));
+}
