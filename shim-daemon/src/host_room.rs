@@ -2,7 +2,8 @@
 //!
 //! A page of a memory file that does not fit is no error of the call that wants it: the kernel
 //! ends a process for it, of the daemon's memory cgroup or of the whole machine. So the daemon
-//! looks before it takes ([ADR 227](../../docs/adr/0227-the-daemon-looks-before-it-takes-host-memory.md)).
+//! looks before it takes ([ADR
+//! 227](../../docs/adr/0227-the-daemon-looks-before-it-takes-host-memory.md)).
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;

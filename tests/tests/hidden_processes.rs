@@ -1,5 +1,5 @@
 //! `/proc` mounted with `hidepid`, as on hardened machines, and root's daemon with the one
-//! capability that its unit leaves it: it is shown others' processes only in the group of the mount.
+//! capability that its unit leaves it: it is shown others' processes only in the mount's group.
 
 use gpushare_tests::artefacts;
 use gpushare_tests::machine::{ALICE, Machine, ROOT};
