@@ -24,14 +24,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 prefix=${prefix%/}
-case "$prefix" in
-    /home/* | /root/* | /run/user/* | /tmp/* | /var/tmp/*)
-        echo "install.sh: the unit hides $prefix from its daemon (ProtectHome=, PrivateTmp=): take another --prefix" >&2
-        exit 2
-        ;;
-    /*) ;;
-    *) echo "install.sh: --prefix is an absolute path other than /, not '$prefix'" >&2; exit 2 ;;
-esac
+case "$prefix" in /*) ;; *) echo "install.sh: --prefix is an absolute path other than /, not '$prefix'" >&2; exit 2 ;; esac
 root=${DESTDIR:-}
 bin="$root$prefix/bin" lib="$root$prefix/lib/gpushare" units="$root/etc/systemd/system"
 # Where a package has its units. One of the same name in $units hides it.
@@ -52,6 +45,11 @@ put() {
 }
 
 install_all() {
+    case "$prefix/" in /home/* | /root/* | /run/user/* | /tmp/* | /var/tmp/*)
+        echo "install.sh: the unit hides $prefix from its daemon (ProtectHome=, PrivateTmp=): take another --prefix" >&2
+        exit 2
+        ;;
+    esac
     for program in "$here"/bin/*; do put 755 "$program" "$bin/${program##*/}"; done
     for file in "$here"/lib/*; do
         case "$file" in *.so) put 644 "$file" "$lib/${file##*/}" ;; esac

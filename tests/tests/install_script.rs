@@ -262,8 +262,15 @@ fn a_prefix_that_the_unit_hides_from_its_daemon_is_refused() {
     let (unpacked, root) = (unpacked(), tempfile::tempdir().expect("a folder"));
     let unit = fs::read_to_string(unpacked.path().join("gpushared.service")).expect("text");
     assert!(unit.contains("ProtectHome=yes") && unit.contains("PrivateTmp=yes"));
+    let removed = install(
+        unpacked.path(),
+        root.path(),
+        &["--uninstall", "--prefix", "/home/me"],
+    );
+    assert!(removed.contains("removed from"), "{removed}");
     for (prefix, code) in [
         ("/home/me/gpushare", 2),
+        ("/home", 2),
         ("/root/gpushare", 2),
         ("/tmp/gpushare", 2),
         ("/", 2),
