@@ -23,11 +23,18 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-case "$prefix" in /*) ;; *) echo "install.sh: --prefix is an absolute path, not '$prefix'" >&2; exit 2 ;; esac
+prefix=${prefix%/}
+case "$prefix" in /*) ;; *) echo "install.sh: --prefix is an absolute path other than /, not '$prefix'" >&2; exit 2 ;; esac
 root=${DESTDIR:-}
-[ -z "$root" ] || start=no
 bin="$root$prefix/bin" lib="$root$prefix/lib/gpushare" units="$root/etc/systemd/system"
-systemd() { [ "$start" = yes ] && [ -d /run/systemd/system ]; }
+# Where a package has its units. One of the same name in $units hides it.
+packaged="$root/usr/lib/systemd/system"
+systemd() { [ -z "$root" ] && [ -d /run/systemd/system ]; }
+
+# The program that a unit starts; nothing where there is no such unit.
+program() { sed -n 's/^ExecStart=[-@:+!]*\([^ ]*\).*/\1/p' "$1" 2>/dev/null | head -n 1; }
+# Whether the unit of this name starts this installation's program.
+own() { [ "$(program "$units/$1")" = "$prefix/bin/${1%.service}" ]; }
 
 # In place of the old file, never into it: a program may be running from that.
 put() {
@@ -38,6 +45,11 @@ put() {
 }
 
 install_all() {
+    case "$prefix/" in /home/* | /root/* | /run/user/* | /tmp/* | /var/tmp/*)
+        echo "install.sh: the unit hides $prefix from its daemon (ProtectHome=, PrivateTmp=): take another --prefix" >&2
+        exit 2
+        ;;
+    esac
     for program in "$here"/bin/*; do put 755 "$program" "$bin/${program##*/}"; done
     for file in "$here"/lib/*; do
         case "$file" in *.so) put 644 "$file" "$lib/${file##*/}" ;; esac
@@ -61,8 +73,8 @@ install_all() {
         chmod 644 "$hook.new"
         mv "$hook.new" "$hook"
     fi
-    if systemd; then
-        systemctl daemon-reload
+    if systemd; then systemctl daemon-reload; fi
+    if [ "$start" = yes ] && systemd; then
         systemctl enable gpushared.service
         # A machine that gets its driver later has the installation all the same.
         state=runs
@@ -81,15 +93,34 @@ leave() {
     (cd "$root$prefix" 2>/dev/null && rmdir -p "$1" 2>/dev/null) || true
 }
 
-uninstall_all() {
-    if systemd && [ -e "$units/gpushared.service" ]; then
-        systemctl disable --now gpushare-exporter.service gpushared.service ||
-            echo "the daemon could not be stopped: systemctl status gpushared" >&2
+# Removes a unit, if it is this installation's. A package's that it hid is enabled, and runs, if this
+# one was and did.
+retire() {
+    own "$1" || return 0
+    enabled=no active=no
+    if systemd; then
+        ! systemctl is-enabled --quiet "$1" || enabled=yes
+        ! systemctl is-active --quiet "$1" || active=yes
+        systemctl disable --now "$1" || echo "$1 could not be stopped: systemctl status $1" >&2
     fi
+    rm -f "$units/$1"
+    systemd || return 0
+    systemctl daemon-reload
+    [ -e "$packaged/$1" ] || return 0
+    echo "$packaged/$1 is the machine's now"
+    [ $enabled = no ] || systemctl enable "$1" || true
+    [ "$enabled $active" = "no no" ] || systemctl start "$1" || echo "$1 did not start: journalctl -u $1" >&2
+}
+
+uninstall_all() {
+    retire gpushare-exporter.service
+    retire gpushared.service
     for program in "$here"/bin/*; do rm -f "$bin/${program##*/}"; done
     [ ! -e "$lib/versions.sh" ] || "$lib/versions.sh" remove
-    rm -rf "$lib/package" "$lib/versions.sh"
-    rm -f "$lib"/*.so "$units/gpushared.service" "$units/gpushare-exporter.service"
+    rm -rf "$lib/package"
+    rm -f "$lib"/*.so
+    # While programs use versions, for the next removal.
+    [ -e "$lib/versions" ] || rm -f "$lib/versions.sh"
     rmdir "$lib" 2>/dev/null || true
     (cd "$here/share" && find . -type f) | while read -r file; do
         rm -f "$root$prefix/share/$file"
@@ -106,14 +137,23 @@ uninstall_all() {
     leave bin
     leave lib
     case "$prefix" in /usr | /usr/local) ;; *) rmdir "$root$prefix" 2>/dev/null || true ;; esac
-    if systemd; then systemctl daemon-reload; fi
     if others; then
         echo "removed from $root$prefix; the folders of the daemon are another installation's"
+        if [ ! -e "$units/gpushared.service" ] && [ ! -e "$packaged/gpushared.service" ]; then
+            echo "no unit starts that one's daemon: run its install.sh again" >&2
+        fi
     elif [ "$purge" = yes ]; then
         forget_classes
-        rm -rf "$root/run/gpushare" "$root/var/lib/gpushare"
         rm -f "$root/etc/gpushare/config.toml"
         rmdir "$root/etc/gpushare" 2>/dev/null || true
+        rm -rf "$root/run/gpushare" || true
+        # By name: a disk may be mounted at the folder of [swap] spill, with more on it than the
+        # daemon's files, which have no names.
+        state="$root/var/lib/gpushare"
+        rm -f "$state"/journal.jsonl "$state"/journal.*.jsonl "$state/lock" "$state/start"
+        rmdir "$state/spill" 2>/dev/null || true
+        rmdir "$state" 2>/dev/null || [ ! -e "$state" ] ||
+            echo "kept $state: it has more than the journal, or a mount" >&2
         echo "removed from $root$prefix, with settings and journal"
     else
         forget_classes
@@ -131,8 +171,15 @@ forget_classes() {
     rm -f "$root/run/gpushare/cdi"
 }
 
-# A daemon that another installation has keeps its folders.
-others() { [ -x "$root/usr/bin/gpushared" ] || [ -x "$root/usr/local/bin/gpushared" ]; }
+# Whether there is another installation: its daemon keeps its folders. A unit names it. One that has
+# none is looked for where the package and this script put the programs by themselves.
+others() {
+    for unit in "$units/gpushared.service" "$packaged/gpushared.service"; do
+        other=$(program "$unit")
+        if [ -n "$other" ] && [ -x "$root$other" ]; then return 0; fi
+    done
+    [ -x "$root/usr/bin/gpushared" ] || [ -x "$root/usr/local/bin/gpushared" ]
+}
 
 if [ -z "$root" ] && [ "$(id -u)" != 0 ]; then
     echo "install.sh: run it as root, or set DESTDIR" >&2

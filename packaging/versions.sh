@@ -5,7 +5,7 @@
 #
 #   versions.sh add     adds the packaged library, makes it current, drops older
 #                      versions out of use but for the last one
-#   versions.sh remove  drops all versions out of use, and names those in use
+#   versions.sh remove  drops all versions out of use, and names those in use; once more by a purge
 #
 # The folder that holds this file has package/ (the library and VERSION, the name of its folder),
 # versions/ and the link libgpushare.so to the current one.
@@ -102,10 +102,10 @@ add() {
     ln -sfn "versions/$version/libgpushare.so" "$here/.libgpushare.so.new"
     mv -T "$here/.libgpushare.so.new" "$here/libgpushare.so"
     # The one before stays in any case: a program that is about to start may have its path already.
-    drop "$version" "${before%%/*}"
+    drop "$version" "${before%%/*}" "the next upgrade or removal"
 }
 
-# Drops versions that nothing uses, but for the two named.
+# Drops versions that nothing uses, but for the two named. What removes the others later is named, too.
 drop() {
     for folder in "$here"/versions/*; do
         [ -d "$folder" ] || continue
@@ -113,7 +113,7 @@ drop() {
         if unused "$folder"; then
             rm -rf "$folder"
         else
-            echo "gpushare: kept $folder: programs use it; it goes with the next upgrade or removal"
+            echo "gpushare: kept $folder: programs use it; once they have ended, $3 removes it"
         fi
     done
 }
@@ -122,7 +122,7 @@ case "${1:-}" in
     add) add ;;
     remove)
         rm -f "$here/libgpushare.so"
-        drop "" ""
+        drop "" "" "a purge or the next installation"
         rmdir "$here/versions" 2>/dev/null || true
         ;;
     *)

@@ -78,6 +78,16 @@ wait $load || fail "the tenant failed with status $?: $(cat /root/complaints)"
 [ ! -s /root/complaints ] || fail "the tenant was told: $(cat /root/complaints)"
 done_ "removed: the tenant went on to its end"
 
+# Nothing has been installed since: the purge alone removes what the tenant kept.
+[ -e "$old" ] || fail "the library of the tenant went before the purge"
+dpkg -P gpushare >/root/dpkg.log 2>&1 || { cat /root/dpkg.log; fail "the package cannot be purged after a removal"; }
+[ ! -e /usr/lib/gpushare ] || fail "a purge leaves versions that nothing uses: $(cat /root/dpkg.log)"
+for step in "-i /root/2.deb" "-r gpushare"; do
+    # shellcheck disable=SC2086  # an action and its argument
+    dpkg $step >/root/dpkg.log 2>&1 || { cat /root/dpkg.log; fail "dpkg $step after a purge"; }
+done
+done_ "purged: the version that the tenant had is gone"
+
 # A stand-in for a systemd whose daemon does not start, as without a driver. Debian's own helpers keep
 # the links of units, and ask it.
 mkdir -p /root/stand-in /run/systemd/system

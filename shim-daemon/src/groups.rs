@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -153,10 +153,20 @@ fn parted(path: &str) -> (usize, &str) {
 
 /// Where hierarchies are mounted, by a `/proc/<pid>/mountinfo`.
 #[derive(Clone, Debug, Default)]
-pub struct Mounts(Vec<(Vec<String>, PathBuf)>);
+pub struct Mounts(Vec<Mount>);
+
+/// The mount of a hierarchy, or of a part of it.
+#[derive(Clone, Debug)]
+struct Mount {
+    /// The controllers of the hierarchy, and its name.
+    names: Vec<String>,
+    /// The group that is mounted, `/` for a whole hierarchy.
+    root: String,
+    point: PathBuf,
+}
 
 impl Mounts {
-    /// The mounts of whole hierarchies in this table.
+    /// The mounts of hierarchies in this table.
     #[must_use]
     pub fn parse(table: &str) -> Self {
         let row = |line: &str| {
@@ -170,7 +180,11 @@ impl Mounts {
                 "cgroup" => options.split(',').map(str::to_owned).collect(),
                 _ => return None,
             };
-            (root == "/").then(|| (names, PathBuf::from(point)))
+            Some(Mount {
+                names,
+                root: root.to_owned(),
+                point: PathBuf::from(point),
+            })
         };
         Self(table.lines().filter_map(row).collect())
     }
@@ -181,18 +195,24 @@ impl Mounts {
         Self::parse(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default())
     }
 
+    /// The folder of a group in a mount of its whole hierarchy.
     fn folder(&self, hierarchy: &str, group: &str) -> Option<PathBuf> {
+        let mount = self.mounts_of(hierarchy).find(|mount| mount.root == "/")?;
+        mount.folder(group)
+    }
+
+    /// As [`Mounts::folder`], or in a mount of a part of the hierarchy, as a container has it.
+    fn part(&self, hierarchy: &str, group: &str) -> Option<PathBuf> {
+        let own = || self.mounts_of(hierarchy).find_map(|own| own.folder(group));
+        self.folder(hierarchy, group).or_else(own)
+    }
+
+    fn mounts_of(&self, hierarchy: &str) -> impl Iterator<Item = &Mount> {
         let wanted: Vec<&str> = hierarchy.split(',').collect();
-        let has = |(names, _): &&(Vec<String>, PathBuf)| {
-            wanted
-                .iter()
-                .all(|one| names.iter().any(|name| name == one))
-        };
-        let (_, point) = self.0.iter().find(has)?;
-        let leads_out = Path::new(group)
-            .components()
-            .any(|part| part.as_os_str() == "..");
-        (!leads_out).then(|| point.join(group.trim_start_matches('/')))
+        self.0.iter().filter(move |mount| {
+            let mut wanted = wanted.iter();
+            wanted.all(|one| mount.names.iter().any(|name| name == one))
+        })
     }
 
     /// The inode of each place that can be seen, by hierarchy.
@@ -203,6 +223,17 @@ impl Mounts {
             Some((hierarchy.to_owned(), found.ino()))
         };
         groups.paths().filter_map(inode).collect()
+    }
+}
+
+impl Mount {
+    /// Where a group is in it.
+    fn folder(&self, group: &str) -> Option<PathBuf> {
+        let ((above, root), (out, names)) = (parted(&self.root), parted(group));
+        let is_here = above == 0 && out == 0 && below(group, &self.root);
+        let rest = is_here.then(|| names.strip_prefix(root))??;
+        (!rest.split('/').any(|part| part == ".."))
+            .then(|| self.point.join(rest.trim_start_matches('/')))
     }
 }
 

@@ -11,6 +11,7 @@ pub mod foreign;
 pub mod groups;
 pub mod guard;
 pub mod host_file;
+pub mod host_room;
 pub mod init;
 pub mod journal;
 pub mod limits;

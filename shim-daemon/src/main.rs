@@ -18,6 +18,7 @@ use gpushared::guard::Among;
 use gpushared::journal::{self, Files, Journal};
 use gpushared::log::Log;
 use gpushared::node::Settings;
+use gpushared::peer;
 use gpushared::server::{Folder, Reload, Server, Start};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
@@ -193,6 +194,9 @@ fn run(args: Args) -> Result<(), Failed> {
         Some(file) => settings_of(&file, base).map_err(Failed::Settings)?,
         None => base,
     };
+    if let Some(why) = peer::sees_no_others().filter(|_| !args.private) {
+        tracing::error!("clients will be refused: {why}");
+    }
     let devices = Nvml::load().map_err(|error| error.to_string())?;
     let control = folder.control();
     let readers = match args.private {

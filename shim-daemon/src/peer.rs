@@ -36,12 +36,38 @@ pub struct Peer {
     pub groups: Groups,
 }
 
+/// Said where `/proc` shows this process no others.
+const HIDDEN: &str = "the daemon is not shown that process, because /proc is mounted with hidepid: let its unit have \
+     SupplementaryGroups= with the group of the mount's option gid=, or the capability CAP_SYS_PTRACE";
+
+/// Whether a file of a process that lives cannot be read, as the kernel says it of those it hides.
+fn is_refused(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied
+    )
+}
+
+/// Why this process is not shown others, if so: the first one is always there.
+#[must_use]
+pub fn sees_no_others() -> Option<&'static str> {
+    let first = small_file::text("/proc/1/cgroup");
+    first
+        .is_err_and(|error| is_refused(&error))
+        .then_some(HIDDEN)
+}
+
 /// Identifies the process that connected `socket`.
 ///
 /// # Errors
 /// If it is already gone, or lives outside the daemon's pid namespace so that its death could not
 /// be seen.
 pub fn identify(socket: BorrowedFd<'_>) -> io::Result<Peer> {
+    identify_by(Path::new("/proc"), socket)
+}
+
+/// As [`identify`], where the kernel tells about processes in `proc`: `/proc`, but for tests.
+fn identify_by(proc: &Path, socket: BorrowedFd<'_>) -> io::Result<Peer> {
     let credentials = getsockopt(&socket, PeerCredentials)?;
     if credentials.pid() <= 0 {
         return Err(io::Error::new(
@@ -53,11 +79,15 @@ pub fn identify(socket: BorrowedFd<'_>) -> io::Result<Peer> {
         Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => open(credentials.pid())?,
         found => found?,
     };
-    let cgroup = small_file::text(format!("/proc/{}/cgroup", credentials.pid()))?;
+    let cgroup = small_file::text(proc.join(format!("{}/cgroup", credentials.pid())));
     // Read before this: a pid that was reused in between would have left the pidfd dead.
     if is_dead(&pidfd)? {
         return Err(io::ErrorKind::NotConnected.into());
     }
+    let cgroup = cgroup.map_err(|error| match is_refused(&error) {
+        true => io::Error::new(io::ErrorKind::Unsupported, HIDDEN),
+        false => error,
+    })?;
     Ok(Peer {
         pid: credentials.pid(),
         uid: credentials.uid(),
@@ -257,6 +287,22 @@ mod tests {
         assert_eq!(peer.pid.unsigned_abs(), std::process::id());
         assert!(!is_dead(&peer.pidfd).unwrap());
         assert!(peer.cgroup.starts_with('/'));
+    }
+
+    /// Another user's process is not there under `hidepid`.
+    #[test]
+    fn a_peer_that_proc_does_not_show_is_refused_with_the_reason() {
+        let hidden = tempfile::tempdir().unwrap();
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let error = identify_by(hidden.path(), ours.as_fd()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::Unsupported);
+        assert!(error.to_string().contains("hidepid"), "{error}");
+        assert_eq!(sees_no_others(), None);
+        let own = hidden.path().join(std::process::id().to_string());
+        fs::create_dir(&own).unwrap();
+        fs::write(own.join("cgroup"), "0::/one\n").unwrap();
+        let peer = identify_by(hidden.path(), ours.as_fd()).unwrap();
+        assert_eq!(peer.cgroup, "/one");
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod ended;
 mod found;
 mod full;
 mod having;
+mod narrow;
 mod presented;
 mod returning;
 mod silent;

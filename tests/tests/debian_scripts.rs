@@ -15,7 +15,8 @@ const HELPER: &str = "/usr/bin/deb-systemd-helper";
 /// A version that was installed before.
 const OLD: &str = "0.1.0-1";
 /// The folders of the scripts, each of which is below the test's root.
-const FOLDERS: [&str; 6] = [
+const FOLDERS: [&str; 7] = [
+    "/etc/systemd/system",
     "/run/systemd/system",
     "/run/gpushare",
     "/var/lib/gpushare",
@@ -39,6 +40,15 @@ for unit; do
         *) echo "$0 $act $unit" >&2; exit 9 ;;
     esac || exit 1
 done
+"#;
+
+/// The package's own script removes the versions that no program uses.
+const VERSIONS: &str = r#"#!/bin/sh
+cd "${0%/*}"
+case $1 in
+    add) mkdir -p versions/1 ;;
+    remove) [ -e "$ROOT/in-use" ] || rm -rf versions ;;
+esac
 "#;
 
 /// A machine whose package dpkg installs and removes.
@@ -87,6 +97,13 @@ impl Node {
     /// Runs a script of the package. Returns what it says to the operator.
     #[track_caller]
     fn script(&self, name: &str, arguments: &[&str]) -> String {
+        self.script_by("", name, arguments)
+    }
+
+    /// The same by this line of a shell, which has the script's call as its arguments, in a mount
+    /// namespace.
+    #[track_caller]
+    fn script_by(&self, line: &str, name: &str, arguments: &[&str]) -> String {
         let path = repository().join("packaging/debian").join(name);
         let mut text = fs::read_to_string(path).expect("it is in the tree");
         for folder in FOLDERS {
@@ -95,7 +112,16 @@ impl Node {
         }
         self.put("script", &text);
         let path = std::env::var("PATH").unwrap_or_default();
-        let output = Command::new(self.at("script"))
+        let mut command = match line {
+            "" => Command::new(self.at("script")),
+            _ => {
+                let mut unshare = Command::new("unshare");
+                unshare.args(["-rm", "sh", "-ec", line, "sh"]);
+                unshare.arg(self.at("script"));
+                unshare
+            }
+        };
+        let output = command
             .args(arguments)
             .env("PATH", format!("{}:{path}", self.at("stand-in").display()))
             .env("ROOT", self.0.path())
@@ -109,7 +135,7 @@ impl Node {
 
     /// What the package brings.
     fn unpack(&self) {
-        self.put("usr/lib/gpushare/versions.sh", "#!/bin/sh\n");
+        self.put("usr/lib/gpushare/versions.sh", VERSIONS);
         for unit in [DAEMON, EXPORTER] {
             let text = fs::read_to_string(repository().join("packaging").join(unit));
             self.put(
@@ -325,7 +351,7 @@ fn settings_outlive_a_removal_and_go_with_a_purge() {
     let Some(node) = Node::new() else { return };
     let all = [
         "etc/gpushare/config.toml",
-        "var/lib/gpushare/journal",
+        "var/lib/gpushare/journal.jsonl",
         "run/gpushare/lock",
     ];
     let there = || all.map(|path| node.has(path));
@@ -354,4 +380,122 @@ fn settings_outlive_a_removal_and_go_with_a_purge() {
     assert!(!node.has("run/gpushare/removed"));
     node.purge();
     assert_eq!(there(), [true; 3]);
+}
+
+#[test]
+fn a_version_that_programs_kept_goes_with_the_purge_or_is_named() {
+    let lib = "usr/lib/gpushare";
+    for ended in [true, false] {
+        let Some(node) = Node::new() else { return };
+        node.install();
+        node.put("in-use", "");
+        node.delete();
+        node.install_again();
+        assert!(!node.has(&format!("{lib}/kept.sh")));
+        node.delete();
+        assert!(node.has(&format!("{lib}/versions/1")));
+        if ended {
+            node.remove("in-use");
+        }
+        let said = node.script("postrm", &["purge"]);
+        assert_eq!(node.has(lib), !ended);
+        assert_eq!(said.contains("remove"), !ended, "{said}");
+        assert!(!node.has(&format!("{lib}/kept.sh")));
+    }
+    // Without a program it goes with the removal.
+    let Some(node) = Node::new() else { return };
+    node.install();
+    node.delete();
+    let left = ["versions", "kept.sh"].map(|name| node.has(&format!("{lib}/{name}")));
+    assert_eq!(left, [false; 2]);
+}
+
+/// The programs of the tarball, and its unit, which hides the package's.
+fn tarball(node: &Node, prefix: &str) {
+    let program = format!("{prefix}/bin/gpushared");
+    node.put(&program, "#!/bin/sh\n");
+    unit_of(node, &node.at(&program).display().to_string());
+}
+
+fn unit_of(node: &Node, program: &str) {
+    let unit = format!("[Service]\nExecStart={program}\n");
+    node.put(&format!("etc/systemd/system/{DAEMON}"), &unit);
+}
+
+const STATE: [&str; 3] = [
+    "etc/gpushare/config.toml",
+    "var/lib/gpushare/journal.jsonl",
+    "run/gpushare/lock",
+];
+
+/// `/usr/local`, where the tarball goes by itself, and another folder.
+#[test]
+fn a_package_that_goes_leaves_another_installations_daemon_as_it_is() {
+    for other in [Some("usr/local"), Some("opt/gpushare"), None] {
+        let Some(node) = Node::new() else { return };
+        node.install();
+        match other {
+            Some(prefix) => tarball(&node, prefix),
+            // A copy of the package's own unit, as `systemctl edit --full` makes it.
+            None => unit_of(&node, "/usr/bin/gpushared"),
+        }
+        STATE.iter().for_each(|path| node.put(path, ""));
+        let stays = other.is_some();
+        let runs = || node.has(&format!("active/{DAEMON}"));
+        node.delete();
+        assert_eq!((runs(), node.has("run/gpushare/removed")), (stays, !stays));
+        node.purge();
+        assert_eq!(
+            (runs(), STATE.map(|path| node.has(path))),
+            (stays, [stays; 3])
+        );
+        let link = fs::read_link(node.at(&node.link(DAEMON))).ok();
+        let leads = stays.then(|| node.at(&format!("etc/systemd/system/{DAEMON}")));
+        assert_eq!(link, leads, "what is enabled stays so");
+    }
+}
+
+#[test]
+fn a_package_that_is_hidden_by_another_installation_says_so() {
+    for hidden in [true, false] {
+        let Some(node) = Node::new() else { return };
+        match hidden {
+            true => tarball(&node, "usr/local"),
+            false => unit_of(&node, "/usr/bin/gpushared"),
+        }
+        let said = node.install();
+        assert_eq!(
+            said.contains("/usr/local/bin/gpushared and hides"),
+            hidden,
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn a_purge_leaves_a_disk_that_is_mounted_for_spilled_memory_alone() {
+    let Some(node) = Node::new() else { return };
+    let test = "a_purge_leaves_a_disk_that_is_mounted_for_spilled_memory_alone";
+    let can = Command::new("unshare").args(["-rm", "true"]).status();
+    if !can.is_ok_and(|status| status.success()) {
+        return not_runnable_here(test, "no mount namespace can be made");
+    }
+    node.install();
+    STATE.iter().for_each(|path| node.put(path, ""));
+    let spill = node.at("var/lib/gpushare/spill");
+    fs::create_dir(&spill).expect("made");
+    node.delete();
+    let spill = spill.display();
+    let line = format!(
+        "mount -t tmpfs disk '{spill}'; : >'{spill}/others'; \"$@\"; test -e '{spill}/others'"
+    );
+    let said = node.script_by(&line, "postrm", &["purge"]);
+    assert!(
+        said.contains("it has more than the journal, or a mount"),
+        "{said}"
+    );
+    assert_eq!(STATE.map(|path| node.has(path)), [false; 3]);
+    // Without a disk nothing stays.
+    assert_eq!(node.script("postrm", &["purge"]), "");
+    assert!(!node.has("var/lib/gpushare"));
 }

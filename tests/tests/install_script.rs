@@ -160,11 +160,7 @@ fn what_is_installed_is_open_to_all_users_whatever_the_umask() {
 #[test]
 fn the_state_stays_until_it_is_purged_after_the_last_installation() {
     let (unpacked, root) = (unpacked(), tempfile::tempdir().expect("a folder"));
-    let kept = [
-        "run/gpushare/node",
-        "var/lib/gpushare/journal",
-        "etc/gpushare",
-    ];
+    let kept = ["run/gpushare/node", "var/lib/gpushare", "etc/gpushare"];
     for prefix in ["/usr", "/usr/local"] {
         install(unpacked.path(), root.path(), &["--prefix", prefix]);
     }
@@ -172,7 +168,10 @@ fn the_state_stays_until_it_is_purged_after_the_last_installation() {
         fs::create_dir_all(root.path().join(folder)).expect("made");
     }
     let settings = root.path().join("etc/gpushare/config.toml");
-    fs::write(&settings, "").expect("written");
+    let journal = root.path().join("var/lib/gpushare/journal.jsonl");
+    for file in [&settings, &journal] {
+        fs::write(file, "").expect("written");
+    }
     let mark = root.path().join("run/gpushare/removed");
     let (specification, record) = (
         root.path().join("cdi.json"),
@@ -267,6 +266,75 @@ echo "$*" >>"$ROOT/asked"
 ! grep -qx "$1" "$ROOT/refused"
 "#;
 
+/// Prefixes that the unit would hide from its own daemon. A test's folder is in one of them.
+const HIDDEN: &str = "/home/* | /root/* | /run/user/* | /tmp/* | /var/tmp/*";
+
+#[test]
+fn a_prefix_that_the_unit_hides_from_its_daemon_is_refused() {
+    let (unpacked, root) = (unpacked(), tempfile::tempdir().expect("a folder"));
+    let unit = fs::read_to_string(unpacked.path().join("gpushared.service")).expect("text");
+    assert!(unit.contains("ProtectHome=yes") && unit.contains("PrivateTmp=yes"));
+    let removed = install(
+        unpacked.path(),
+        root.path(),
+        &["--uninstall", "--prefix", "/home/me"],
+    );
+    assert!(removed.contains("removed from"), "{removed}");
+    for (prefix, code) in [
+        ("/home/me/gpushare", 2),
+        ("/home", 2),
+        ("/root/gpushare", 2),
+        ("/tmp/gpushare", 2),
+        ("/", 2),
+        ("opt", 2),
+        ("/homes/gpushare/", 0),
+    ] {
+        let done = Command::new("sh")
+            .arg(unpacked.path().join("install.sh"))
+            .args(["--prefix", prefix])
+            .env("DESTDIR", root.path())
+            .output()
+            .expect("a shell");
+        assert_eq!(done.status.code(), Some(code), "{prefix}: {done:?}");
+    }
+    let unit = root.path().join("etc/systemd/system/gpushared.service");
+    let unit = fs::read_to_string(unit).expect("text");
+    assert!(
+        unit.contains("ExecStart=/homes/gpushare/bin/gpushared\n"),
+        "{unit}"
+    );
+}
+
+/// A version's library, which is a program here, so that a process maps it.
+#[test]
+fn a_version_that_a_removal_kept_goes_with_the_next_one() {
+    use std::os::unix::fs::PermissionsExt;
+    let (unpacked, root) = (unpacked(), tempfile::tempdir().expect("a folder"));
+    let (unpacked, root) = (unpacked.path(), root.path());
+    fs::copy("/bin/cat", unpacked.join("lib/package/libgpushare.so")).expect("copied");
+    install(unpacked, root, &["--prefix", "/opt/own"]);
+    let installed = root.join("opt/own/lib/gpushare");
+    let library = installed.join("versions/0.0.0-1/libgpushare.so");
+    fs::set_permissions(&library, fs::Permissions::from_mode(0o755)).expect("set");
+    let mut user = Command::new(&library)
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .expect("it is a program");
+    for _ in 0..2 {
+        let said = install(unpacked, root, &["--uninstall", "--prefix", "/opt/own"]);
+        assert!(
+            said.contains("a purge or the next installation removes it"),
+            "{said}"
+        );
+        assert!(library.exists());
+    }
+    drop(user.stdin.take());
+    user.wait().expect("it is ours");
+    install(unpacked, root, &["--purge", "--prefix", "/opt/own"]);
+    let left = listing(&root.join("opt"));
+    assert!(left.is_empty(), "{left:?}");
+}
+
 /// Runs the installer as root would on a machine whose systemd refuses these actions. All of the
 /// machine is below `root`. Returns what it says, and what systemd was asked.
 #[track_caller]
@@ -281,7 +349,8 @@ fn with_systemd(
     let script = script
         .replace("$root/", &format!("{here}/"))
         .replace("[ -d /run/systemd/system ]", "true")
-        .replace("$(id -u)", "0");
+        .replace("$(id -u)", "0")
+        .replace(HIDDEN, "/nowhere/*");
     fs::write(unpacked.join("here.sh"), script).expect("written");
     fs::write(root.join("systemctl"), SYSTEMCTL).expect("written");
     fs::write(root.join("asked"), "").expect("written");
@@ -327,6 +396,77 @@ fn a_daemon_that_does_not_start_is_named_and_the_rest_is_installed() {
     assert!(said.contains("could not be stopped"), "{said}");
     assert!(said.contains("removed from"), "{said}");
     assert!(!root.join("etc/systemd/system/gpushared.service").exists());
+}
+
+/// A unit of this folder of the machine that starts a program of this prefix, which is there.
+fn unit_of(root: &Path, folder: &str, prefix: &str) {
+    let program = root.join(prefix).join("bin/gpushared");
+    let unit = root.join(folder).join("gpushared.service");
+    for path in [&program, &unit] {
+        fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+    }
+    fs::write(&program, "").expect("written");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(&program, mode).expect("set");
+    let text = format!("[Service]\nExecStart={}\n", program.display());
+    fs::write(unit, text).expect("written");
+}
+
+#[test]
+fn an_uninstall_leaves_a_unit_that_starts_another_prefixes_daemon() {
+    for other in [true, false] {
+        let (unpacked, root) = (unpacked(), tempfile::tempdir().expect("a folder"));
+        let (unpacked, root) = (unpacked.path(), root.path());
+        with_systemd(unpacked, root, &[], "");
+        if other {
+            unit_of(root, "etc/systemd/system", "other");
+        }
+        let state = root.join("var/lib/gpushare");
+        fs::create_dir_all(&state).expect("made");
+        let (said, asked) = with_systemd(unpacked, root, &["--purge"], "");
+        let unit = root.join("etc/systemd/system/gpushared.service");
+        assert_eq!((unit.exists(), state.exists()), (other, other));
+        assert_eq!(asked.contains("disable --now gpushared"), !other, "{asked}");
+        assert_eq!(said.contains("another installation's"), other, "{said}");
+        assert!(!root.join("opt/bin/gpushared").exists());
+    }
+}
+
+#[test]
+fn a_packages_unit_goes_on_as_the_one_that_hid_it() {
+    for (refused, does) in [
+        ("", [true, true]),
+        ("is-enabled\n", [false, true]),
+        ("is-enabled\nis-active\n", [false, false]),
+    ] {
+        let (unpacked, root) = (unpacked(), tempfile::tempdir().expect("a folder"));
+        let (unpacked, root) = (unpacked.path(), root.path());
+        with_systemd(unpacked, root, &[], "");
+        unit_of(root, "usr/lib/systemd/system", "usr");
+        let (said, asked) = with_systemd(unpacked, root, &["--uninstall"], refused);
+        let after = asked.rsplit("daemon-reload\n").next().expect("a part");
+        let acts = ["enable gpushared.service\n", "start gpushared.service\n"];
+        assert_eq!(acts.map(|act| after.contains(act)), does, "{asked}");
+        assert!(said.contains("is the machine's now"), "{said}");
+        assert!(!root.join("run/gpushare/removed").exists());
+    }
+    // Without it there is nothing to start.
+    let (unpacked, root) = (unpacked(), tempfile::tempdir().expect("a folder"));
+    let (unpacked, root) = (unpacked.path(), root.path());
+    with_systemd(unpacked, root, &[], "");
+    let (_, asked) = with_systemd(unpacked, root, &["--uninstall"], "");
+    assert!(asked.ends_with("daemon-reload\n"), "{asked}");
+}
+
+#[test]
+fn an_installation_that_starts_nothing_is_known_to_systemd() {
+    let (unpacked, root) = (unpacked(), tempfile::tempdir().expect("a folder"));
+    let (unpacked, root) = (unpacked.path(), root.path());
+    let (_, asked) = with_systemd(unpacked, root, &["--no-start"], "");
+    assert_eq!(asked, "daemon-reload\n");
+    // What goes away is stopped in any case.
+    let (_, asked) = with_systemd(unpacked, root, &["--uninstall", "--no-start"], "");
+    assert!(asked.contains("disable --now gpushared.service"), "{asked}");
 }
 
 /// By default systemd gives a unit up after five starts in ten seconds, until somebody starts it.

@@ -169,9 +169,10 @@ fn has_folder(folder: &Path) -> bool {
 }
 
 /// Whether the unit is started with the machine: what `systemctl is-enabled` looks at, without
-/// asking systemd. A removed package leaves its links, which lead to nothing.
+/// asking systemd. A removed package leaves its links, which lead to nothing, and `systemctl mask`
+/// leaves those of a unit that nothing starts any more.
 fn is_enabled(systemd: &Path, enabled: &[&Path]) -> bool {
-    if !systemd.is_dir() {
+    if !systemd.is_dir() || is_masked(enabled) {
         return false;
     }
     let targets = enabled
@@ -188,6 +189,14 @@ fn is_enabled(systemd: &Path, enabled: &[&Path]) -> bool {
         !fs::metadata(link).is_err_and(nowhere)
     };
     targets.any(|target| leads(&target.join(UNIT)))
+}
+
+/// Whether the first of these folders that has the unit has it as `/dev/null`, or as an empty file.
+fn is_masked(folders: &[&Path]) -> bool {
+    let units = folders.iter().map(|folder| folder.join(UNIT));
+    let mut units = units.filter(|unit| fs::symlink_metadata(unit).is_ok());
+    let found = units.next().and_then(|unit| fs::metadata(unit).ok());
+    found.is_some_and(|found| !found.is_dir() && found.len() == 0)
 }
 
 #[cfg(test)]
@@ -211,6 +220,33 @@ mod tests {
         assert!(enabled());
         fs::remove_dir(&systemd).unwrap();
         assert!(!enabled(), "systemd does not run, as in a container");
+    }
+
+    #[test]
+    fn a_masked_unit_is_not_enabled_whatever_wants_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let [etc, run, packaged] = ["etc", "run", "lib"].map(|name| dir.path().join(name));
+        let wants = etc.join("multi-user.target.wants");
+        for folder in [&wants, &run, &packaged] {
+            fs::create_dir_all(folder).unwrap();
+        }
+        fs::write(packaged.join(UNIT), "[Service]").unwrap();
+        symlink(packaged.join(UNIT), wants.join(UNIT)).unwrap();
+        let enabled = || is_enabled(&run, &[&etc, &run]);
+        assert!(enabled());
+        symlink("/dev/null", run.join(UNIT)).unwrap();
+        assert!(!enabled(), "until the next boot");
+        fs::write(etc.join(UNIT), "[Service]").unwrap();
+        assert!(enabled(), "the operator's own hides that");
+        fs::write(etc.join(UNIT), "").unwrap();
+        assert!(!enabled(), "an empty file masks, too");
+        fs::remove_file(etc.join(UNIT)).unwrap();
+        symlink("/dev/null", etc.join(UNIT)).unwrap();
+        fs::remove_file(run.join(UNIT)).unwrap();
+        assert!(!enabled());
+        fs::remove_file(etc.join(UNIT)).unwrap();
+        symlink(packaged.join(UNIT), etc.join(UNIT)).unwrap();
+        assert!(enabled(), "a link to a unit");
     }
 
     #[test]

@@ -41,9 +41,28 @@ pub struct Nvml {
 /// NVML cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "cannot use NVML (libnvidia-ml.so.1): {0}; is the NVIDIA driver installed? If it is in a container, as the GPU Operator puts it, name its libraries' folder in this daemon's LD_LIBRARY_PATH"
+    "cannot use NVML (libnvidia-ml.so.1): {error}; {}",
+    advice(Path::new("/proc"), Path::new("/dev"))
 )]
-pub struct NvmlError(#[from] Wrapped);
+pub struct NvmlError {
+    #[from]
+    error: Wrapped,
+}
+
+/// What to do where NVML cannot be used, by the folders of the kernel and of the devices.
+fn advice(proc: &Path, dev: &Path) -> &'static str {
+    let is_loaded = proc.join("driver/nvidia/version").exists();
+    match is_loaded && !dev.join("nvidiactl").exists() {
+        true => {
+            "the driver is loaded, and its device files (/dev/nvidiactl) are not there, which this daemon may not make: \
+             run nvidia-smi as root once, and for each boot enable nvidia-persistenced"
+        }
+        false => {
+            "is the NVIDIA driver installed? If it is in a container, as the GPU Operator puts it, \
+             name its libraries' folder in this daemon's LD_LIBRARY_PATH"
+        }
+    }
+}
 
 impl Nvml {
     /// Loads and initialises the library the dynamic linker finds under its SONAME.
@@ -272,6 +291,22 @@ impl Devices for Nvml {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_loaded_driver_without_device_files_is_told_from_none() {
+        let machine = tempfile::tempdir().unwrap();
+        let (proc, dev) = (machine.path().join("proc"), machine.path().join("dev"));
+        let says_files = || advice(&proc, &dev).contains("nvidia-persistenced");
+        for folder in [proc.join("driver/nvidia"), dev.clone()] {
+            std::fs::create_dir_all(folder).unwrap();
+        }
+        assert!(!says_files(), "no driver");
+        assert!(advice(&proc, &dev).contains("is the NVIDIA driver installed?"));
+        std::fs::write(proc.join("driver/nvidia/version"), "").unwrap();
+        assert!(says_files());
+        std::fs::write(dev.join("nvidiactl"), "").unwrap();
+        assert!(!says_files(), "it is something else");
+    }
 
     #[test]
     fn a_process_that_computes_and_draws_does_not_only_draw() {

@@ -13,12 +13,14 @@ use gpushare_protocol::page::residency::{Order as Shall, OrderWord, Orders};
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{self, ErrorCode, Request, ResidencyRow, WireError};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::commands::limits_under;
 use super::events::number;
 use super::{Client, Node, Settings};
 use crate::config::NO_HOST;
+use crate::host_room::HostRoom;
 
 /// The state of tenants' moves, and the last reports of processes about their memory.
 #[derive(Debug)]
@@ -27,6 +29,7 @@ pub(super) struct Moves {
     /// milliseconds: no process of the previous daemon has seen an order of this number.
     first: u32,
     pub(super) host: super::host_store::HostStore,
+    room: Arc<HostRoom>,
     pub(super) storing: super::storing::Storing,
     /// Processes for which the system gave no memory when they last asked.
     pub(super) failing: BTreeSet<ProcessId>,
@@ -45,12 +48,18 @@ impl Moves {
         Self {
             first: (now.0 / 1_000_000) as u32,
             host: super::host_store::HostStore::new(swap.host),
+            room: Arc::default(),
             storing: super::storing::Storing::new(swap.spill, instance),
             failing: BTreeSet::new(),
             claims: BTreeMap::new(),
             unshared: BTreeSet::new(),
             commands: super::suspending::Commands::default(),
         }
+    }
+
+    /// What bounds the host memory of this daemon.
+    pub(super) fn room(&self) -> Arc<HostRoom> {
+        Arc::clone(&self.room)
     }
 }
 
@@ -78,6 +87,20 @@ pub(super) fn is_chosen(environment: &[(String, String)]) -> bool {
 }
 
 impl Node {
+    /// The daemon's host memory is bounded so, and not as the kernel says. For tests.
+    pub fn bounded(&mut self, room: HostRoom) {
+        self.residency.room = Arc::new(room);
+    }
+
+    /// Why the host memory that the settings plan can never be had, if it cannot.
+    #[must_use]
+    pub fn never_has_host(&self) -> Vec<String> {
+        match self.residency.host.budget() {
+            Bytes::ZERO => vec![],
+            planned => self.residency.room.never_has(planned.0),
+        }
+    }
+
     /// Says which of the daemons this is that have had these tenants: what it gives their processes
     /// lies at places in their memory files that no other daemon has given.
     pub fn starts(&mut self, number: u64) {

@@ -272,7 +272,8 @@ impl Node {
             }
             _ => {
                 self.residency.storing.allocating.insert(process, None);
-                (Task::Allocate, empty)
+                let spare = self.kept_for_returns().0;
+                (Task::Allocate { spare }, empty)
             }
         };
         let job = Job {
@@ -285,6 +286,7 @@ impl Node {
             stored,
             host,
             offset,
+            room: self.residency.room(),
         };
         self.begin(job);
     }
@@ -400,6 +402,7 @@ impl Node {
                     stored,
                     host,
                     offset,
+                    room: self.residency.room(),
                 };
                 self.begin(job);
             }

@@ -22,14 +22,14 @@ impl Node {
             // It ended meanwhile, and all it had with it. The work may have begun after that.
             return match job.task {
                 Task::Store(_) => (),
-                Task::Allocate | Task::Fetch(_) => {
+                Task::Allocate { .. } | Task::Fetch(_) => {
                     job.host.give_back(job.offset, job.stored.bytes);
                 }
             };
         };
         let (tenant, is_here) = (known.tenant(), known.connection() == Some(connection));
         match &job.task {
-            Task::Allocate => {
+            Task::Allocate { .. } => {
                 let next = self.residency.storing.allocating.remove(&process);
                 self.is_allocated((tenant, is_here), &job, outcome);
                 if let Some((client, id, bytes)) = next.flatten() {
@@ -142,7 +142,7 @@ impl Node {
         self.tell_held(tenant);
         match outcome {
             Ok(_) => self.refuse_host(connection, id, Refusal::NoMemory),
-            Err(Failed::Host(error)) => {
+            Err(error @ (Failed::Host(_) | Failed::NoRoom(_))) => {
                 // The file has the bytes still.
                 self.host_failed(process, &error.to_string());
                 self.refuse_host(connection, id, Refusal::NoMemory);

@@ -157,6 +157,9 @@ impl Server {
         if let Some(path) = &start.settings.spill {
             node.spill_to(SpillFolder::open(path)?);
         }
+        for why in node.never_has_host() {
+            tracing::warn!("[swap] host cannot be used up: {why}");
+        }
         let io = |what: &str, error: io::Error| format!("cannot {what}: {error}");
         let poller = Poller::new().map_err(|error| io("poll", error))?;
         let looker =

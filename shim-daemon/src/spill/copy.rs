@@ -21,6 +21,9 @@ pub enum Failed {
     /// The host's memory did not take them. The file has them still.
     #[error("the host's memory cannot be written: {0}")]
     Host(io::Error),
+    /// The host has no room for them. The file has them still.
+    #[error("{0}")]
+    NoRoom(String),
     /// The bytes in the file are not those that were stored.
     #[error("the checksum of what was read is {found:016x}, and {stored:016x} was stored")]
     Sum {

@@ -18,6 +18,7 @@ use gpushare_protocol::wire::Stored;
 
 use crate::foreign::Foreign;
 use crate::host_file::HostFile;
+use crate::host_room::HostRoom;
 use crate::node::ConnId;
 pub(crate) use copy::forget;
 pub use copy::{Failed, fetch, store};
@@ -42,8 +43,11 @@ pub enum Task {
     Store(Arc<Foreign>),
     /// Allocate it, and copy it from this file.
     Fetch(Arc<Foreign>),
-    /// Allocate it, all zero.
-    Allocate,
+    /// Allocate it, all zero, if so many bytes of the host are left beside it.
+    Allocate {
+        /// They are for bytes that come back from files.
+        spare: u64,
+    },
 }
 
 /// Work on a range of a process's part of the host store. `stored.sum` is what a copy is compared
@@ -60,6 +64,8 @@ pub struct Job {
     pub host: Arc<HostFile>,
     /// The place in it.
     pub offset: u64,
+    /// What bounds the host memory of this daemon.
+    pub room: Arc<HostRoom>,
 }
 
 /// A job that has ended. `Ok` has the checksum of a copy.
@@ -80,14 +86,16 @@ impl Job {
         let outcome = match &self.task {
             Task::Store(file) => store(host, (file.file(), self.stored.at), self.stored.bytes),
             Task::Fetch(file) => self
-                .allocate()
+                .allocate(0)
                 .and_then(|()| fetch(file.file(), self.stored, host)),
-            Task::Allocate => self.allocate().map(|()| 0),
+            Task::Allocate { spare } => self.allocate(*spare).map(|()| 0),
         };
         Done { job: self, outcome }
     }
 
-    fn allocate(&self) -> Result<(), Failed> {
+    fn allocate(&self, spare: u64) -> Result<(), Failed> {
+        let _taking = self.room.take(self.stored.bytes, spare);
+        let _taking = _taking.map_err(Failed::NoRoom)?;
         let allocated = self.host.allocate(self.offset, self.stored.bytes);
         allocated.map_err(|error| Failed::Host(io::Error::other(error)))
     }
