@@ -52,6 +52,7 @@ mod swap_spread_plain;
 mod swap_spread_share;
 mod swap_useful;
 mod swap_whole;
+mod swap_words;
 mod tally;
 mod time_limits;
 mod together_accounts;
