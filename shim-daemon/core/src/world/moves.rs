@@ -4,6 +4,7 @@
 //! began after its report shows it gone, but for what [`pairs`] counts in parts. So no byte is ever
 //! given to two tenants.
 
+mod beside;
 mod bound;
 mod confirm;
 mod host;
