@@ -36,6 +36,7 @@ mod swap;
 mod swap_again;
 mod swap_crowded;
 mod swap_disconnected;
+mod swap_drain;
 mod swap_elsewhere;
 mod swap_evidence;
 mod swap_failures;

@@ -44,7 +44,9 @@ impl World {
         let Some(resident) = self.residency.get_mut(device, tenant) else {
             return;
         };
-        if resident.place() == Place::In {
+        // A tenant that drains still has the card; one that could not be sealed has stayed.
+        let has = |place| matches!(place, Place::In | Place::Sealing);
+        if has(resident.place()) && !has(place) {
             let from = resident.stay().from();
             let halted = halted.map_or(Nanos::ZERO, |(_, since)| worked_until - since.max(from));
             resident.count(bytes, worked_until - from, halted);
