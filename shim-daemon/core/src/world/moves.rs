@@ -201,6 +201,7 @@ impl World {
             Place::Entering if complete == Some(Turned::Back) => {
                 self.entered(tenant, device);
             }
+            Place::Entering if self.waits_anew(tenant, device) => (),
             Place::Entering => {
                 // Its memory is set aside: all it needs is to be asked again.
                 self.notice(Notice::SlowReturn { tenant, device });
