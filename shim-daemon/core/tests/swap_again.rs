@@ -1,9 +1,9 @@
-//! A tenant that freed memory just before it left takes it again when it is back: it waits for room
-//! for all of it, while that can come.
+//! A tenant that freed memory just before it left takes it again when it is back, and what it asks
+//! for while it is out it takes then too: it waits for room for all of it, while that can come.
 
 use crate::node::swap::swapping;
-use crate::node::{Node, secs};
-use gpushare_core::{Bytes, DeviceId, Event, Nanos, Place, ProcessId, TenantId};
+use crate::node::{Node, gib, killable, secs};
+use gpushare_core::{AskKey, Bytes, Denial, DeviceId, Event, Nanos, Place, ProcessId, TenantId};
 
 fn mib(count: u64) -> Bytes {
     Bytes::mib(count)
@@ -86,4 +86,61 @@ fn room_that_no_turn_can_give_is_not_waited_for() {
     hardware.foreign = mib(700);
     left.node.sample(left.device);
     assert!(left.is_back_soon());
+}
+
+/// A card of 16 GiB, of which a tenant that never moves has 6. The first and the second one have 8
+/// each: the first is out, calls, and asks for so much more.
+fn asks_while_out(more: u64) -> (Left, AskKey) {
+    let (mut node, device) = Node::swaps(16 << 10, 64);
+    let (_, fixed) = node.run(killable(device, 0, 6));
+    node.want(fixed, device, gib(6));
+    let (first, asker) = node.run(swapping(device, 16 << 10));
+    node.want(asker, device, gib(8));
+    node.live(secs(2));
+    let (second, process) = node.run(swapping(device, 8 << 10));
+    let ask = node.want(process, device, gib(8));
+    node.until("the second is in", 30, |node| node.granted(ask));
+    assert_eq!(node.place(first, device), Place::Out);
+    node.live(Nanos::millis(100));
+    let ask = node.want(asker, device, gib(more));
+    let left = Left {
+        node,
+        device,
+        first,
+        second,
+        process,
+    };
+    (left, ask)
+}
+
+#[test]
+fn an_ask_that_no_turn_can_serve_keeps_its_own_tenant_out_no_longer() {
+    for ends in [true, false] {
+        let (mut left, ask) = asks_while_out(4);
+        if ends {
+            left.node.finish(left.second);
+        }
+        let most = if ends { 1 } else { 20 };
+        left.node.until("it is back", most, |node| {
+            node.place(left.first, left.device) == Place::In
+        });
+        left.node.until("it is denied", 70, |node| !node.waits(ask));
+        let denied = left.node.denied(ask);
+        assert!(matches!(denied, Some(Denial::NoRoom { .. })), "{denied:?}");
+    }
+}
+
+#[test]
+fn an_ask_that_a_turn_can_serve_comes_in_with_its_tenant() {
+    for ends in [true, false] {
+        let (mut left, ask) = asks_while_out(2);
+        if ends {
+            left.node.finish(left.second);
+        }
+        left.node.until("it is back", 20, |node| {
+            node.place(left.first, left.device) == Place::In
+        });
+        left.node.live(Nanos::millis(50));
+        assert!(left.node.granted(ask));
+    }
 }

@@ -247,6 +247,30 @@ fn a_return_into_memory_that_strangers_took_is_tried_again() {
 }
 
 #[test]
+fn beside_one_that_can_make_way_a_return_into_lost_memory_waits_its_turn() {
+    let (mut node, device) = Node::swaps(3 << 10, 64);
+    let all = [(); 2].map(|()| {
+        let (tenant, process) = node.run(swapping(device, 1024));
+        node.want(process, device, mib(1024));
+        tenant
+    });
+    node.tell(Event::Suspend { tenant: all[1] });
+    node.guests.get_mut(&all[1]).expect("it runs").moves.works = false;
+    node.live(secs(2));
+    assert_eq!(node.place(all[1], device), Place::Out);
+    node.guests.get_mut(&all[1]).expect("it runs").moves.works = true;
+    node.devices.get_mut(&device).expect("it exists").foreign = mib(1280);
+    node.calls(all[1], device);
+    for turn in 0..4 {
+        let (one, other) = (all[(turn + 1) % 2], all[turn % 2]);
+        node.until("its turn has come", 20, |node| {
+            node.place(one, device) == Place::In && node.place(other, device) != Place::In
+        });
+    }
+    assert!(told(&node, |one| matches!(one, Notice::NoReturn { .. })));
+}
+
+#[test]
 fn moves_that_take_most_of_the_time_are_told_of_and_made_rare() {
     let mut all = policy(64);
     (all.swap.stay, all.swap.urgent_stay) = (1, 1);

@@ -64,3 +64,24 @@ fn tenants_of_two_devices_keep_half_their_part_among_others() {
         least_is(narrow, 1000 / 4 / 2);
     }
 }
+
+/// Beside two of both devices: so many alone on the first, and one alone on the other. That one has
+/// at least half of a third, and the others half of what is theirs of the first device.
+fn one_alone(beside: usize, rate: u64) {
+    let narrow: Vec<usize> = (0..beside).map(|_| 0).chain([1]).collect();
+    let mut all = shares(&narrow, rate);
+    let alone = all.pop();
+    assert!(alone >= Some(1000 / 3 / 2), "{beside}, {rate} GiB/s");
+    let part = 1000 / (2 + u64::try_from(beside).expect("a few"));
+    assert!(
+        all.into_iter().min() >= Some(part / 2),
+        "{beside}, {rate} GiB/s"
+    );
+}
+
+#[test]
+fn a_device_with_few_is_not_held_by_a_tenant_that_waits_for_one_with_many() {
+    for (beside, rates) in [(2, &[1, 5, 20, 100][..]), (3, &[20])] {
+        rates.iter().for_each(|rate| one_alone(beside, *rate));
+    }
+}

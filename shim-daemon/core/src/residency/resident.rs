@@ -396,7 +396,7 @@ impl Resident {
         self.since = now;
     }
 
-    /// Counts the residency of so many bytes in the place that ends now, at whose end it waited for
+    /// Counts the residency of so many bytes in the stay that ends now, at whose end it waited for
     /// another device for so long.
     pub(crate) fn count(&mut self, bytes: Bytes, span: Nanos, halted: Nanos) {
         let add = |sum: u64, span| sum.saturating_add(residency(bytes, span));
@@ -412,7 +412,7 @@ impl Resident {
     /// Residency so far, with the current stay of so many bytes up to `now`.
     pub(crate) fn used(&self, now: Nanos, bytes: Bytes) -> u64 {
         let current = match self.place {
-            Place::In => residency(bytes, now - self.stay.from()),
+            Place::In | Place::Sealing => residency(bytes, now - self.stay.from()),
             _ => 0,
         };
         self.used.saturating_add(current)

@@ -4,6 +4,7 @@
 //! began after its report shows it gone, but for what [`pairs`] counts in parts. So no byte is ever
 //! given to two tenants.
 
+mod beside;
 mod bound;
 mod confirm;
 mod host;
@@ -43,7 +44,9 @@ impl World {
         let Some(resident) = self.residency.get_mut(device, tenant) else {
             return;
         };
-        if resident.place() == Place::In {
+        // A tenant that drains still has the card; one that could not be sealed has stayed.
+        let has = |place| matches!(place, Place::In | Place::Sealing);
+        if has(resident.place()) && !has(place) {
             let from = resident.stay().from();
             let halted = halted.map_or(Nanos::ZERO, |(_, since)| worked_until - since.max(from));
             resident.count(bytes, worked_until - from, halted);
@@ -198,6 +201,7 @@ impl World {
             Place::Entering if complete == Some(Turned::Back) => {
                 self.entered(tenant, device);
             }
+            Place::Entering if self.waits_anew(tenant, device) => (),
             Place::Entering => {
                 // Its memory is set aside: all it needs is to be asked again.
                 self.notice(Notice::SlowReturn { tenant, device });

@@ -149,7 +149,8 @@ impl World {
             (account.away, stays)
         });
         let (away, residue) = gone.unwrap_or_default();
-        self.reserve(device, tenant, away.max(told));
+        // No more of it has left than it has, whatever its processes say.
+        self.reserve(device, tenant, away.max(told).min(away + residue));
         let Some(resident) = self.residency.get_mut(device, tenant) else {
             return;
         };

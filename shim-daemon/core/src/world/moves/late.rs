@@ -63,6 +63,8 @@ impl World {
         };
         let tenant = known.tenant();
         let (can, here, now) = (known.is_movable(), known.is_here(), self.timers.now());
+        // The books begin with what it says, but not beyond what a daemon could have allowed it.
+        let most = self.could_have(tenant).max(self.in_use(tenant, device));
         let Some(resident) = self.residency.get_mut(device, tenant) else {
             return;
         };
@@ -71,12 +73,12 @@ impl World {
         }
         let away = match shown {
             Shown::In | Shown::Sealed => None,
-            Shown::Out { away } => Some(away),
+            Shown::Out { away } => Some(away.min(most)),
         };
         if !resident.shows(process, away) {
             return;
         }
-        let all = resident.told_away().max(resident.host());
+        let all = resident.told_away().min(most).max(resident.host());
         self.residency.found(device, tenant, all);
         self.place_anew(tenant, device);
         if away.is_some() && !self.is_recovering() {

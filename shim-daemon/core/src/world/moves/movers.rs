@@ -93,6 +93,11 @@ impl World {
         let stays = match (spread, loan) {
             (true, _) => self.stays_of_spread((device, asker), (tenant, resident), &ends)?,
             (_, true) if ends.first => [Nanos::MAX; 2],
+            (_, true) if self.comes_later((device, asker), tenant) => {
+                let [equal, urgent] = ends.over;
+                let equal = equal.max(asker.since + self.round(device));
+                [equal, urgent].map(|over| ends.rests.min(over))
+            }
             (_, true) => ends.over.map(|over| ends.rests.min(over)),
             // Within its request a tenant stays while it is at work.
             (_, false) if known.is_idle() => [ends.rests; 2],

@@ -14,6 +14,7 @@ use crate::ledger::Account;
 use crate::residency::{Place, Resident};
 use crate::time::Nanos;
 use crate::world::World;
+use crate::world::moves::movers::Asker;
 use gpushare_protocol::units::Bytes;
 use std::collections::BTreeMap;
 
@@ -261,6 +262,38 @@ impl World {
             bytes,
         });
         self.go(tenant, device, Place::Leaving, true);
+    }
+
+    /// A return that found no room, as the device has lost memory since it began: it is taken back
+    /// where another tenant can make way, for which it waits in the line. `false`: it goes on.
+    pub(super) fn waits_anew(&mut self, tenant: TenantId, device: DeviceId) -> bool {
+        let bytes = self.in_use(tenant, device);
+        let books = self.ledger.get(device);
+        let lacks = books.is_some_and(|books| !books.deficit().is_zero());
+        let own = self.ledger.account(device, tenant);
+        let paged = own.is_none_or(|account| account.loan.paged);
+        let Some(resident) = self.residency.get(device, tenant) else {
+            return false;
+        };
+        let since = resident.begun();
+        let asker = Asker {
+            tenant,
+            guaranteed: self.returns_within_request(tenant, device),
+            since,
+            rotates: true,
+        };
+        let may = resident.refused && !paged && lacks;
+        if !may || self.movers(device, asker, &[]).is_empty() {
+            return false;
+        }
+        if !self.reserve(device, tenant, bytes) {
+            return false;
+        }
+        if let Some(resident) = self.residency.get_mut(device, tenant) {
+            resident.early = Some(since);
+        }
+        self.give_up_return(tenant, device);
+        true
     }
 
     /// When a follower is looked after next.

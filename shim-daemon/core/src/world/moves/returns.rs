@@ -2,13 +2,13 @@
 
 use crate::ids::{AskKey, DeviceId, ProcessId, TenantId};
 use crate::ledger::{Account, Device};
-use crate::residency::{Place, Resident, Rotation};
+use crate::residency::{Place, Rotation};
 use crate::resolver::{Burst, Case, Mover, Resolve, Resolver, Verdict};
 use crate::time::Nanos;
 use crate::timers::Timer;
 use crate::world::World;
 use crate::world::moves::movers::Asker;
-use crate::world::pending::{Pending, Want};
+use crate::world::pending::Pending;
 use crate::world::settle::Pass;
 use gpushare_protocol::units::Bytes;
 
@@ -415,33 +415,6 @@ impl World {
             )
         };
         !case.movers.is_empty() && !helps(case) && helps(&roomy)
-    }
-
-    /// The memory that a tenant wants beside its grant: for its waiting asks, or to take again what
-    /// it freed just before it left. The tenant needs room for that too.
-    fn asked_beside(&self, tenant: TenantId, device: DeviceId, account: &Account) -> Bytes {
-        let own = self.asks.on(device).filter(|(_, one)| one.tenant == tenant);
-        let wanted = own.map(|(_, pending)| match pending.want {
-            Want::Credit { bytes, .. } => bytes,
-            Want::Context { cost } => cost,
-            Want::Physical { .. } => Bytes::ZERO,
-        });
-        let wanted: Bytes = wanted.sum();
-        let again = self.taken_again(tenant, device).unwrap_or_default();
-        let all = again.max(account.in_use + wanted);
-        all.min(account.ceiling()) - account.grant
-    }
-
-    /// The memory that a tenant is expected to have again soon after it is back. That is waited for
-    /// while others are in, whose turns end, and for one round at most.
-    fn taken_again(&self, tenant: TenantId, device: DeviceId) -> Option<Bytes> {
-        let rotation = self.residency.on(device)?;
-        let resident = rotation.get(tenant)?;
-        let is_in = |one: &Resident| one.place() != Place::Out && !one.is_empty();
-        let mut others = rotation.all().filter(|(other, _)| *other != tenant);
-        let waits = others.any(|(_, one)| is_in(one));
-        let waits = waits && !self.is_overdue(device, resident.returns()?);
-        waits.then(|| resident.stay().again())
     }
 
     /// Whether an ask or a return that waits `since` has waited a whole round of the rotation.

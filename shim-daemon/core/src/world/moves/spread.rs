@@ -12,7 +12,7 @@
 
 use super::movers::{Asker, Ends};
 use crate::ids::{DeviceId, TenantId};
-use crate::residency::{Place, Resident};
+use crate::residency::{Place, Resident, Rotation};
 use crate::time::Nanos;
 use crate::world::World;
 use crate::world::settle::{Class, OVERDUE};
@@ -71,6 +71,23 @@ impl World {
         let least = resident.since() + (urgent - resident.stay().from());
         let last = late + round.step_before_moves();
         Some(stays.map(|at| at.min(least.max(last))))
+    }
+
+    /// Whether an asker also waits for a device with a longer round, without which it cannot work.
+    /// Here it would keep a tenant of this device alone from work that nobody does meanwhile. So
+    /// that one stays until the asker is overdue, unless it has had half as much again.
+    pub(super) fn comes_later(&self, (device, asker): (DeviceId, Asker), holder: TenantId) -> bool {
+        let waits_longer = |(other, rotation): (DeviceId, &Rotation)| {
+            let one = rotation.get(asker.tenant);
+            other != device
+                && one.is_some_and(|one| one.returns().is_some())
+                && self.round(other) > self.round(device)
+        };
+        let had = |tenant| self.worked_so_far(tenant, device);
+        asker.rotates
+            && !asker.guaranteed
+            && self.residency.devices().any(waits_longer)
+            && had(holder) / 3 < had(asker.tenant) / 2
     }
 
     /// The residency of a tenant so far without the time in which it waited for another device.

@@ -1,0 +1,63 @@
+//! What a tenant that comes back needs beside what it had.
+
+use crate::ids::{AskKey, DeviceId, TenantId};
+use crate::ledger::Account;
+use crate::residency::{Place, Resident};
+use crate::world::World;
+use crate::world::pending::{Pending, Want};
+use gpushare_protocol::units::Bytes;
+
+impl World {
+    /// The memory that a tenant wants beside its grant: for its waiting asks, or to take again what
+    /// it freed just before it left. The tenant needs room for that too. An ask that could not be
+    /// granted were all others moved is not waited for: it is decided once the tenant is back.
+    pub(super) fn asked_beside(
+        &self,
+        tenant: TenantId,
+        device: DeviceId,
+        account: &Account,
+    ) -> Bytes {
+        let (mut credit, mut contexts) = (account.in_use, Bytes::ZERO);
+        for (ask, pending) in self.asks.on(device) {
+            if pending.tenant != tenant {
+                continue;
+            }
+            let level = match pending.want {
+                Want::Credit { bytes, .. } => (credit + bytes).min(account.ceiling()),
+                _ => credit,
+            };
+            if !self.is_firm_for(ask, pending, level) {
+                continue;
+            }
+            credit = level;
+            if let Want::Context { cost } = pending.want {
+                contexts += cost;
+            }
+        }
+        let again = self.taken_again(tenant, device).unwrap_or_default();
+        let all = again.max(credit + contexts);
+        all.min(account.ceiling()) - account.grant
+    }
+
+    /// Whether nothing but memory that can be taken back or moved keeps an ask of a tenant that is
+    /// out from growing its grant to `level`.
+    fn is_firm_for(&self, ask: AskKey, pending: &Pending, level: Bytes) -> bool {
+        let account = self.ledger.account(pending.device, pending.tenant);
+        let within = account.is_some_and(|account| level <= account.request);
+        let guaranteed = within && self.is_guaranteed(pending);
+        let need = self.need(ask, pending, level, guaranteed).firm;
+        need.is_zero() || need <= self.free_for(pending, guaranteed).firm
+    }
+
+    /// The memory that a tenant is expected to have again soon after it is back. That is waited for
+    /// while others are in, whose turns end, and for one round at most.
+    fn taken_again(&self, tenant: TenantId, device: DeviceId) -> Option<Bytes> {
+        let rotation = self.residency.on(device)?;
+        let resident = rotation.get(tenant)?;
+        let is_in = |one: &Resident| one.place() != Place::Out && !one.is_empty();
+        let mut others = rotation.all().filter(|(other, _)| *other != tenant);
+        let waits = others.any(|(_, one)| is_in(one));
+        let waits = waits && !self.is_overdue(device, resident.returns()?);
+        waits.then(|| resident.stay().again())
+    }
+}
