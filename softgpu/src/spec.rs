@@ -56,7 +56,7 @@
 //! - `room`: an H100 with driver 580.159.04 keeps no other thread from recording an event beside a
 //!   full stream. ADR 60 lists reports of calls that hang because another thread is in the driver.
 //! - `upload`: an H200 with driver 580.159.04 waits. NVIDIA's programming guide counts such copies
-//!   among the calls that return before the device is done, so that another driver may send it along.
+//!   among the calls that return before the device is done, so another driver may send it along.
 //! - `managed`: drivers for Linux report 1 on every GPU since Pascal, except in WSL2 and some
 //!   vGPUs.
 //! - `listed`: the open kernel module sums the objects of a process's own clients

@@ -121,8 +121,8 @@ pub fn set_current_at(location: CUmemLocation, kind: CUmemAllocationType, handle
 }
 
 /// A pool is destroyed. Where it was current, the default pool is again. Of the host on no
-/// particular node a real driver tells neither that nor the destroyed one, but the default pool of the
-/// first device.
+/// particular node a real driver tells neither that nor the destroyed one, but the default pool of
+/// the first device.
 pub(super) fn gone(pool: &Pool) {
     let of_host = pool.props.0.location.type_ == CUmemLocationType::HOST;
     let first = CUmemLocation {
