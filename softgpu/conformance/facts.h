@@ -89,7 +89,6 @@ void green_life_facts(void);
 void green_use_facts(void);
 void green_end_facts(void);
 void green_as_context_facts(void);
-void green_destroyed_facts(void);
 void green_undescribed_facts(void);
 void ipc_facts(void);
 void values_facts(void);

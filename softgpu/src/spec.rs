@@ -22,6 +22,7 @@
 //! | `watchdog` | instructions of a PTX kernel after which it ends with `LAUNCH_TIMEOUT` | 100000000000 |
 //! | `stamp` | when an event in a stream without work completes: in the context's next `turn` on the multiprocessors, or at `any` time | `turn` |
 //! | `room` | whether a thread that waits for room in a stream, or loads a module, keeps its context `locked` or `free` for other threads that submit | `free` |
+//! | `upload` | whether a synchronous copy of at most 64 KiB from pageable memory `waits` for its stream's work, or is sent `along` | `waits` |
 //! | `vmm` | whether the devices have virtual memory management, `on` or `off`: vGPUs may lack it | `on` |
 //! | `managed` | the attribute `CONCURRENT_MANAGED_ACCESS`: managed pages move and are evicted (`concurrent`), or an allocation stays on its device (`fixed`) | `concurrent` |
 //! | `listed` | the memory with which NVML lists a process: without its managed memory (`own`), or with it (`all`) | `own` |
@@ -54,6 +55,8 @@
 //!   default.
 //! - `room`: an H100 with driver 580.159.04 keeps no other thread from recording an event beside a
 //!   full stream. ADR 60 lists reports of calls that hang because another thread is in the driver.
+//! - `upload`: an H200 with driver 580.159.04 waits. NVIDIA's programming guide counts such copies
+//!   among the calls that return before the device is done, so another driver may send it along.
 //! - `managed`: drivers for Linux report 1 on every GPU since Pascal, except in WSL2 and some
 //!   vGPUs.
 //! - `listed`: the open kernel module sums the objects of a process's own clients
@@ -72,7 +75,7 @@ mod words;
 
 use std::fmt;
 
-pub use words::{Duplex, Exit, Listed, ManagedAccess, Order, Reuse, Room, Stamp};
+pub use words::{Duplex, Exit, Listed, ManagedAccess, Order, Reuse, Room, Stamp, Upload};
 
 use values::{MICROSECOND, MILLISECOND, UP_TO_100_MS, at_most, name, number, rate, size, time};
 
@@ -133,6 +136,8 @@ pub struct Spec {
     /// Whether a thread that waits for room in a stream, or loads a module, blocks other threads.
     /// The default is unverified.
     pub room: Room,
+    /// Whether a small synchronous copy from pageable memory waits for the work before it.
+    pub upload: Upload,
     /// Whether the devices have virtual memory management. vGPUs may lack it.
     pub vmm: bool,
     /// The devices' abilities with managed memory. The default is unverified.
@@ -182,6 +187,7 @@ impl Default for Spec {
             watchdog: 100_000_000_000,
             stamp: Stamp::Turn,
             room: Room::Free,
+            upload: Upload::Waits,
             vmm: true,
             managed: ManagedAccess::Concurrent,
             listed: Listed::Own,
@@ -246,6 +252,7 @@ impl fmt::Display for Spec {
             watchdog,
             stamp,
             room,
+            upload,
             vmm,
             managed,
             listed,
@@ -261,7 +268,7 @@ impl fmt::Display for Spec {
         write!(
             f,
             "count={count},mem={mem},sm={sm},driver={driver},link={link}/s,bw={bw}/s,ctx={ctx},seed={seed},\
-            linger={linger},slice={slice}ns,switch={switch}ns,preempt={preempt}ns,launch={launch}ns,load={load}ns,inst={inst}ns,watchdog={watchdog},stamp={stamp},room={room},vmm={vmm},\
+            linger={linger},slice={slice}ns,switch={switch}ns,preempt={preempt}ns,launch={launch}ns,load={load}ns,inst={inst}ns,watchdog={watchdog},stamp={stamp},room={room},upload={upload},vmm={vmm},\
             managed={managed},listed={listed},fault={fault}ns,duplex={duplex},pin={pin}/s,vmmcall={vmmcall}ns,order={order},exit={exit},reuse={reuse}"
         )
     }
@@ -386,6 +393,13 @@ fn set(spec: &mut Spec, key: &str, value: &str) -> Result<(), &'static str> {
                 _ => return Err("locked or free"),
             }
         }
+        "upload" => {
+            spec.upload = match value {
+                "waits" => Upload::Waits,
+                "along" => Upload::Along,
+                _ => return Err("waits or along"),
+            }
+        }
         "vmm" => {
             spec.vmm = match value {
                 "on" => true,
@@ -446,7 +460,7 @@ fn set(spec: &mut Spec, key: &str, value: &str) -> Result<(), &'static str> {
         _ => {
             return Err(
                 "one of the keys name, count, mem, sm, driver, link, bw, ctx, seed, linger, \
-                slice, switch, preempt, launch, load, inst, watchdog, stamp, room, vmm, managed, listed, fault, duplex, pin, vmmcall, order, exit, reuse",
+                slice, switch, preempt, launch, load, inst, watchdog, stamp, room, upload, vmm, managed, listed, fault, duplex, pin, vmmcall, order, exit, reuse",
             );
         }
     }

@@ -6,7 +6,7 @@ use super::*;
 fn every_key_is_read() {
     let spec: Spec =
         "name=a-1,count=2,mem=1.5GiB,sm=8,driver=13000,link=50GiB/s,bw=3TB/s,ctx=0,seed=7,linger=20,\
-        slice=1ms,switch=50us,preempt=100us,launch=5us,load=1s,inst=10ns,watchdog=5000,stamp=any,room=free,vmm=off,managed=fixed,listed=all,fault=30us,\
+        slice=1ms,switch=50us,preempt=100us,launch=5us,load=1s,inst=10ns,watchdog=5000,stamp=any,room=free,upload=along,vmm=off,managed=fixed,listed=all,fault=30us,\
         duplex=half,pin=6GiB/s,vmmcall=20us,order=lenient,exit=refuse,reuse=lifo"
             .parse()
             .unwrap();
@@ -30,6 +30,7 @@ fn every_key_is_read() {
         watchdog: 5_000,
         stamp: Stamp::Any,
         room: Room::Free,
+        upload: Upload::Along,
         vmm: false,
         managed: ManagedAccess::Fixed,
         listed: Listed::All,
@@ -90,6 +91,7 @@ fn an_invalid_spec_is_refused_with_key_value_and_accepted_form() {
         "stamp=all",
         "vmm=no",
         "room=1",
+        "upload=late",
         "order=none",
         "exit=1",
         "managed=1",

@@ -14,6 +14,8 @@
  *   pool                    -> pool RESULT               cuMemPoolCreate; the pool gets the next number, from 0
  *   place TYPE WHERE ID     -> place RESULT              the same, of this allocation type and location
  *   named TYPE WHERE ID     -> named RESULT              cuMemGetDefaultMemPool of these, as the next pool
+ *   current TYPE WHERE ID   -> current RESULT            cuMemGetMemPool of these, as the next pool
+ *   makes-current N TYPE WHERE -> makes-current RESULT   cuMemSetMemPool of pool N there, number 0
  *   own DEVICE              -> own RESULT                cuDeviceGetDefaultMemPool of a device, as the next pool
  *   present DEVICE          -> present RESULT            cuDeviceGetMemPool, the same
  *   second                  -> second RESULT             stream 4, on device 1
@@ -235,6 +237,14 @@ static int run(const char *command, long long a, long long b, long long c) {
     if (!strcmp(command, "named")) {
         location where = {(int)b, (int)c};
         return CALL("cuMemGetDefaultMemPool", (void **, location *, int))(&pools[pool_count++], &where, (int)a);
+    }
+    if (!strcmp(command, "current")) {
+        location where = {(int)b, (int)c};
+        return CALL("cuMemGetMemPool", (void **, location *, int))(&pools[pool_count++], &where, (int)a);
+    }
+    if (!strcmp(command, "makes-current")) {
+        location where = {(int)c, 0};
+        return CALL("cuMemSetMemPool", (location *, int, void *))(&where, (int)b, pools[a]);
     }
     if (!strcmp(command, "own")) return CALL("cuDeviceGetDefaultMemPool", (void **, int))(&pools[pool_count++], (int)a);
     if (!strcmp(command, "present")) return CALL("cuDeviceGetMemPool", (void **, int))(&pools[pool_count++], (int)a);

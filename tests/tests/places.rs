@@ -92,6 +92,33 @@ fn host_pool_memory_counts_nowhere() {
     }
 }
 
+/// The driver names the device's pool as the host's once the host's current one is destroyed.
+#[test]
+fn a_devices_pool_that_is_named_as_the_hosts_is_charged() {
+    for driver in DRIVERS {
+        for destroyed in [true, false] {
+            let gpu = on(driver);
+            let mut guest = limited(&gpu, "64MiB");
+            guest.does(&format!("place {PINNED} {HOST} 0"));
+            guest.does(&format!("makes-current 0 {PINNED} {HOST}"));
+            if destroyed {
+                guest.does("close 0");
+            }
+            guest.does(&format!("current {PINNED} {HOST} 0"));
+            guest.does(&format!("from 1 {} 1", 32 * MIB));
+            let left = if destroyed { 32 } else { 64 };
+            assert_eq!(free(&mut guest), left * MIB, "{driver}, {destroyed}");
+            let more = format!("from 1 {} 1", 64 * MIB);
+            match destroyed {
+                true => guest.answers(&more, OUT_OF_MEMORY),
+                false => guest.does(&more),
+            }
+            guest.does(&format!("linear {}", left * MIB));
+            guest.finish().silently();
+        }
+    }
+}
+
 /// A number that was a host pool's may be a managed pool's later.
 #[test]
 fn a_destroyed_pool_says_nothing_about_the_next_one() {

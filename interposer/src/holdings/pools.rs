@@ -282,7 +282,8 @@ fn seen(pools: &Met, handle: CUmemoryPool) -> Option<Seen> {
 fn location(handle: CUmemoryPool, of_stream: DeviceKey) -> Option<PoolLocation> {
     let attribute = |which| u32::try_from(attribute_of(handle, which)?).ok();
     let Some(where_) = attribute(CUmemPool_attribute::LOCATION_TYPE) else {
-        return Some(PoolLocation::Device(owner(handle, of_stream)));
+        let owner = owner(handle, Some(of_stream));
+        return Some(PoolLocation::Device(owner.unwrap_or(of_stream)));
     };
     let kind = attribute(CUmemPool_attribute::ALLOCATION_TYPE)
         .map_or(CUmemAllocationType::PINNED, CUmemAllocationType);
@@ -298,17 +299,15 @@ fn location(handle: CUmemoryPool, of_stream: DeviceKey) -> Option<PoolLocation> 
 }
 
 /// The device whose pool this is, now or by default: a program may allocate in a stream from
-/// another device's. The stream's device if it is no device's.
-fn owner(handle: CUmemoryPool, of_stream: DeviceKey) -> DeviceKey {
+/// another device's. The stream's device is asked first.
+fn owner(handle: CUmemoryPool, of_stream: Option<DeviceKey>) -> Option<DeviceKey> {
     let is_its = |ordinal: CUdevice| {
         unnoticed(|| calls::device_pool(ordinal)) == Ok(handle)
             || unnoticed(|| vmm::default_pool(ordinal)) == Ok(handle)
     };
     let count = unnoticed(calls::device_count).unwrap_or(0);
-    device::ordinal_of(of_stream)
-        .and_then(|first| first_of(first, count, is_its))
-        .and_then(device::of_ordinal)
-        .unwrap_or(of_stream)
+    let first = of_stream.map_or(Some(0), device::ordinal_of)?;
+    first_of(first, count, is_its).and_then(device::of_ordinal)
 }
 
 /// The device that `is_its` picks. `first` is asked first: it is nearly always the one, and the
@@ -332,9 +331,18 @@ pub(crate) fn enter(handle: CUmemoryPool, place: PoolLocation) {
     pools.push((handle, Seen::at(handle, place)));
 }
 
-/// Registers a pool that the driver has named, unless it was seen before.
+/// Registers a pool that the driver has named, unless it was seen before. For the host's pool a
+/// driver names a device's own once the host's current one is destroyed.
 pub(crate) fn meet(handle: CUmemoryPool, place: PoolLocation) {
+    if seen(&pools(), handle).is_some() {
+        return;
+    }
+    let place = match place {
+        PoolLocation::Elsewhere => owner(handle, None).map_or(place, PoolLocation::Device),
+        place => place,
+    };
     let mut pools = pools();
+    // Another thread may have been here meanwhile.
     if seen(&pools, handle).is_none() {
         pools.push((handle, Seen::at(handle, place)));
     }

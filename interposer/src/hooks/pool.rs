@@ -49,6 +49,7 @@ hooks! {
     fn cuDeviceGetMemPool(pool: Out<'_, CUmemoryPool>, dev: CUdevice) -> CUresult = |call| named(pool, call(), || on(dev));
     fn cuMemGetDefaultMemPool(pool: Out<'_, CUmemoryPool>, location: InOut<'_, CUmemLocation>, kind: CUmemAllocationType) -> CUresult
         = |call| named(pool, call(), || Some(pools::location_of(kind, location.read()?)));
+    // Of the host it may be a device's own.
     fn cuMemGetMemPool(pool: Out<'_, CUmemoryPool>, location: InOut<'_, CUmemLocation>, kind: CUmemAllocationType) -> CUresult
         = |call| named(pool, call(), || Some(pools::location_of(kind, location.read()?)));
     // The exporter keeps paying for memory that other processes map.

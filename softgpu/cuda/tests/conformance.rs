@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::{env, fs};
+use std::{env, fs, thread};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../conformance")
@@ -29,18 +29,45 @@ fn program(name: &str) -> PathBuf {
     program
 }
 
-/// The lines that the program prints on softgpu.
+/// Some facts are of drivers from 13.1 on, some of drivers before it, and some of two devices.
+const DRIVERS: [u32; 2] = [13050, 13000];
+
+/// The lines that the program prints on softgpu. What one driver lacks the other answers.
 fn answers() -> Vec<String> {
     let program = program("facts");
+    let program = program.as_path();
+    let [newer, older] = thread::scope(|scope| {
+        let runs = DRIVERS.map(|driver| scope.spawn(move || answers_of(program, driver)));
+        runs.map(|run| run.join().unwrap())
+    });
+    assert_eq!(newer.len(), older.len());
+    let pairs = newer.into_iter().zip(older);
+    pairs
+        .map(|(new, old)| {
+            let (new_name, old_name) = (new.split('\t').next(), old.split('\t').next());
+            assert_eq!(new_name, old_name);
+            let absent = |line: &str| line.ends_with("\tabsent");
+            assert!(
+                new == old || absent(&new) || absent(&old),
+                "{new}, and on an older driver {old}"
+            );
+            if absent(&new) { old } else { new }
+        })
+        .collect()
+}
+
+fn answers_of(program: &Path, driver: u32) -> Vec<String> {
     let library = env::current_exe()
         .unwrap()
         .with_file_name("libsoftgpu_cuda.so");
     let output = Command::new(program)
         .args(["--beyond", "--full"])
         .arg(library)
-        // Some facts are of drivers from 13.1 on, and some of two devices.
-        .env("SOFTGPU", "driver=13050,count=2")
-        .env("SOFTGPU_PRIVATE", format!("facts-{}", std::process::id()))
+        .env("SOFTGPU", format!("driver={driver},count=2"))
+        .env(
+            "SOFTGPU_PRIVATE",
+            format!("facts-{}-{driver}", std::process::id()),
+        )
         .output()
         .unwrap();
     assert!(

@@ -21,7 +21,7 @@ use crate::graph::capture;
 use crate::handle::{self, Handles};
 use crate::world::{Device, Ext};
 
-/// The first driver version that returns `STREAM_DETACHED`.
+/// The first driver version that returns `STREAM_DETACHED`, and that destroys such streams.
 const DETACHED_SINCE: u32 = 13010;
 
 /// By their own handles. A destroyed green context stays in the table, so that calls with its stale
@@ -128,11 +128,16 @@ pub fn named(handle: CUcontext) -> Result<Named> {
 
 /// The error of calls on a stream whose green context is destroyed.
 pub fn detached(context: &Context) -> CUresult {
-    if context.device().spec().driver >= DETACHED_SINCE {
-        CUresult::STREAM_DETACHED
-    } else {
+    if keeps_detached(context) {
         CUresult::CONTEXT_IS_DESTROYED
+    } else {
+        CUresult::STREAM_DETACHED
     }
+}
+
+/// Whether the driver refuses to destroy a stream whose green context is destroyed.
+pub fn keeps_detached(context: &Context) -> bool {
+    context.device().spec().driver < DETACHED_SINCE
 }
 
 /// Marks the green contexts of a primary context that ends as destroyed.

@@ -23,7 +23,7 @@ use crate::memory::pool;
 use crate::spec::Room;
 use crate::world::{Device, Ext};
 
-pub use green::{Green, Named, detached, named};
+pub use green::{Green, Named, detached, keeps_detached, named};
 pub use settings::{CTX_FLAGS, Settings};
 pub use stack::{current, current_green, current_named, current_unchecked, pop, push, set_current};
 

@@ -228,11 +228,14 @@ pub fn describe(resources: &[SmResource]) -> Result<CUdevResourceDesc> {
     Ok(CUdevResourceDesc(std::ptr::without_provenance_mut(handle)))
 }
 
-/// The multiprocessors of `device` that a descriptor names.
+/// The multiprocessors of `device` that a descriptor names; without a descriptor all of them.
 ///
 /// # Errors
 /// `INVALID_VALUE` if the handle names no descriptor, or its resources are of another device.
 pub fn described(handle: CUdevResourceDesc, device: &Device) -> Result<SmResource> {
+    if handle.0.is_null() {
+        return Ok(SmResource::of_device(device));
+    }
     let known = DESCRIPTORS.get(handle.0.addr());
     let known = known.filter(|known| known.device == device.ordinal());
     known

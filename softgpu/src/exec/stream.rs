@@ -125,14 +125,16 @@ impl Stream {
     /// # Errors
     /// The error of a lost context; the error for a stream whose green context is destroyed.
     fn check(&self) -> Result {
-        if self
-            .green
-            .as_ref()
-            .is_some_and(|green| green.is_destroyed())
-        {
+        if self.is_detached() {
             return Err(context::detached(&self.context));
         }
         self.context.check()
+    }
+
+    /// Whether its green context is destroyed.
+    fn is_detached(&self) -> bool {
+        let green = self.green.as_ref();
+        green.is_some_and(|green| green.is_destroyed())
     }
 
     /// The flags it was created with.
@@ -257,8 +259,17 @@ fn enter(home: &Home, flags: u32, priority: i32) -> Result<CUstream> {
 /// Destroys a created stream; work submitted to it still runs.
 ///
 /// # Errors
-/// `INVALID_HANDLE` for default streams and for handles that name no stream.
+/// `INVALID_HANDLE` for default streams and for handles that name no stream; `CONTEXT_IS_DESTROYED`
+/// for a stream whose green context is destroyed, on drivers that keep such streams.
 pub fn destroy(stream: CUstream) -> Result {
+    let detached =
+        |stream: &StreamRef| context::keeps_detached(&stream.context) && stream.is_detached();
+    if STREAMS
+        .get(stream.0.addr())
+        .is_some_and(|stream| detached(&stream))
+    {
+        return Err(CUresult::CONTEXT_IS_DESTROYED);
+    }
     let stream = STREAMS
         .remove(stream.0.addr())
         .ok_or(CUresult::INVALID_HANDLE)?;

@@ -24,7 +24,7 @@
 //! | ask whether that legacy stream captures | the same; the capture stays valid | `capture::info` | `cuStreamIsCapturing` |
 //! | wait in one capture for an event of another capture | `STREAM_CAPTURE_MERGE` | `captured::wait_event` | `ProhibitedOperations` |
 //! | wait in a capture for work outside it | `STREAM_CAPTURE_ISOLATION` | `captured::wait_event` | `ProhibitedOperations` |
-//! | ask for the number of a stream that captures | `STREAM_CAPTURE_UNSUPPORTED` | `rules::check_number` | a real driver; whether in every mode is not known |
+//! | ask for the number of a stream that captures | `STREAM_CAPTURE_UNSUPPORTED` | `rules::check_number` | a real driver, in every mode; the number of another stream it gives |
 //! | submit work that a graph cannot hold: `cuStreamAddCallback`, `cuStreamAttachMemAsync` | `STREAM_CAPTURE_UNSUPPORTED` | `captured::record` | `ProhibitedOperations` |
 //! | end a capture in another thread, unless it is relaxed | `STREAM_CAPTURE_WRONG_THREAD` | `capture::end` | `cuStreamEndCapture` |
 //! | end a capture with a stream that was not joined back | `STREAM_CAPTURE_UNJOINED` | `capture::end` | `cuStreamEndCapture` |
@@ -87,8 +87,6 @@ unsafe_calls! {
     FreeHost: Says::Kin(Unsafe::Free), ["cuMemFreeHost", "cuMemHostUnregister"];
     /// Allocation and free in the order of a stream that does not capture.
     Ordered: Says::Recorded, ["cuMemAllocAsync", "cuMemAllocFromPoolAsync", "cuMemFreeAsync"];
-    /// The number of a stream.
-    StreamNumber: Says::Recorded, ["cuStreamGetId"];
     /// Query of, and wait for, an event that was not recorded in a capture.
     Event: Says::PyTorch, ["cuEventQuery", "cuEventSynchronize"];
     /// Query of, and wait for, a stream that does not capture.

@@ -39,6 +39,24 @@ impl fmt::Display for Room {
     }
 }
 
+/// What a synchronous copy of at most 64 KiB from pageable memory does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Upload {
+    /// It returns once the work before it is complete.
+    Waits,
+    /// It is queued behind that work.
+    Along,
+}
+
+impl fmt::Display for Upload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Waits => "waits",
+            Self::Along => "along",
+        })
+    }
+}
+
 /// When memory of a pool is accessible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {

@@ -1,8 +1,8 @@
 //! Submission of copies, as late and as asynchronous as the documentation allows.
 //!
-//! Synchronous functions: copies within device memory return at once. A pageable source of at most
-//! 64 KiB is staged at once, a larger one after its stream is idle. Both calls return before the
-//! bytes arrive. All other copies wait.
+//! Synchronous functions: copies within device memory return at once. A pageable source is staged
+//! after its stream is idle, and the call returns before the bytes arrive; with `upload=along` a
+//! source of at most 64 KiB is staged at once. All other copies wait.
 //! Asynchronous functions: a pageable source is staged at once; the call waits for a pageable
 //! destination, and for copies between host memories.
 
@@ -16,9 +16,10 @@ use crate::context::Context;
 use crate::exec::{self, Cost, DefaultStream, Kind, Op, Raw};
 use crate::memory::managed::{Accessed, Manner};
 use crate::memory::{pointer, table};
+use crate::spec::Upload;
 
 /// NVIDIA's programming guide counts copies of at most so many bytes from the host among the calls
-/// that return before the device is done.
+/// that return before the device is done. A real driver waits.
 const SENT_ALONG: u64 = 64 << 10;
 
 /// The operation of a copy node.
@@ -132,7 +133,8 @@ impl Transfer {
             return exec::submit(context, &stream, this.op());
         }
         if matches!(this.src.place, Place::Pageable(_)) && !to_host {
-            if this.bytes() > SENT_ALONG {
+            let upload = context.device().spec().upload;
+            if upload == Upload::Waits || this.bytes() > SENT_ALONG {
                 exec::synchronize(&stream)?;
             }
             return exec::submit(context, &stream, this.staged().op());

@@ -121,16 +121,16 @@ pub fn set_current_at(location: CUmemLocation, kind: CUmemAllocationType, handle
 }
 
 /// A pool is destroyed. Where it was current, the default pool is again. Of the host on no
-/// particular node a real driver tells neither that nor the destroyed one; here it is the default
-/// pool of the node.
+/// particular node a real driver tells neither that nor the destroyed one, but the default pool of
+/// the first device.
 pub(super) fn gone(pool: &Pool) {
     let of_host = pool.props.0.location.type_ == CUmemLocationType::HOST;
-    let node = CUmemLocation {
-        type_: CUmemLocationType::HOST_NUMA,
-        id: home::NODE,
+    let first = CUmemLocation {
+        type_: CUmemLocationType::DEVICE,
+        id: 0,
     };
     let next = of_host
-        .then(|| default_at(node, CUmemAllocationType::PINNED).ok())
+        .then(|| default_at(first, CUmemAllocationType::PINNED).ok())
         .flatten();
     for slots in slots().values_mut() {
         let is_it = |current: &Arc<Pool>| current.handle == pool.handle;
