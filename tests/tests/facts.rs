@@ -22,13 +22,22 @@ fn limited(all: &[String]) -> Vec<String> {
     facts
 }
 
+/// The end of the names of facts that drivers from 13.1 on, as the one here, have not.
+const OLDER: &str = "_before_13_1";
+
 /// The expected output: the transcript without the column of its origin.
 fn transcript() -> Vec<String> {
     let path = artefacts::repository().join("softgpu/conformance/transcript.tsv");
     let text = fs::read_to_string(path).expect("the transcript is there");
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines
-        .map(|line| line.rsplit_once('\t').expect("three columns").0.to_owned())
+        .map(|line| {
+            let (fact, _) = line.rsplit_once('\t').expect("three columns");
+            match fact.split_once('\t') {
+                Some((name, _)) if name.ends_with(OLDER) => format!("{name}\tabsent"),
+                _ => fact.to_owned(),
+            }
+        })
         .collect()
 }
 

@@ -49,6 +49,33 @@ fn decode_graphs_beside_others_lose_nothing_and_wait_no_longer() {
     }
 }
 
+/// The driver gives both the same. While the host works between two graphs the trainer has its
+/// slice, so by their pending time the decoder is ahead by a few thousandths.
+#[test]
+fn decode_graphs_that_the_driver_shares_evenly_are_not_steered() {
+    for host in [100 * US, 500 * US, MS] {
+        let decode = Program::sync(0, host).mixed(&[10 * MS]);
+        let case = Case::new("even", &[decode, trainer()]).switch(150 * US);
+        let pair = case.pair();
+        let waits = |report: &crate::together::Report| report.tenants[0].wait(999);
+        assert_eq!(
+            waits(&pair.steered),
+            waits(&pair.bare),
+            "{host} ns of host time"
+        );
+    }
+}
+
+/// The opposite: what the driver leaves uneven is made even.
+#[test]
+fn decode_graphs_that_have_a_twentieth_less_are_helped() {
+    let decode = Program::sync(0, 30 * US).mixed(&[9 * MS]);
+    let case = Case::new("uneven", &[decode, trainer()]);
+    let pair = case.pair();
+    near("bare", pair.bare.useful(0), 47.4, 0.2);
+    near("steered", pair.steered.useful(0), 50.0, 1.0);
+}
+
 #[test]
 fn decode_graphs_have_their_share_beside_a_deep_queue() {
     for (percent, expected) in [(50, 50.0), (70, 70.0), (30, 30.0)] {

@@ -30,6 +30,12 @@ impl Lag {
         self.passed_over += signed(Nanos(lower));
     }
 
+    /// Nothing is promised to any of its class: a small part of what was `due` does not matter.
+    pub(super) fn tolerate(&mut self, due: Nanos) {
+        let part = signed(due) / Rules::TOLERATED;
+        self.share -= self.share.clamp(-part, part);
+    }
+
     /// Of its debt `owed` parts of `owing` stay.
     pub(super) fn forgive(&mut self, owed: i128, owing: i128) {
         if self.share < 0 {

@@ -48,6 +48,9 @@ impl Rules {
     pub(super) const FADE: Nanos = Nanos::millis(20);
     /// A debt fades by this fraction of the time in which its tenant has no demand.
     pub(super) const PARDON: i64 = 100;
+    /// A tenant to which nothing is promised may have this fraction of its part less or more: the
+    /// driver's own slices are as even as that, and steering for less costs waits.
+    pub(super) const TOLERATED: i64 = 50;
     /// The most lag or debt that is remembered.
     pub(super) const MOST: Nanos = Nanos::secs(1);
     /// How long a calm period must be before a mode is relaxed: initially and at most.

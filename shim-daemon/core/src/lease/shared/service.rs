@@ -197,10 +197,15 @@ fn share(
             had: bills.get(&id).copied().unwrap_or(0),
         })
         .collect();
+    let promised = |claim: &Claim| tenants.get(claim.tenant).is_some_and(Tenant::has_promise);
+    let promised = of_class.iter().any(promised);
     let had = of_class.iter().map(|claim| claim.had).sum();
     for (claim, due) in of_class.iter().zip(dues(&of_class, had)) {
         if let Some(tenant) = tenants.get_mut(claim.tenant) {
             tenant.owe((due, claim.had), below * claim.pending / 1000);
+            if !promised {
+                tenant.tolerate(due);
+            }
         }
     }
     had

@@ -429,6 +429,11 @@ impl Tenant {
         self.lag.owe(dues, lower);
     }
 
+    /// See [`Lag::tolerate`].
+    pub(super) fn tolerate(&mut self, due: u64) {
+        self.lag.tolerate(Nanos(due));
+    }
+
     /// See [`Lag::forgive`].
     pub(super) fn forgive(&mut self, owed: i128, owing: i128) {
         self.lag.forgive(owed, owing);
