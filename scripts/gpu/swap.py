@@ -136,10 +136,10 @@ def large(machine):
     return suspended(machine, LARGE)
 
 
-def suspended(machine, each=None):
+def suspended(machine, each=None, way="swap"):
     """A tenant that a command moves out and back, at once and after it has been away for a while; and by its next call."""
     home = Moving(machine, each)
-    name, guest = home.guest(["--oversubscribe", "swap"], home.card.each)
+    name, guest = home.guest(["--oversubscribe", way], home.card.each)
     rate, cycles, held = home.card.each / GIB, [], None
     home.provided(home.card.each)
     for away in AWAY:
@@ -235,6 +235,7 @@ def rows(torch):
     """Name, work, limit, expected seconds."""
     named = (("the driver's mapping calls", driver, 60, 3), ("host memory, by kind", pinned, 60, 4),
              ("three tenants on one and a half", rotation, 90, 13), ("suspend, resume, woken by a call", suspended, 60, 14),
-             ("a tenant above the device, managed", managed, 60, 3), ("bench swap", bench, 120, 35), ("16 GiB out and back", large, 90, 35))
+             ("a tenant above the device, managed", managed, 60, 3),
+             ("suspend, resume, managed", lambda machine: suspended(machine, way="uvm"), 60, 14), ("bench swap", bench, 120, 35), ("16 GiB out and back", large, 90, 35))
     with_torch = (("three of PyTorch on one and a half", lambda machine: rotation(machine, True), 150, 60), ("PyTorch's kernels", speed, 100, 40))
     return [*(Row(f"swap: {name}", *how) for name, *how in named), *(Row(f"swap: {name}", *how, torch.need) for name, *how in with_torch)]

@@ -26,15 +26,12 @@ OPEN = (
     "conformance transcript",
     "PyTorch: starts",
     "PyTorch time: serve beside copies, without and with",
-    "PyTorch time: caps alone",
-    "swap: a tenant above the device, managed",
-    "PyTorch time: matmul beside copies, without and with",
-    "PyTorch time: two: matmul 70, attention 30",
-    "PyTorch time: two: graphs 50, matmul 50",
-    "PyTorch time: what gpushare costs alone",
-    "time: what gpushare costs",
-    "collision: priority, PyTorch",
-    "time: processes",
+    "time, without and with: decode-10ms",
+    "PyTorch time: matmul beside decode, without and with",
+    "swap: suspend, resume, managed",
+    "time: sync",
+    "time, without and with: gaps-sync",
+    "PyTorch time: small beside small, without and with",
 )
 FIRST = 60  # seconds at most to find the GPU
 FACTS = 60  # seconds at most to say what the machine is
