@@ -1,5 +1,5 @@
-//! Graphs of copies and memsets keep addresses of memory that leaves the device and comes back: they
-//! use what those addresses have when they run. A graph over freed memory fails as it does alone.
+//! Graphs of copies and memsets keep addresses of memory that leaves the device and comes back.
+//! They use what those have when they run. A graph over freed memory fails as it does alone.
 
 use gpushare_protocol::wire::Place;
 use gpushare_tests::clients::compile;
