@@ -72,11 +72,18 @@ static void graph_across_a_remap(address base, handle stream, unsigned char *byt
     must("cuMemMap", CU(cuMemMap, base, grain, (size_t)0, other, 0ULL));
     must("cuMemSetAccess", CU(cuMemSetAccess, base, grain, &all, (size_t)1));
     must("new bytes", CU(cuMemcpyHtoD_v2, base, bytes, (size_t)3 * PART));
+    // From pageable memory they may arrive after the call, and the stream of the graph would not wait for them.
+    must("the end of the new bytes", CU(cuCtxSynchronize));
     say_result("graph_of_before_a_remap.launch", CU(cuGraphLaunch, exec, stream));
     say_result("graph_of_before_a_remap.await", CU(cuStreamSynchronize, stream));
     CU(cuMemcpyDtoH_v2, seen, base, (size_t)3 * PART);
     say_bool("graph_of_before_a_remap.copies_the_new_memory", !memcmp(seen, bytes, PART) && !memcmp(seen + PART, bytes, PART));
     say_bool("graph_of_before_a_remap.fills_the_new_memory", seen[2 * PART] == 5 && seen[3 * PART - 1] == 5);
+    // Without memory it is the end of the context.
+    must("cuMemUnmap, again", CU(cuMemUnmap, base, grain));
+    say_result("graph_of_unmapped.launch", CU(cuGraphLaunch, exec, stream));
+    say_result("graph_of_unmapped.await", CU(cuStreamSynchronize, stream));
+    say_result("graph_of_unmapped.then.alloc", CU(cuMemAlloc_v2, &base, grain));
 }
 
 void moves_facts(void) {

@@ -146,6 +146,7 @@ mod spill_faults;
 mod spill_to_folder;
 mod swap;
 mod swap_commands;
+mod swap_graphs;
 mod swap_idle;
 mod swap_killed;
 mod swap_narrow;

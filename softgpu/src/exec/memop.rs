@@ -1,6 +1,6 @@
 //! Memory operations in stream order: write a value, wait for a value, reduce a value into memory.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use gpushare_cuda_abi::cuda::{
     CUresult, CUstreamAtomicReductionDataType, CUstreamAtomicReductionOpType,
@@ -153,12 +153,18 @@ pub(crate) fn lower(context: &Arc<Context>, op: MemOp) -> (Work, Option<Effect>)
             width,
             flags,
         } => {
-            // If the address is no longer mapped, the wait ends: the next access by a kernel or
-            // copy will fault.
-            let come = move || {
-                read(&context, addr, width).map_or(true, |seen| compares(seen, value, width, flags))
+            // The wait of an address that has no memory ends, as a fault.
+            let fault = Arc::new(OnceLock::new());
+            let seen_by = Arc::clone(&fault);
+            let come = move || match read(&context, addr, width) {
+                Ok(seen) => compares(seen, value, width, flags),
+                Err(error) => {
+                    let _first = seen_by.set(error);
+                    true
+                }
             };
-            (Work::Value(ValueWait::new(come)), None)
+            let effect = move || fault.get().map_or(Ok(()), |error| Err(*error));
+            (Work::Value(ValueWait::new(come)), Some(Arc::new(effect)))
         }
         write => (
             Work::Instant,

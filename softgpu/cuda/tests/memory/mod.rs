@@ -87,4 +87,8 @@ cases! {
     graph_memory_exists_from_launch_to_free_and_is_kept_until_trimmed = "graphs" "launches" "mem=512MiB";
     memory_a_graph_does_not_free_outlives_its_launch = "graphs" "outlives" "mem=512MiB";
     a_launch_without_enough_memory_changes_nothing = "graphs" "runs_out" "mem=512MiB";
+
+    a_graph_uses_the_memory_that_its_addresses_have_when_it_runs = "nodes" "remapped" "mem=256MiB";
+    a_graph_whose_addresses_have_no_memory_when_it_runs_faults = "nodes" "unmapped" "mem=256MiB";
+    queued_work_uses_the_memory_that_is_there_when_it_runs_or_faults = "nodes" "queued" "mem=256MiB";
 }
