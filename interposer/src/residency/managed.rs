@@ -24,8 +24,9 @@ use crate::driver::vmm;
 
 /// Sizes are rounded to this: the driver evicts pages of this size.
 const PAGE: u64 = 2 << 20;
-/// Of a tenant's memory that is larger than the device, at most this part of the device is filled at
-/// a return (as a fraction): the rest comes page by page, and the driver's own memory needs room.
+/// Of a tenant's memory that is larger than the device, at most this part of the device is filled
+/// at a return (as a fraction): the rest comes page by page, and the driver's own memory needs
+/// room.
 const FILLED: (u64, u64) = (7, 8);
 
 /// Allocations of this process that may move are managed memory.
@@ -159,8 +160,8 @@ pub(super) fn leave(streams: &mut Streams, device_index: usize) -> Moved {
     }
 }
 
-/// The bytes that may come to a device now, of which so many are `booked` there for the tenant; 0: it
-/// is not known how many. The driver's free memory does not tell: memory of pages at home stays
+/// The bytes that may come to a device now, of which so many are `booked` there for the tenant; 0:
+/// it is not known how many. The driver's free memory does not tell: memory of pages at home stays
 /// taken, which the driver gives away first and at no cost. Where more is charged than is to come,
 /// each process of the tenant brings the same part of its own.
 fn room(device_index: usize, booked: u64) -> u64 {

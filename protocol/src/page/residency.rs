@@ -127,8 +127,8 @@ impl ControlDevice {
         self.booked.store(bytes, Ordering::Relaxed);
     }
 
-    /// Stores an order, all but what is withheld and booked. For the daemon, which raises `changes` and wakes
-    /// afterwards.
+    /// Stores an order, all but what is withheld and booked. For the daemon, which raises `changes`
+    /// and wakes afterwards.
     pub fn command(&self, orders: Orders) {
         self.drain_ms.store(orders.drain_ms, Ordering::Relaxed);
         self.residency.store(orders.word.bits(), Ordering::Release);

@@ -9,10 +9,10 @@
 //! A tenant explains no more than it had charged all through the look: memory that it was granted
 //! meanwhile may not be on the card yet, and is booked beside what is. It explains charges that its
 //! account books on the card anyway, and the managed memory beyond that: the driver evicts such
-//! pages for any allocation, so they count for nothing, listed or not. Nor does the memory of managed
-//! pages that have gone to the host, which the driver keeps until it is needed. Memory that was not
-//! unlisted before may be a dead process's, or may be leaving: it is explained by the living only if it
-//! counts as neither.
+//! pages for any allocation, so they count for nothing, listed or not. Nor does the memory of
+//! managed pages that have gone to the host, which the driver keeps until it is needed. Memory that
+//! was not unlisted before may be a dead process's, or may be leaving: it is explained by the
+//! living only if it counts as neither.
 
 use super::World;
 use crate::ids::{DeviceId, TenantId};
