@@ -31,6 +31,8 @@ pub struct ProcessTruth {
     pub requested: [u64; Kind::ALL.len()],
     /// Bytes of physical memory counted for it, by kind.
     pub physical: [u64; Kind::ALL.len()],
+    /// The part of its managed memory whose pages have gone to the host: other memory takes it.
+    pub kept: u64,
     /// Time it has had each of the device's engines (ns): compute, copies to the device, copies to
     /// the host.
     pub served: [u64; 3],
@@ -45,6 +47,11 @@ impl ProcessTruth {
     /// All physical memory it holds.
     pub fn physical_total(&self) -> u64 {
         self.physical.iter().sum()
+    }
+
+    /// Its managed memory whose pages are on the device.
+    pub fn resident(&self) -> u64 {
+        self.physical[Kind::Managed as usize] - self.kept
     }
 
     /// The memory with which NVML lists it.
@@ -253,6 +260,7 @@ pub(crate) fn of(machine: &Machine, step: bool) -> Result<Snapshot, std::io::Err
                         alive: slot.dead == 0,
                         requested: used.requested,
                         physical: used.pages.map(crate::world::machine::bytes),
+                        kept: crate::world::machine::bytes(used.kept),
                         served: [0, 1, 2].map(|lane| {
                             machine
                                 .served(number, index as usize, lane)
@@ -328,8 +336,9 @@ impl Snapshot {
                 .map(|process| {
                     let (requested, physical) = (kinds(&process.requested), kinds(&process.physical));
                     let (pid, alive, served) = (process.pid, process.alive, process.served);
+                    let kept = process.kept;
                     format!(
-                        "{{\"pid\":{pid},\"alive\":{alive},\"requested\":{requested},\"physical\":{physical},\"served_ns\":{served:?}}}"
+                        "{{\"pid\":{pid},\"alive\":{alive},\"requested\":{requested},\"physical\":{physical},\"kept\":{kept},\"served_ns\":{served:?}}}"
                     )
                 })
                 .collect();

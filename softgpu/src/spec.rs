@@ -25,6 +25,7 @@
 //! | `upload` | whether a synchronous copy of at most 64 KiB from pageable memory `waits` for its stream's work, or is sent `along` | `waits` |
 //! | `vmm` | whether the devices have virtual memory management, `on` or `off`: vGPUs may lack it | `on` |
 //! | `managed` | the attribute `CONCURRENT_MANAGED_ACCESS`: managed pages move and are evicted (`concurrent`), or an allocation stays on its device (`fixed`) | `concurrent` |
+//! | `home` | the device memory of managed pages that a program has sent to the host: it stays taken until other memory needs it (`kept`), or is free (`freed`) | `kept` |
 //! | `listed` | the memory with which NVML lists a process: without its managed memory (`own`), or with it (`all`) | `own` |
 //! | `fault` | time of a kernel for each 2 MiB of managed memory that it brings to the device by touching it, besides their transfer; up to 100ms | 0 |
 //! | `duplex` | whether copies to and from the host run at a time, `full` or `half` | `full` |
@@ -36,8 +37,8 @@
 //!
 //! `slice`, `switch` and `preempt` are an H100's with driver 580.159.04
 //! (`docs/results/2026-11-26-verify-NVIDIA-H100-80GB-HBM3.md`). The defaults of the keys from
-//! `launch` to `stamp`, and from `managed` to `vmmcall`, are **unverified**, or chosen to keep the
-//! tests fast. Known facts about them:
+//! `launch` to `stamp`, and from `managed` to `vmmcall` but `home`, are **unverified**, or chosen
+//! to keep the tests fast. Known facts about them:
 //!
 //! - `slice`: of two processes each had the H100 for 2.09 ms and not for 2.39 ms. For its DRIVE
 //!   platform NVIDIA recommends at most 1.5 ms for applications of low priority and 2 ms for medium
@@ -59,10 +60,14 @@
 //!   among the calls that return before the device is done, so another driver may send it along.
 //! - `managed`: drivers for Linux report 1 on every GPU since Pascal, except in WSL2 and some
 //!   vGPUs.
+//! - `home`: an H200 with driver 580.159.04 keeps it taken, as `cuMemGetInfo` shows. The open
+//!   kernel module marks such memory as unused, and gives that away first where other memory does
+//!   not fit.
 //! - `listed`: the open kernel module sums the objects of a process's own clients
 //!   (`_gpuCollectMemInfo`) and skips clients of the kernel; pages of managed memory belong to one
 //!   of those. Users report a process with 60 GB of managed memory that is listed with 5 GB (pynvml
-//!   issue 63, nvtop issue 218). Not checked on a GPU by us.
+//!   issue 63, nvtop issue 218). NVML lists a process on that H200 with 518 MiB, a context, that
+//!   has charged 10,240 MiB of managed memory; but few of those pages had been touched.
 //! - `fault`: papers report that demand paging reaches a half to an 80th of the link's rate. 0
 //!   makes faults as fast as prefetches, which no device reaches.
 //! - `duplex`: an A100 on PCIe 4 was reported at 24 GB/s to the host and 11 GB/s to the device at a
@@ -75,7 +80,9 @@ mod words;
 
 use std::fmt;
 
-pub use words::{Duplex, Exit, Listed, ManagedAccess, Order, Reuse, Room, Stamp, Upload};
+pub use words::{
+    Duplex, Exit, HomeMemory, Listed, ManagedAccess, Order, Reuse, Room, Stamp, Upload,
+};
 
 use values::{MICROSECOND, MILLISECOND, UP_TO_100_MS, at_most, name, number, rate, size, time};
 
@@ -142,6 +149,8 @@ pub struct Spec {
     pub vmm: bool,
     /// The devices' abilities with managed memory. The default is unverified.
     pub managed: ManagedAccess,
+    /// What becomes of the device memory of managed pages that go to the host.
+    pub home: HomeMemory,
     /// Whether NVML lists processes with their managed memory. The default is unverified.
     pub listed: Listed,
     /// Time of a kernel for each managed page that it brings to the device (ns). The default is
@@ -190,6 +199,7 @@ impl Default for Spec {
             upload: Upload::Waits,
             vmm: true,
             managed: ManagedAccess::Concurrent,
+            home: HomeMemory::Kept,
             listed: Listed::Own,
             fault: 0,
             duplex: Duplex::Full,
@@ -255,6 +265,7 @@ impl fmt::Display for Spec {
             upload,
             vmm,
             managed,
+            home,
             listed,
             fault,
             duplex,
@@ -269,7 +280,7 @@ impl fmt::Display for Spec {
             f,
             "count={count},mem={mem},sm={sm},driver={driver},link={link}/s,bw={bw}/s,ctx={ctx},seed={seed},\
             linger={linger},slice={slice}ns,switch={switch}ns,preempt={preempt}ns,launch={launch}ns,load={load}ns,inst={inst}ns,watchdog={watchdog},stamp={stamp},room={room},upload={upload},vmm={vmm},\
-            managed={managed},listed={listed},fault={fault}ns,duplex={duplex},pin={pin}/s,vmmcall={vmmcall}ns,order={order},exit={exit},reuse={reuse}"
+            managed={managed},home={home},listed={listed},fault={fault}ns,duplex={duplex},pin={pin}/s,vmmcall={vmmcall}ns,order={order},exit={exit},reuse={reuse}"
         )
     }
 }
@@ -414,6 +425,13 @@ fn set(spec: &mut Spec, key: &str, value: &str) -> Result<(), &'static str> {
                 _ => return Err("concurrent or fixed"),
             }
         }
+        "home" => {
+            spec.home = match value {
+                "kept" => HomeMemory::Kept,
+                "freed" => HomeMemory::Freed,
+                _ => return Err("kept or freed"),
+            }
+        }
         "listed" => {
             spec.listed = match value {
                 "own" => Listed::Own,
@@ -460,7 +478,7 @@ fn set(spec: &mut Spec, key: &str, value: &str) -> Result<(), &'static str> {
         _ => {
             return Err(
                 "one of the keys name, count, mem, sm, driver, link, bw, ctx, seed, linger, \
-                slice, switch, preempt, launch, load, inst, watchdog, stamp, room, upload, vmm, managed, listed, fault, duplex, pin, vmmcall, order, exit, reuse",
+                slice, switch, preempt, launch, load, inst, watchdog, stamp, room, upload, vmm, managed, home, listed, fault, duplex, pin, vmmcall, order, exit, reuse",
             );
         }
     }

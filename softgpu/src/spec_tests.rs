@@ -6,7 +6,7 @@ use super::*;
 fn every_key_is_read() {
     let spec: Spec =
         "name=a-1,count=2,mem=1.5GiB,sm=8,driver=13000,link=50GiB/s,bw=3TB/s,ctx=0,seed=7,linger=20,\
-        slice=1ms,switch=50us,preempt=100us,launch=5us,load=1s,inst=10ns,watchdog=5000,stamp=any,room=free,upload=along,vmm=off,managed=fixed,listed=all,fault=30us,\
+        slice=1ms,switch=50us,preempt=100us,launch=5us,load=1s,inst=10ns,watchdog=5000,stamp=any,room=free,upload=along,vmm=off,managed=fixed,home=freed,listed=all,fault=30us,\
         duplex=half,pin=6GiB/s,vmmcall=20us,order=lenient,exit=refuse,reuse=lifo"
             .parse()
             .unwrap();
@@ -33,6 +33,7 @@ fn every_key_is_read() {
         upload: Upload::Along,
         vmm: false,
         managed: ManagedAccess::Fixed,
+        home: HomeMemory::Freed,
         listed: Listed::All,
         fault: 30_000,
         duplex: Duplex::Half,
@@ -50,7 +51,7 @@ fn every_key_is_read() {
 fn the_canonical_text_reads_back_as_the_same_machine() {
     for text in [
         "seed=9,mem=512MiB,name=x,slice=1ms,load=3s",
-        "managed=fixed,listed=all,fault=1us,duplex=half,pin=5GB/s,vmmcall=2us",
+        "managed=fixed,home=freed,listed=all,fault=1us,duplex=half,pin=5GB/s,vmmcall=2us",
         "pin=0",
     ] {
         let spec: Spec = text.parse().unwrap();
@@ -95,6 +96,7 @@ fn an_invalid_spec_is_refused_with_key_value_and_accepted_form() {
         "order=none",
         "exit=1",
         "managed=1",
+        "home=gone",
         "listed=managed",
         "fault=1",
         "fault=101ms",

@@ -188,6 +188,7 @@ mod tests {
             alive: true,
             requested: [0; 8],
             physical: [0; 8],
+            kept: 0,
             served: [served, 0, 0],
         }
     }

@@ -147,10 +147,9 @@ impl Scene {
         let truth = self.gpu.truth();
         let alive = truth.processes.iter().filter(|process| process.alive);
         let of_it = |process: &ProcessTruth| match self.how {
-            Movability::Managed => {
-                let kind = Kind::Managed as usize;
-                process.physical[kind].min(process.requested[kind])
-            }
+            Movability::Managed => process
+                .resident()
+                .min(process.requested[Kind::Managed as usize]),
             _ => process.requested[Kind::Vmm as usize],
         };
         alive.map(of_it).sum()

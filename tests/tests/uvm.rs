@@ -5,7 +5,7 @@
 use gpushare_protocol::wire::{ControlReply, Place};
 use gpushare_tests::clients::compile;
 use gpushare_tests::{Daemon, Gpu, Guest, Home, MIB, Meeting, Tenant, until};
-use softgpu::world::Kind;
+use softgpu::inspect::ProcessTruth;
 
 /// A node without host memory for swapping: managed memory needs none. A context is small there.
 const NODE: &str = "first_context = \"4MiB\"\n";
@@ -133,9 +133,7 @@ impl Scene {
     fn on_device(&self) -> u64 {
         let truth = self.gpu.truth();
         let alive = truth.processes.iter().filter(|process| process.alive);
-        alive
-            .map(|process| process.physical[Kind::Managed as usize])
-            .sum()
+        alive.map(ProcessTruth::resident).sum()
     }
 }
 
@@ -219,6 +217,50 @@ fn what_comes_back_beside_a_neighbour_is_what_has_room_there() {
     assert_eq!(scene.gpu.truth().evicted, before);
     assert!(scene.on_device() >= 140 * MIB, "{}", scene.on_device());
     assert_eq!(guest.ask("check 5"), "check 0");
+}
+
+#[test]
+fn a_return_takes_what_the_driver_keeps_of_tenants_that_are_out() {
+    for terms in ["home=kept", "home=freed", "home=kept,listed=all"] {
+        let scene = Scene::on(&format!("{DEVICE},{terms}"));
+        let (_one, mut first) = scene.filled("one", SIZE, 5);
+        scene.suspended("one");
+        let (_two, mut second) = scene.filled("two", SIZE, 6);
+        scene.suspended("two");
+        let before = scene.gpu.truth().evicted;
+        for name in ["one", "two", "one"] {
+            // All of it, before anything touches it, and nothing of anybody moves for it.
+            scene.resumed(name);
+            assert_eq!(scene.on_device(), SIZE, "{name}, {terms}");
+            scene.suspended(name);
+        }
+        assert_eq!(scene.gpu.truth().evicted, before, "{terms}");
+        for name in ["one", "two"] {
+            scene.resumed(name);
+        }
+        assert_eq!(first.ask("check 5"), "check 0");
+        assert_eq!(second.ask("check 6"), "check 0");
+    }
+}
+
+#[test]
+fn what_the_driver_keeps_of_a_tenant_that_is_out_keeps_nobody_out() {
+    for terms in ["home=kept", "home=freed", "home=kept,listed=all"] {
+        let scene = Scene::on(&format!("mem=256MiB,ctx=2MiB,{terms}"));
+        let (_one, mut guest) = scene.filled("one", 180 * MIB, 5);
+        scene.suspended("one");
+        let used = scene.gpu.truth().used_physical;
+        assert_eq!(used >= 180 * MIB, terms != "home=freed", "{used}");
+        let terms_of = [("GPUSHARE_MEM_LIMIT", "240MiB")];
+        let neighbour = scene.daemon.tenant("neighbour", &terms_of);
+        let mut plain = neighbour.client("swapped", &[]);
+        assert_eq!(plain.ask("init"), "init 0");
+        assert_eq!(plain.ask(&format!("alloc {}", 230 * MIB)), "alloc 0");
+        assert!(scene.daemon.events("left-less").is_empty(), "{terms}");
+        assert!(scene.daemon.events("unmanaged").is_empty(), "{terms}");
+        plain.finish().silently();
+        assert_eq!(guest.ask("check 5"), "check 0");
+    }
 }
 
 #[test]

@@ -63,6 +63,12 @@ impl Facts {
     pub fn withheld(&self) -> u64 {
         if self.is_led { self.orders.withheld } else { 0 }
     }
+
+    /// So many bytes of the tenant's managed memory are booked on the device; 0: not known.
+    #[must_use]
+    pub fn booked(&self) -> u64 {
+        if self.is_led { self.orders.booked } else { 0 }
+    }
 }
 
 /// The caller's next act.

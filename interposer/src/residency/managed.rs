@@ -19,14 +19,14 @@ use super::memory::{blocks, granularity_of};
 use crate::account;
 use crate::driver::calls;
 use crate::driver::captures::unnoticed;
-use crate::driver::current::CurrentContext;
 use crate::driver::device::DeviceKey;
 use crate::driver::vmm;
 
 /// Sizes are rounded to this: the driver evicts pages of this size.
 const PAGE: u64 = 2 << 20;
-/// Of a tenant's memory that is larger than the device, this part of the device is filled at a
-/// return (as a fraction): the rest comes page by page, and the driver's own memory needs room.
+/// Of a tenant's memory that is larger than the device, at most this part of the device is filled
+/// at a return (as a fraction): the rest comes page by page, and the driver's own memory needs
+/// room.
 const FILLED: (u64, u64) = (7, 8);
 
 /// Allocations of this process that may move are managed memory.
@@ -160,39 +160,52 @@ pub(super) fn leave(streams: &mut Streams, device_index: usize) -> Moved {
     }
 }
 
-/// The bytes that may come to a device now, so that no page leaves it for them. The other processes
-/// of the tenant bring theirs at the same time, at most a chunk each that is not seen yet.
-fn room(device_index: usize) -> u64 {
-    let (context, ordinal, here) = {
+/// The bytes that may come to a device now, of which so many are `booked` there for the tenant; 0:
+/// it is not known how many. The driver's free memory does not tell: memory of pages at home stays
+/// taken, which the driver gives away first and at no cost. Where more is charged than is to come,
+/// each process of the tenant brings the same part of its own.
+fn room(device_index: usize, booked: u64) -> u64 {
+    let (device, ordinal, movable, here) = {
         let blocks = blocks();
-        let mut here = blocks.map.values();
-        let Some(block) = here.find(|block| block.device.index() == device_index) else {
+        let mut all = blocks.map.values();
+        let Some(block) = all.find(|block| block.device.index() == device_index) else {
             return u64::MAX;
         };
-        let here = blocks.movable[device_index] - blocks.away[device_index];
-        (block.handle, block.ordinal, here)
+        let movable = blocks.movable[device_index];
+        let here = movable - blocks.away[device_index];
+        (block.device, block.ordinal, movable, here)
     };
-    let told = CurrentContext::make(context).and_then(|_current| unnoticed(calls::memory_info));
-    let (Ok((free, _)), Ok(total)) = (told, calls::total_memory(ordinal)) else {
+    let Ok(total) = calls::total_memory(ordinal) else {
         // The driver makes room.
         return u64::MAX;
     };
-    let (free, total) = (free as u64, total as u64);
-    let (processes, charged) = account::users(device_index);
-    let free = free.saturating_sub(processes.saturating_sub(1) * CHUNK);
-    if charged <= total {
-        return free;
-    }
+    let total = total as u64;
+    let (_, charged) = account::users(device_index);
+    let booked = if booked == 0 { total } else { booked };
     let (part, of) = FILLED;
-    let filled = total / of * part;
-    free.saturating_sub(total - filled)
-        .min(filled.saturating_sub(here))
+    let most = if charged <= total {
+        booked
+    } else {
+        booked.min(total / of * part)
+    };
+    if charged <= most {
+        return u64::MAX;
+    }
+    let own = account::holds(device);
+    let stays = own.saturating_sub(movable);
+    own_part(own, most, charged).saturating_sub(stays + here)
 }
 
-/// Brings some chunks of a device back, as far as they have room there: the rest comes page by
-/// page.
-pub(super) fn enter(streams: &mut Streams, device_index: usize) -> Moved {
-    let most = room(device_index);
+/// The part of `most` for a process that is charged with `own` of all that is `charged`.
+fn own_part(own: u64, most: u64, charged: u64) -> u64 {
+    let part = u128::from(own) * u128::from(most) / u128::from(charged.max(1));
+    u64::try_from(part).unwrap_or(u64::MAX)
+}
+
+/// Brings some chunks of a device back, as far as is booked there: the rest comes page by page, and
+/// is sent home with the others when they leave.
+pub(super) fn enter(streams: &mut Streams, device_index: usize, booked: u64) -> Moved {
+    let most = room(device_index, booked);
     match prefetch(streams, device_index, false, most) {
         None => Moved::All,
         Some(Ok(())) => Moved::Some,

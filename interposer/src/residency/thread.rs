@@ -365,7 +365,7 @@ impl Rounds {
             }
             Act::Enter => {
                 let moved = if managed::is_on() {
-                    managed::enter(&mut device.streams, device_index)
+                    managed::enter(&mut device.streams, device_index, facts.booked())
                 } else {
                     let (streams, fetched) = (&mut device.streams, &mut self.fetched);
                     let withheld = facts.withheld();

@@ -24,7 +24,7 @@ pub const CONTROL_MAGIC: u64 = u64::from_le_bytes(*b"gpsh-ctl");
 /// Pages of another major version are refused.
 pub const CONTROL_MAJOR: u16 = 1;
 /// Grows when reserved space gets a meaning.
-pub const CONTROL_MINOR: u16 = 8;
+pub const CONTROL_MINOR: u16 = 9;
 /// Size of the page and of its memfd.
 pub const CONTROL_BYTES: usize = 8192;
 
@@ -115,7 +115,9 @@ pub struct ControlDevice {
     /// work, as the node's settings say. A launch reads it when it comes: it may change without
     /// `changes` rising. Zero in pages of minor 7.
     pub driver_slice: AtomicU64,
-    reserved: [AtomicU64; 17],
+    /// See [`Orders::booked`](super::residency::Orders::booked). Zero in pages of minor 8.
+    pub(super) booked: AtomicU64,
+    reserved: [AtomicU64; 16],
 }
 
 /// The whole page.
@@ -144,6 +146,7 @@ const _: () = {
     assert!(offset_of!(ControlDevice, drain_ms) == 96);
     assert!(offset_of!(ControlDevice, withheld) == 104);
     assert!(offset_of!(ControlDevice, driver_slice) == 112);
+    assert!(offset_of!(ControlDevice, booked) == 120);
     assert!(offset_of!(ControlHeader, movability) == 56);
     assert!(offset_of!(ControlHeader, extended) == 64);
     assert!(offset_of!(ControlHeader, spill) == 72);

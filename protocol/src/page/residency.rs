@@ -98,6 +98,9 @@ pub struct Orders {
     /// has no room for them yet. Each process of the tenant leaves that much of its own there. It
     /// falls while the return is under way, and is not part of the order.
     pub withheld: u64,
+    /// Where memory is the driver's managed memory: so many bytes of the tenant's are booked on the
+    /// device. A return brings no more of it; 0: that is not said.
+    pub booked: u64,
 }
 
 impl ControlDevice {
@@ -108,6 +111,7 @@ impl ControlDevice {
             word,
             drain_ms: self.drain_ms.load(Ordering::Relaxed),
             withheld: self.withheld.load(Ordering::Relaxed),
+            booked: self.booked.load(Ordering::Relaxed),
         }
     }
 
@@ -117,8 +121,14 @@ impl ControlDevice {
         self.withheld.store(bytes, Ordering::Relaxed);
     }
 
-    /// Stores an order, all but what is withheld. For the daemon, which raises `changes` and wakes
-    /// afterwards.
+    /// Stores how much of managed memory is booked on the device. For the daemon, before the order
+    /// to return.
+    pub fn book(&self, bytes: u64) {
+        self.booked.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Stores an order, all but what is withheld and booked. For the daemon, which raises `changes`
+    /// and wakes afterwards.
     pub fn command(&self, orders: Orders) {
         self.drain_ms.store(orders.drain_ms, Ordering::Relaxed);
         self.residency.store(orders.word.bits(), Ordering::Release);
@@ -190,8 +200,10 @@ mod tests {
             word: OrderWord::new(7, Order::Leave),
             drain_ms: 300,
             withheld: 5,
+            booked: 9,
         };
         page.devices[3].withhold(5);
+        page.devices[3].book(9);
         page.devices[3].command(orders);
         assert_eq!(page.devices[3].order(), orders);
         page.devices[3].withhold(0);

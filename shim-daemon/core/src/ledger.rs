@@ -46,6 +46,9 @@ pub(crate) struct Device {
     unmanaged: Bytes,
     /// The part of it that no process was listed with.
     unlisted: Bytes,
+    /// Memory that the last look showed in use of managed pages that have gone to the host: the
+    /// driver gives it to whatever needs it.
+    pub(crate) kept: Bytes,
     /// How far facts have pushed *taken* above the usable memory. Decisions never raise it.
     overdrawn: Bytes,
     /// When the last sample was taken, and how much memory the driver could still give.
@@ -69,6 +72,7 @@ impl Device {
             orphaned: Bytes::ZERO,
             unmanaged: Bytes::ZERO,
             unlisted: Bytes::ZERO,
+            kept: Bytes::ZERO,
             overdrawn: Bytes::ZERO,
             sampled: None,
             lagged: None,
@@ -103,9 +107,10 @@ impl Device {
         (self.unmanaged, self.unlisted) = (bytes, unlisted);
     }
 
-    /// When the last sample was taken, and how much memory the driver could still give.
+    /// When the last sample was taken, and how much memory the driver could still give: also what
+    /// it keeps of managed pages that have left.
     pub(crate) fn sampled(&self) -> Option<(Nanos, Bytes)> {
-        self.sampled
+        self.sampled.map(|(taken, free)| (taken, free + self.kept))
     }
 
     /// A sample was taken then. False: it is older than the last one.

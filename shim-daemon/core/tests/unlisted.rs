@@ -167,14 +167,12 @@ fn managed_memory_counts_as_little_away_as_it_is_listed() {
 }
 
 #[test]
-fn tenants_under_uvm_take_turns_whatever_is_listed() {
-    for listed in [true, false] {
+fn tenants_under_uvm_take_turns_whatever_is_listed_or_kept() {
+    for (listed, keeps) in [(true, true), (true, false), (false, true), (false, false)] {
         let mut node = Node::with(policy(0));
         let device = node.device_of(mib(1024));
-        node.devices
-            .get_mut(&device)
-            .expect("it exists")
-            .lists_managed = listed;
+        let hardware = node.devices.get_mut(&device).expect("it exists");
+        (hardware.lists_managed, hardware.keeps) = (listed, keeps);
         let tenants = [(); 2].map(|()| {
             let (tenant, process) = node.run(TenantSpec {
                 oversubscribe: Oversubscribe::Uvm,
@@ -194,7 +192,45 @@ fn tenants_under_uvm_take_turns_whatever_is_listed() {
             let left = |notice: &Notice| matches!(notice, Notice::Left { tenant: of, .. } if *of == tenant);
             assert!(node.notices.iter().any(left), "listed: {listed}");
         }
-        let overdrawn = |notice: &Notice| matches!(notice, Notice::Overdrawn { .. });
-        assert!(!node.notices.iter().any(overdrawn));
+        let wrong =
+            |notice: &Notice| matches!(notice, Notice::Overdrawn { .. } | Notice::LeftLess { .. });
+        assert!(!node.notices.iter().any(wrong), "listed: {listed}");
+    }
+}
+
+#[test]
+fn what_is_kept_of_managed_memory_is_there_for_a_neighbour_at_once() {
+    for (processes, listed) in [(true, true), (true, false), (false, false)] {
+        let mut node = Node::with(policy(0));
+        let device = node.device_of(mib(1024));
+        let hardware = node.devices.get_mut(&device).expect("it exists");
+        (hardware.lists_processes, hardware.lists_managed) = (processes, listed);
+        let (tenant, process) = node.run(TenantSpec {
+            oversubscribe: Oversubscribe::Uvm,
+            ..swapping(device, 1024)
+        });
+        node.want(process, device, mib(1000));
+        node.guests.get_mut(&tenant).expect("it runs").moves.works = false;
+        node.sample(device);
+        node.tell(Event::Suspend { tenant });
+        node.live(secs(3));
+        assert_eq!(node.place(tenant, device), Place::Out);
+        assert_eq!(node.physical(device), mib(1000), "all is kept");
+        assert_eq!(unmanaged(&node, device), Bytes::ZERO);
+        let (_, neighbour) = node.run(spec(device, 0, 1));
+        let ask = node.want(neighbour, device, mib(900));
+        assert!(
+            node.granted(ask),
+            "processes: {processes}, managed: {listed}"
+        );
+        node.live(secs(1));
+        assert_eq!(unmanaged(&node, device), Bytes::ZERO);
+        // It is the neighbour's, and what that frees is kept by nobody.
+        assert!(
+            !node
+                .notices
+                .iter()
+                .any(|notice| matches!(notice, Notice::Excess { .. }))
+        );
     }
 }

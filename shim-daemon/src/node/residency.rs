@@ -9,7 +9,7 @@ use gpushare_core::{
     AskKey, DeviceId, Event, Nanos, Order, Oversubscribe, Place, ProcessId, Shown, TenantId, Told,
 };
 use gpushare_protocol::limits::Limits;
-use gpushare_protocol::page::residency::{Order as Shall, OrderWord, Orders};
+use gpushare_protocol::page::residency::{Movability, Order as Shall, OrderWord, Orders};
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{self, ErrorCode, Request, ResidencyRow, WireError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -162,6 +162,11 @@ impl Node {
         let page =
             device_index.and_then(|device_index| known.control().view().devices.get(device_index));
         if let Some(page) = page {
+            let is_managed = known.control().view().movability() == Movability::Managed;
+            if is_managed && matches!(order, Shall::In | Shall::Return) {
+                let account = self.world.account(tenant, device);
+                page.book(account.map_or(0, |account| account.booked.0));
+            }
             page.command(Orders {
                 word,
                 ..Orders::default()

@@ -109,6 +109,27 @@ fn what_is_evicted_for_a_page_is_paid_with_it() {
 }
 
 #[test]
+fn memory_of_pages_at_home_is_taken_first_and_moves_nothing() {
+    for home in ["kept", "freed"] {
+        let name = "memory_of_pages_at_home_is_taken_first_and_moves_nothing";
+        alone(name, &format!("{SPEC},home={home}"), || {
+            start();
+            let pieces: Vec<CUdeviceptr> = (0..5).map(|_| managed(SIZE)).collect();
+            for at in &pieces[..4] {
+                assert_eq!(prefetch(*at, 0), ms(SETUP_NS));
+            }
+            // The one that came last: by age the first would go.
+            assert_eq!(prefetch(pieces[3], CU_DEVICE_CPU), ms(SETUP_NS + LINK_NS));
+            assert_eq!(prefetch(pieces[4], 0), ms(SETUP_NS));
+            assert_eq!(prefetch(pieces[0], 0), ms(SETUP_NS), "it has stayed");
+            // Nothing is left of its memory: another goes for it.
+            assert_eq!(prefetch(pieces[3], 0), ms(SETUP_NS + 2 * LINK_NS));
+            assert_eq!(prefetch(pieces[0], 0), ms(SETUP_NS + 2 * LINK_NS));
+        });
+    }
+}
+
+#[test]
 fn pages_find_no_room_beside_memory_that_does_not_leave() {
     let name = "pages_find_no_room_beside_memory_that_does_not_leave";
     alone(name, SPEC, || {

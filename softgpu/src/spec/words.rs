@@ -147,6 +147,24 @@ impl fmt::Display for ManagedAccess {
     }
 }
 
+/// The device memory of managed pages that have gone to the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HomeMemory {
+    /// It stays taken until other memory needs it, or the pages come back to it.
+    Kept,
+    /// It is free.
+    Freed,
+}
+
+impl fmt::Display for HomeMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Kept => "kept",
+            Self::Freed => "freed",
+        })
+    }
+}
+
 /// The memory with which NVML lists a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Listed {

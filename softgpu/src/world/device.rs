@@ -157,7 +157,7 @@ impl Device {
     }
 
     /// Takes pages for managed memory of this process, which may be evicted from now on. Returns
-    /// them, and how many pages were evicted for them; waits for nothing.
+    /// them, and how many pages were moved to the host for them; waits for nothing.
     ///
     /// # Errors
     /// As [`take`](Self::take).
@@ -180,6 +180,29 @@ impl Device {
         self.machine.locked(|view, _| {
             let pages = pages.iter();
             pages.map(|page| view.has(slot, self.at(), *page)).collect()
+        })
+    }
+
+    /// The bytes of these managed pages are on the host now. Their memory stays taken until other
+    /// memory needs it.
+    pub fn keep_managed(&self, pages: &[Resident]) {
+        if let Ok(slot) = self.machine.slot() {
+            let _ = self
+                .machine
+                .locked(|view, _| view.keep(slot, self.at(), pages));
+        }
+    }
+
+    /// The bytes of these managed pages come back to the memory that was kept of them: those for
+    /// which this process still has it. Counts as an operation.
+    ///
+    /// # Errors
+    /// `OPERATING_SYSTEM` if the shared state is lost.
+    pub fn use_managed_again(&self, pages: &[Resident]) -> Result<Vec<Option<Resident>>> {
+        let slot = self.machine.slot()?;
+        self.machine.locked(|view, facts| {
+            view.tick(facts);
+            view.use_again(slot, self.at(), pages)
         })
     }
 

@@ -4,6 +4,7 @@
 //! All fields are plain integers, valid for any bytes, and accessed only under the lock in the
 //! header. The words of the engines are atomics and need no lock.
 
+use super::device::Kind;
 use crate::exec::turns::WORDS as TURN_WORDS;
 use crate::spec::{MAX_DEVICES, PAGE, Spec};
 
@@ -12,7 +13,7 @@ pub(crate) const SLOTS: usize = 512;
 /// Kinds of memory ([`Kind::ALL`](super::Kind::ALL)).
 pub(crate) const KINDS: usize = 8;
 /// The first bytes of a completely created state file.
-pub(crate) const MAGIC: u64 = 0x736f_6674_6770_7535;
+pub(crate) const MAGIC: u64 = 0x736f_6674_6770_7536;
 /// Space for the SPEC's canonical text (its longest form is shorter).
 pub(crate) const SPEC_TEXT: usize = 512;
 
@@ -25,12 +26,17 @@ pub(crate) const LATE: u8 = 2;
 /// A share holds the page, for one or more processes.
 pub(crate) const SHARED: u8 = 3;
 
+/// Set in `due` of a managed page whose bytes are there. So those whose page has gone to the host
+/// are the first in the order of `due`.
+pub(crate) const USED: u64 = 1 << 63;
+
 /// One physical page.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub(crate) struct Page {
     /// [`LATE`]: the operation at which it becomes free. [`SHARED`]: the share's number. Managed
-    /// memory that is [`HELD`]: the operation at which it came.
+    /// memory that is [`HELD`]: the operation at which it came, with [`USED`] unless its page has
+    /// gone to the host.
     pub(crate) due: u64,
     /// The unique number of the process whose bytes are in the page; 0 if the page is zero.
     pub(crate) number: u32,
@@ -38,6 +44,16 @@ pub(crate) struct Page {
     pub(crate) slot: u16,
     pub(crate) kind: u8,
     pub(crate) state: u8,
+}
+
+impl Page {
+    /// Whether it is managed memory whose page has gone to the host.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.state == HELD
+            && self.kind == Kind::Managed as u8
+            && self.due != 0
+            && self.due & USED == 0
+    }
 }
 
 /// One process's use of one device.
@@ -48,6 +64,8 @@ pub(crate) struct Use {
     pub(crate) requested: [u64; KINDS],
     /// Pages counted for the process, by kind.
     pub(crate) pages: [u64; KINDS],
+    /// The managed ones among them whose page has gone to the host.
+    pub(crate) kept: u64,
 }
 
 /// One process.

@@ -97,7 +97,7 @@ impl View<'_> {
         for slot in &mut self.header.slots {
             slot.uses
                 .iter_mut()
-                .for_each(|used| used.pages = Default::default());
+                .for_each(|used| (used.pages, used.kept) = Default::default());
             // The process that marked a dead process may itself have died before the pages began to
             // return. So dead processes must be found again.
             slot.dead = 0;
@@ -120,6 +120,7 @@ impl View<'_> {
                     continue;
                 };
                 owner.uses[device].pages[usize::from(page.kind) % Kind::ALL.len()] += 1;
+                owner.uses[device].kept += u64::from(page.is_kept());
                 sum.taken += 1;
                 if page.state == LATE {
                     sum.late += 1;

@@ -230,6 +230,10 @@ impl View<'_> {
 
     pub(super) fn make_late(&mut self, device: usize, at: usize, due: u64) {
         let page = &mut self.pages[device * self.per_device + at];
+        if page.is_kept() {
+            let slot = &mut self.header.slots[usize::from(page.slot) % SLOTS];
+            slot.uses[device].kept = slot.uses[device].kept.saturating_sub(1);
+        }
         (page.state, page.due) = (LATE, due);
         let state = &mut self.header.devices[device];
         state.next_due = if state.late == 0 {

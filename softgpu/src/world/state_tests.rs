@@ -6,7 +6,8 @@ use super::super::layout::DeviceState;
 use super::super::resident::Resident;
 use super::*;
 
-/// The compared values of a device: pages taken and late, bytes requested, pages by slot and kind.
+/// The compared values of a device: pages taken and late, bytes requested, pages by slot and kind,
+/// and those that are kept.
 type Sums = Vec<(u64, u64, u64, Vec<u64>)>;
 
 /// All processes live, except the slots in the list.
@@ -34,9 +35,12 @@ fn sums(view: &mut View<'_>) -> [Sums; 2] {
     let read = |view: &View<'_>| {
         let devices = view.header.devices[..2].iter().enumerate();
         let of = |(index, device): (usize, &DeviceState)| {
-            let pages = view.header.slots[..8]
-                .iter()
-                .flat_map(|slot| slot.uses[index].pages);
+            let pages = view.header.slots[..8].iter().flat_map(|slot| {
+                slot.uses[index]
+                    .pages
+                    .into_iter()
+                    .chain([slot.uses[index].kept])
+            });
             (
                 device.taken,
                 device.late,
@@ -92,7 +96,16 @@ fn after_any_operation_the_sums_equal_the_sums_of_the_pages() {
                 let room = free + evictable.count() as u64;
                 let kind = [Kind::Linear, Kind::Managed][(random >> 32) as usize & 1];
                 match view.take(&dead, slot, device, kind, count) {
-                    Some((runs, _)) => held.push((slot, device, runs)),
+                    Some((runs, _)) => {
+                        if kind == Kind::Managed && random >> 33 & 1 == 0 {
+                            let numbers =
+                                runs.iter().flat_map(|run| run.first..run.first + run.pages);
+                            let stamped = view.stamp(device, numbers);
+                            view.keep(slot, device, &stamped);
+                            view.use_again(slot, device, &stamped[..stamped.len() / 2]);
+                        }
+                        held.push((slot, device, runs));
+                    }
                     None => assert!(room < count, "an allocation that fits must succeed"),
                 }
             }
@@ -103,7 +116,15 @@ fn after_any_operation_the_sums_equal_the_sums_of_the_pages() {
                 }
             }
             5 => {
-                if let Some(index) = held.iter().position(|(owner, ..)| *owner == slot) {
+                // Managed memory is not shared.
+                let movable = |device: usize, runs: &[PageRun]| {
+                    let first = runs.first().map_or(0, |run| run.first as usize);
+                    view.pages[device * view.per_device + first].kind == Kind::Managed as u8
+                };
+                let found = held
+                    .iter()
+                    .position(|(owner, device, runs)| *owner == slot && !movable(*device, runs));
+                if let Some(index) = found {
                     let (_, device, runs) = held.swap_remove(index);
                     view.share(slot, device, &runs);
                 }
@@ -264,4 +285,48 @@ fn managed_pages_leave_for_any_process_the_first_to_come_first() {
         view.take(&Dead(Vec::new()), first, 0, Kind::Linear, 3)
             .is_none()
     );
+}
+
+#[test]
+fn what_is_kept_of_pages_at_home_leaves_first_and_counts_as_no_eviction() {
+    let mut header = header();
+    let mut pages = vec![Page::default(); 16];
+    let mut view = View {
+        header: &mut header,
+        pages: &mut pages,
+        per_device: 16,
+        seed: 1,
+        linger: 0,
+        evicts: true,
+        erase: Vec::new(),
+    };
+    let none_dead = Dead(Vec::new());
+    let slot = view.enter(1, false, |_| true).unwrap();
+    let bring = |view: &mut View<'_>, count| {
+        let (runs, _) = view
+            .take(&none_dead, slot, 0, Kind::Managed, count)
+            .unwrap();
+        let numbers = runs.iter().flat_map(|run| run.first..run.first + run.pages);
+        view.stamp(0, numbers)
+    };
+    let (old, young) = (bring(&mut view, 8), bring(&mut view, 8));
+    view.keep(slot, 0, &young);
+    view.keep(slot, 0, &young);
+    assert_eq!(view.header.slots[slot].uses[0].kept, 8);
+    assert_eq!(view.free(0), 0, "it stays taken");
+    let (_, moved) = view.take(&none_dead, slot, 0, Kind::Linear, 6).unwrap();
+    assert_eq!((moved, view.header.devices[0].evicted), (0, 0));
+    let here = |view: &View<'_>, pages: &[Resident]| {
+        let pages = pages.iter();
+        pages.filter(|page| view.has(slot, 0, **page)).count()
+    };
+    assert_eq!((here(&view, &old), here(&view, &young)), (8, 2));
+    let again = view.use_again(slot, 0, &young);
+    assert_eq!(again.iter().flatten().count(), 2);
+    let again: Vec<Resident> = again.into_iter().flatten().collect();
+    assert_eq!(view.header.slots[slot].uses[0].kept, 0);
+    // What has come back leaves as what came then.
+    let (_, moved) = view.take(&none_dead, slot, 0, Kind::Linear, 9).unwrap();
+    assert_eq!((moved, here(&view, &old), here(&view, &again)), (9, 0, 1));
+    assert_eq!(view.header.devices[0].evicted, 9);
 }

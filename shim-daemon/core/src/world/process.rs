@@ -228,7 +228,13 @@ impl World {
                 .lowering
                 .filter(|lowering| lowering.to < account.grant);
             // Of managed memory no more was on the card than was booked there.
-            let (held, evictable) = (held.min(before), held - before);
+            // And what it had sent to the host may still be kept there.
+            let kept = if account.loan.paged {
+                away
+            } else {
+                Bytes::ZERO
+            };
+            let (held, evictable) = (held.min(before), held - before + kept);
             if account.loan.paged {
                 account.booked = account.booked.min(before - held);
             }

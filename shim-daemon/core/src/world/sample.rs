@@ -146,8 +146,10 @@ impl World {
         unlisted -= known;
         ours += known;
         self.explain(device, taken, gaps, &mut living);
+        let kept = self.drop_kept(device, &mut living);
         if let Some(books) = self.ledger.get_mut(device) {
             books.set_unmanaged(used - ours, unlisted);
+            books.kept = kept;
         }
         self.lapse_unseen(device, taken, processes);
         self.update_away(device, taken, Some(&living));
@@ -266,7 +268,8 @@ impl World {
 
 /// Without NVML's list of processes: memory that live processes do not explain is limbo first, the
 /// youngest first, then unmanaged. Managed pages can be there beyond what is booked, which leave
-/// for any other memory: they are what a process left that died long ago, and no stranger's.
+/// for any other memory: they are what a process left that died long ago, and no stranger's. So is
+/// the memory of managed pages that have gone to the host.
 fn by_total(books: &mut Device, policy: &Policy, taken: Nanos, used: Bytes) {
     let living: Bytes = books
         .accounts()
@@ -277,8 +280,14 @@ fn by_total(books: &mut Device, policy: &Policy, taken: Nanos, used: Bytes) {
         .sum();
     let mut rest = used - living;
     let paged = books.accounts().filter(|(_, account)| account.loan.paged);
-    let beyond = paged.map(|(_, account)| account.in_use - account.away - account.booked);
-    let beyond: Bytes = beyond.sum();
+    let beyond = paged.map(|(_, account)| {
+        let on_card = account.in_use - account.away;
+        (on_card - account.booked + account.away, account.away)
+    });
+    let (beyond, kept) = beyond.fold((Bytes::ZERO, Bytes::ZERO), |all, one| {
+        (all.0 + one.0, all.1 + one.1)
+    });
+    books.kept = kept.min(rest);
     let mut entries: Vec<(Nanos, ProcessId, Limbo)> = books
         .limbo()
         .map(|(process, entry)| (entry.since, process, *entry))

@@ -9,9 +9,10 @@
 //! A tenant explains no more than it had charged all through the look: memory that it was granted
 //! meanwhile may not be on the card yet, and is booked beside what is. It explains charges that its
 //! account books on the card anyway, and the managed memory beyond that: the driver evicts such
-//! pages for any allocation, so they count for nothing, listed or not. Memory that was not unlisted
-//! before may be a dead process's, or may be leaving: it is explained by the living only if it
-//! counts as neither.
+//! pages for any allocation, so they count for nothing, listed or not. Nor does the memory of
+//! managed pages that have gone to the host, which the driver keeps until it is needed. Memory that
+//! was not unlisted before may be a dead process's, or may be leaving: it is explained by the
+//! living only if it counts as neither.
 
 use super::World;
 use crate::ids::{DeviceId, TenantId};
@@ -115,9 +116,13 @@ impl World {
     ) {
         for gap in gaps.0 {
             let (tenant, held) = (gap.tenant, gap.held);
-            if held != gap.before && self.residency.is_in_since(device, tenant, taken) {
-                self.ledger
-                    .change(device, tenant, |account| account.unlisted = held);
+            if held != gap.before {
+                let steady = self.residency.is_in_since(device, tenant, taken);
+                self.ledger.change(device, tenant, |account| {
+                    if steady || account.loan.paged {
+                        account.unlisted = held;
+                    }
+                });
             }
             if !held.is_zero() {
                 *living.entry(tenant).or_default() += held;
@@ -140,6 +145,8 @@ impl World {
             return most;
         };
         match resident.place() {
+            // The driver keeps the memory of pages that have left, until other memory needs it.
+            Place::Confirming | Place::Out if account.loan.paged => in_use - shown,
             Place::Confirming | Place::Out => in_use - resident.told_away() - shown,
             _ if account.loan.paged => most,
             Place::Sealing => most,

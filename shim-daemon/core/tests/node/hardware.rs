@@ -37,6 +37,9 @@ pub struct Hardware {
     pub lists_processes: bool,
     /// Whether it lists them with their managed memory.
     pub lists_managed: bool,
+    /// Whether the memory of managed pages that have gone to the host stays taken until other
+    /// memory needs it.
+    pub keeps: bool,
 }
 
 impl Hardware {
@@ -56,6 +59,7 @@ impl Hardware {
             lists_dead: true,
             lists_processes: true,
             lists_managed: true,
+            keeps: true,
         }
     }
 
@@ -253,18 +257,20 @@ impl Node {
     /// The memory really in use on a device.
     pub fn physical(&self, device: DeviceId) -> Bytes {
         let managed: Bytes = self.managed(device).map(|(_, bytes)| bytes).sum();
-        self.fixed(device) + managed
+        let kept: Bytes = self.kept(device).map(|(_, bytes)| bytes).sum();
+        self.fixed(device) + managed + kept
     }
 
     /// The memory with which NVML lists a process.
     fn listed(&self, process: ProcessId, proc: &Proc, device: DeviceId) -> Bytes {
         let hardware = &self.devices[&device];
         let own = proc.managed.get(&device).copied().unwrap_or_default();
-        let unlisted = match hardware.lists_managed {
-            true => Bytes::ZERO,
-            false => self.pages(process, device) + own,
+        let kept = || self.kept(device).find(|(one, _)| *one == process);
+        let (listed, unlisted) = match hardware.lists_managed {
+            true => (kept().map_or(Bytes::ZERO, |(_, bytes)| bytes), Bytes::ZERO),
+            false => (Bytes::ZERO, self.pages(process, device) + own),
         };
-        self.held(process, proc, device) + hardware.late(process) - unlisted
+        self.held(process, proc, device) + hardware.late(process) + listed - unlisted
     }
 
     /// The memory of a process that is on a device.
@@ -318,6 +324,26 @@ impl Node {
             let there = wanted.min(left);
             left -= there;
             (process, there)
+        })
+    }
+
+    /// The memory that is kept of each living process's managed pages on the host: as much as all
+    /// else leaves room for.
+    fn kept(&self, device: DeviceId) -> impl Iterator<Item = (ProcessId, Bytes)> {
+        let keeps = self.devices[&device].keeps;
+        let away = self.on(device).filter_map(move |(process, proc)| {
+            let away = proc.away(device);
+            (keeps && proc.paged && !away.is_zero()).then_some((process, away))
+        });
+        let mut away = away.peekable();
+        let mut left = away.peek().map_or(Bytes::ZERO, |_| {
+            let managed: Bytes = self.managed(device).map(|(_, bytes)| bytes).sum();
+            self.room(device) - managed
+        });
+        away.map(move |(process, wanted)| {
+            let kept = wanted.min(left);
+            left -= kept;
+            (process, kept)
         })
     }
 

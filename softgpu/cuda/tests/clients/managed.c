@@ -106,4 +106,45 @@ static void mostly_read(void) {
     DO(cuMemFree_v2(at));
 }
 
-TESTS(T(holder), T(intruder), T(rival), T(fixed), T(mostly_read))
+/* Prefetches to a place, and waits. */
+static void moved(dptr at, size_t bytes, int where) {
+    DO(cuMemPrefetchAsync(at, bytes, where, NULL));
+    DO(cuCtxSynchronize());
+}
+
+/* What a prefetch sends home keeps its memory on the device, until other memory or its end takes it. */
+static void kept(void) {
+    start();
+    dptr at, plain, rest;
+    size_t before = settled(), piece = 64 * MIB;
+    DO(cuMemAllocManaged(&at, piece, 1));
+    memset((void *)(uintptr_t)at, 9, piece);
+    moved(at, piece, 0);
+    for (int i = 0; i < 3; i++) {
+        moved(at, piece, -1);
+        TRUE(settled() == before - piece);
+        moved(at, piece, 0); /* to the memory that it has kept */
+        TRUE(settled() == before - piece);
+    }
+    moved(at, piece, -1);
+    /* A part of it goes, and no more than has to. */
+    DO(cuMemAlloc_v2(&plain, before - piece / 2));
+    TRUE(settled() == 0);
+    DO(cuMemFree_v2(plain));
+    TRUE(settled() == before - piece / 2);
+    moved(at, piece, 0);
+    TRUE(settled() == before - piece);
+    TRUE(((unsigned char *)(uintptr_t)at)[piece - 1] == 9);
+    moved(at, piece, -1);
+    DO(cuMemAlloc_v2(&plain, before));
+    IS(OUT_OF_MEMORY, cuMemAlloc_v2(&rest, 2 * MIB));
+    DO(cuMemFree_v2(plain));
+    TRUE(settled() == before);
+    moved(at, piece, 0);
+    moved(at, piece, -1);
+    TRUE(((unsigned char *)(uintptr_t)at)[0] == 9);
+    DO(cuMemFree_v2(at));
+    TRUE(settled() == before);
+}
+
+TESTS(T(holder), T(intruder), T(rival), T(fixed), T(mostly_read), T(kept))

@@ -27,10 +27,11 @@ cases! {
     pitched_copies_preserve_the_rows = "linear" "pitched" "mem=256MiB";
     pinned_memory_has_one_address_for_host_and_device = "linear" "pinned" "mem=256MiB";
     pageable_memory_is_read_at_the_call_and_written_before_it_returns = "linear" "asynchronous" "mem=256MiB";
-    a_prefetch_makes_managed_memory_resident_at_its_target = "linear" "managed" "mem=256MiB";
+    a_prefetch_makes_managed_memory_resident_at_its_target = "linear" "managed" "mem=256MiB,home=freed";
+    managed_memory_at_home_keeps_its_device_memory_until_other_needs_it = "managed" "kept" "mem=256MiB";
     oversubscribed_managed_memory_keeps_its_bytes = "linear" "oversubscribed" "mem=256MiB";
     managed_memory_that_cannot_move_takes_its_memory_at_once = "managed" "fixed" "mem=256MiB,managed=fixed";
-    a_range_that_is_mostly_read_has_two_copies = "managed" "mostly_read" "mem=256MiB";
+    a_range_that_is_mostly_read_has_two_copies = "managed" "mostly_read" "mem=256MiB,home=freed";
     destroying_a_context_frees_its_memory = "linear" "context_takes_all_with_it" "mem=512MiB";
     pointer_attributes_describe_the_allocation = "linear" "attributes" "mem=256MiB";
     two_hundred_thousand_allocations_stay_fast = "linear" "speed" "mem=512MiB";

@@ -3,7 +3,8 @@
 //!
 //! The bytes are always in a file mapped at the address itself; only *residency* moves
 //! ([`residence`]). A page becomes resident when an operation that accesses it begins, or by a
-//! prefetch. Any process's allocation and any other managed page evicts it
+//! prefetch. What a prefetch sends to the host leaves its device memory taken, which other memory
+//! is given first (`home=kept`). Any process's allocation and any other managed page evicts it
 //! ([`world::Resident`](crate::world::Resident)). So managed memory never causes an out-of-memory
 //! error, neither for itself nor for another allocation. With `managed=fixed` an allocation is on
 //! its device as a whole, and stays there.
@@ -26,7 +27,7 @@ use super::table::{self, Record, What};
 use crate::Result;
 use crate::context::Context;
 use crate::exec::Touch;
-use crate::spec::{ManagedAccess, PAGE};
+use crate::spec::{HomeMemory, ManagedAccess, PAGE};
 use crate::va::{self, Backing, Range};
 use crate::world::{Device, Kind, process};
 use advice::Advice;
@@ -59,6 +60,8 @@ pub(crate) struct Managed {
     advice: Mutex<Vec<Advice>>,
     /// All of its memory, where it stays on its device.
     fixed: Option<Pages>,
+    /// What becomes of its device memory when it goes to the host.
+    home: HomeMemory,
     /// The application's request, until it frees it.
     noted: Mutex<Option<Noted>>,
 }
@@ -132,6 +135,7 @@ impl Managed {
             pages: Mutex::new(vec![Page::default(); count]),
             advice: Mutex::new(vec![Advice::default(); count]),
             fixed,
+            home: device.spec().home,
             noted: Mutex::new(Some(Noted::new(device, Kind::Managed, asked))),
         })
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::advice::Location;
 use super::{Managed, Manner, device};
 use crate::exec::nanoseconds;
-use crate::spec::{PAGE, Spec};
+use crate::spec::{HomeMemory, PAGE, Spec};
 use crate::world::{Device, Resident};
 
 /// Pages taken from the device at a time.
@@ -20,6 +20,8 @@ pub(super) struct Page {
     /// By device, the page it takes there. More than one copy exists only of a page that is mostly
     /// read.
     on: Vec<(u32, Resident)>,
+    /// By device, the memory it has left, which stays taken there until other memory needs it.
+    kept: Vec<(u32, Resident)>,
 }
 
 impl Page {
@@ -100,6 +102,7 @@ impl Managed {
                 moved.remote += PAGE;
             }
         }
+        moved += self.take_again(device, &mut pages, &mut coming, manner);
         for some in coming.chunks(AT_ONCE) {
             moved += self.take(device, &mut pages, some, manner);
         }
@@ -126,17 +129,55 @@ impl Managed {
         };
         moved.to_host += evicted * PAGE;
         for (at, resident) in some.iter().zip(taken) {
-            let page = &mut pages[*at];
-            if !page.is_nowhere() {
-                moved.to_device += PAGE;
-            }
-            page.on.push((device.ordinal(), resident));
-            if !self.advice()[*at].is_read_mostly() {
-                alone(page, device.ordinal());
+            moved += self.has_come(&mut pages[*at], *at, (device.ordinal(), resident), by);
+        }
+        moved
+    }
+
+    /// Brings those of some pages whose memory is still kept on the device, and leaves the others.
+    fn take_again(
+        &self,
+        device: &Arc<Device>,
+        pages: &mut [Page],
+        coming: &mut Vec<usize>,
+        by: Manner,
+    ) -> Moved {
+        let mut moved = Moved::default();
+        let ordinal = device.ordinal();
+        let of = |at: &usize| {
+            let kept = pages[*at].kept.iter().find(|(on, _)| *on == ordinal);
+            kept.map(|(_, resident)| (*at, *resident))
+        };
+        let kept: Vec<(usize, Resident)> = coming.iter().filter_map(of).collect();
+        if kept.is_empty() {
+            return moved;
+        }
+        let residents: Vec<Resident> = kept.iter().map(|(_, resident)| *resident).collect();
+        let Ok(again) = device.use_managed_again(&residents) else {
+            return moved;
+        };
+        for ((at, _), again) in kept.into_iter().zip(again) {
+            let page = &mut pages[at];
+            page.kept.retain(|(on, _)| *on != ordinal);
+            if let Some(resident) = again {
+                moved += self.has_come(page, at, (ordinal, resident), by);
             }
         }
-        if by != Manner::Prefetch {
-            moved.faults += some.len() as u64;
+        coming.retain(|at| !pages[*at].is_on(ordinal));
+        moved
+    }
+
+    /// A page is on a device now.
+    fn has_come(&self, page: &mut Page, at: usize, to: (u32, Resident), by: Manner) -> Moved {
+        let moved = Moved {
+            to_device: if page.is_nowhere() { 0 } else { PAGE },
+            faults: u64::from(by != Manner::Prefetch),
+            ..Moved::default()
+        };
+        page.kept.retain(|(on, _)| *on != to.0);
+        page.on.push(to);
+        if !self.advice()[at].is_read_mostly() {
+            alone(page, to.0);
         }
         moved
     }
@@ -150,6 +191,7 @@ impl Managed {
         let range = self.pages_of(offset, len);
         let mut pages = self.pages();
         refresh(&mut pages[range.clone()]);
+        let mut left = Vec::new();
         for at in range {
             let page = &mut pages[at];
             if !page.on.is_empty() && !page.on_host {
@@ -157,8 +199,17 @@ impl Managed {
             }
             page.on_host = true;
             if !self.advice()[at].is_read_mostly() {
-                give(std::mem::take(&mut page.on));
+                let copies = std::mem::take(&mut page.on);
+                match self.home {
+                    HomeMemory::Kept => page.kept.extend(&copies),
+                    HomeMemory::Freed => (),
+                }
+                left.extend(copies);
             }
+        }
+        match self.home {
+            HomeMemory::Kept => on_each(left, Device::keep_managed),
+            HomeMemory::Freed => on_each(left, Device::give_managed),
         }
         moved
     }
@@ -168,7 +219,11 @@ impl Managed {
         let all = self
             .pages()
             .iter_mut()
-            .flat_map(|page| std::mem::take(&mut page.on))
+            .flat_map(|page| {
+                let mut all = std::mem::take(&mut page.on);
+                all.append(&mut page.kept);
+                all
+            })
             .collect();
         give(all);
     }
@@ -216,14 +271,19 @@ fn by_device(pages: &[Page]) -> BTreeMap<u32, Copies> {
 
 /// Gives copies back to their devices.
 fn give(copies: Vec<(u32, Resident)>) {
+    on_each(copies, Device::give_managed);
+}
+
+/// Does something with the copies of each device.
+fn on_each(copies: Vec<(u32, Resident)>, act: impl Fn(&Device, &[Resident])) {
     let page = Page {
-        on_host: false,
         on: copies,
+        ..Page::default()
     };
     for (ordinal, places) in by_device(&[page]) {
         if let Some(device) = device(ordinal) {
             let residents: Vec<Resident> = places.iter().map(|(_, resident)| *resident).collect();
-            device.give_managed(&residents);
+            act(&device, &residents);
         }
     }
 }

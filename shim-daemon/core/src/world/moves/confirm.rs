@@ -3,6 +3,7 @@
 
 use crate::decision::{Decision, Notice};
 use crate::ids::{DeviceId, TenantId};
+use crate::ledger::Account;
 use crate::residency::Place;
 use crate::time::Nanos;
 use crate::timers::Timer;
@@ -22,7 +23,8 @@ const APART: Nanos = Nanos::millis(200);
 impl World {
     /// A look that was `taken` then shows what each tenant's processes hold. `None`: the device
     /// does not list them, and only the total is known; then reports count, and what the total
-    /// shows beyond them is no tenant's.
+    /// shows beyond them is no tenant's. Of managed memory they always count: the driver keeps the
+    /// memory of pages that have left, and gives it to whatever needs it.
     pub(in crate::world) fn update_away(
         &mut self,
         device: DeviceId,
@@ -46,6 +48,7 @@ impl World {
         let seen: Vec<(TenantId, Bytes)> = seen.collect();
         for (tenant, told) in seen {
             self.ledger.change(device, tenant, |account| {
+                let living = living.filter(|_| !account.loan.paged);
                 // What it has freed and the device did not show free counts as on the card.
                 let in_use = account.used_by_page();
                 account.away = match living {
@@ -57,6 +60,39 @@ impl World {
                 };
             });
         }
+    }
+
+    /// The memory that a tenant with managed memory has reported gone.
+    fn gone_by_report(&self, device: DeviceId, tenant: TenantId, account: &Account) -> Bytes {
+        let resident = self.residency.get(device, tenant);
+        let resident = resident.filter(|resident| {
+            account.loan.paged && matches!(resident.place(), Place::Confirming | Place::Out)
+        });
+        let told = resident.map_or(Bytes::ZERO, |resident| resident.told_away());
+        told.min(account.used_by_page())
+    }
+
+    /// Takes out of what is `living` the memory that the driver keeps of managed pages which are
+    /// reported gone: it gives that away before it moves anything. So it counts for nothing, up to
+    /// what was reported. Returns its sum.
+    pub(in crate::world) fn drop_kept(
+        &self,
+        device: DeviceId,
+        living: &mut BTreeMap<TenantId, Bytes>,
+    ) -> Bytes {
+        let mut all = Bytes::ZERO;
+        let books = self.ledger.get(device).into_iter();
+        for (tenant, account) in books.flat_map(|books| books.accounts()) {
+            let told = self.gone_by_report(device, tenant, account);
+            let Some(shown) = living.get_mut(&tenant).filter(|_| !told.is_zero()) else {
+                continue;
+            };
+            let stays = account.used_by_page() - told + account.overhead;
+            let kept = (*shown - stays).min(told);
+            *shown -= kept;
+            all += kept;
+        }
+        all
     }
 
     /// Memory of tenants that report it gone, or a part of it, which their processes no longer list
@@ -79,7 +115,9 @@ impl World {
                 leaves && now < one.since() + APART
             });
         for (tenant, _) in reported {
-            let Some(account) = self.ledger.account(device, tenant) else {
+            let account = self.ledger.account(device, tenant);
+            // Of managed memory that stays evictable, its gap is as wide as before.
+            let Some(account) = account.filter(|account| !account.loan.paged) else {
                 continue;
             };
             let listed = living.entry(tenant).or_default();
