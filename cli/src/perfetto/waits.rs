@@ -80,12 +80,35 @@ fn same(one: Device, other: Device) -> bool {
 }
 
 impl Waits {
+    /// The tenant's wait that began closest to that.
+    fn near(&self, name: &str, device: Device, since: u64) -> Option<usize> {
+        let open = self.open.get(name)?;
+        let all = (0..open.len()).filter(|at| same(open[*at].device, device));
+        let at = all.min_by_key(|at| open[*at].from.abs_diff(since))?;
+        (open[at].from.abs_diff(since) <= CLOSE_MS).then_some(at)
+    }
+
+    /// A tenant's allocation waits. That is told again when something else lets it wait, with how
+    /// long it has waited: it is a wait of its own only if its begin is not known.
+    fn begins(&mut self, name: &str, device: Device, at: u64, waited: Option<u64>) {
+        let from = at.saturating_sub(waited.unwrap_or(0));
+        if waited.is_some() && self.near(name, device, from).is_some() {
+            return;
+        }
+        let open = self.open.entry(name.to_owned()).or_default();
+        let place = open.partition_point(|wait| wait.from <= from);
+        let wait = Open {
+            from,
+            device,
+            arrow: None,
+        };
+        open.insert(place, wait);
+    }
+
     /// Takes out the tenant's wait that began closest to that.
     fn take(&mut self, name: &str, device: Device, since: u64) -> Option<Open> {
-        let open = self.open.get_mut(name)?;
-        let near = (0..open.len()).filter(|at| same(open[*at].device, device));
-        let at = near.min_by_key(|at| open[*at].from.abs_diff(since))?;
-        (open[at].from.abs_diff(since) <= CLOSE_MS).then(|| open.remove(at))
+        let at = self.near(name, device, since)?;
+        Some(self.open.get_mut(name)?.remove(at))
     }
 
     /// Takes out the tenant's waits that began first, so many of this device.
@@ -110,12 +133,8 @@ impl Trace {
         let device = record.device.map(|device| device.uuid);
         match record.kind.as_str() {
             "waiting" => {
-                let open = self.waits.open.entry(name.to_owned()).or_default();
-                open.push(Open {
-                    from: at,
-                    device,
-                    arrow: None,
-                });
+                self.waits
+                    .begins(name, device, at, record.number_of("waited_ms"));
                 self.instant(record, pid, MEMORY);
             }
             "served" => {

@@ -28,6 +28,11 @@ fn waiting(at: u64) -> EventRecord {
     record(at, "waiting", "web", &[])
 }
 
+/// It is told again: another resolver lets it wait.
+fn again(at: u64, waited: u64) -> EventRecord {
+    record(at, "waiting", "web", &[number("waited_ms", waited)])
+}
+
 fn served(at: u64, waited: u64) -> EventRecord {
     record(at, "served", "web", &[number("waited_ms", waited)])
 }
@@ -92,6 +97,36 @@ fn a_wait_that_ends_in_a_refusal_is_a_span() {
             [wait(2, 6_000, 36_000, "refused web")]
         );
     }
+}
+
+#[test]
+fn a_wait_that_is_told_again_is_one_wait() {
+    let gone = record(90_000, "gone", "web", &[]);
+    let found = told(&[
+        waiting(1_000),
+        again(31_000, 30_000),
+        served(32_000, 31_000),
+        gone,
+    ]);
+    assert_eq!(waits(&found, "web"), [wait(2, 1_000, 32_000, SERVED)]);
+    let found = told(&[
+        waiting(1_000),
+        again(31_000, 30_000),
+        refused(32_000, "timed_out"),
+    ]);
+    assert_eq!(
+        waits(&found, "web"),
+        [wait(2, 1_000, 32_000, "refused web")]
+    );
+    // Its first event was left out.
+    let found = told(&[again(31_000, 30_000), refused(32_000, "timed_out")]);
+    assert_eq!(
+        waits(&found, "web"),
+        [wait(2, 1_000, 32_000, "refused web")]
+    );
+    // A new one is another.
+    let found = told(&[waiting(1_000), waiting(31_000), served(32_000, 1_000)]);
+    assert_eq!(waits(&found, "web").len(), 2);
 }
 
 #[test]

@@ -229,6 +229,27 @@ fn the_peak_is_the_most_that_was_seen_or_granted() {
     assert_eq!(tally.devices[0].peak, Bytes(9));
 }
 
+/// It may be told more than once that an ask waits: each resolver that lets it wait says so.
+#[test]
+fn a_wait_that_is_told_again_counts_from_its_begin() {
+    for (end, waited) in [(31, 31), (90, 90)] {
+        let mut tally = tally();
+        tally.asks(ASK, 0, Bytes(5), false);
+        assert_eq!(tally.waits(ASK, T), None);
+        assert_eq!(tally.waits(ASK, at(30)), Some(at(30)));
+        let served = tally.settled(ASK, at(end), None);
+        assert_eq!(served, Some((0, at(waited))));
+        assert_eq!(tally.waited, at(waited));
+    }
+    // One that was not told again, and one that is new.
+    let mut tally = tally();
+    tally.asks(ASK, 0, Bytes(5), false);
+    tally.waits(ASK, at(30));
+    assert_eq!(tally.settled(ASK, at(31), None), Some((0, at(1))));
+    tally.asks(ASK, 0, Bytes(5), false);
+    assert_eq!(tally.waits(ASK, at(40)), None);
+}
+
 #[test]
 fn a_wait_that_is_given_up_is_counted() {
     let mut tally = tally();
