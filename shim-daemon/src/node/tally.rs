@@ -169,7 +169,7 @@ impl Tally {
             None => device.peak = device.peak.max(open.wanted),
             Some(denial) => {
                 let answers = device.denied.entry(ask.0).or_default();
-                answers.add(&denial, open.driver);
+                answers.add(&denial, open.driver, waited.is_some());
             }
         }
         waited.map(|waited| (open.device_index, waited))
@@ -274,7 +274,7 @@ impl DeviceTally {
                 denied.remove();
             }
         }
-        now.over_limit = count - now.sum();
+        now.over_limit += count - now.sum();
         self.refusals.add(now);
         self.untold.add(now);
     }
