@@ -159,7 +159,7 @@ impl Trace {
                 let [cycle, timed_out] =
                     ["cycle", "timed_out"].map(|why| record.number_of(why).unwrap_or(0));
                 let waited = record.number_of("waited");
-                let waited = waited.unwrap_or(cycle.saturating_add(timed_out));
+                let waited = waited.unwrap_or_else(|| cycle.saturating_add(timed_out));
                 let last = cycle.min(waited);
                 for wait in self.waits.take_some(name, device, last, waited - last) {
                     self.is_over(wait, pid, at, End::Other(record.text.clone()));
