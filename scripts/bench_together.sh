@@ -36,8 +36,10 @@ measure() {
         --markdown "$XDG_RUNTIME_DIR/$part.md" --json "$name-$part.json" "$@" >&2
 }
 
-# Written again after each part, so that measurements are kept when a later part fails.
+# Written again after each part and at the end, so that measurements are kept when a later experiment
+# or part fails: a failed command has written the part of its page that it measured.
 page() {
+    compgen -G "$XDG_RUNTIME_DIR/*.md" >/dev/null || return 0
     {
         printf '# Sharing beside the bare driver, %s, %s\n\n' "$gpu" "$(date +%F)"
         printf 'By `scripts/bench_together.sh %s` at %s, %s cores, load average at the end %s.\n' \
@@ -47,6 +49,7 @@ page() {
         done
     } >"$name.md"
 }
+trap 'page; rm -rf "$XDG_RUNTIME_DIR"' EXIT
 
 if [ ${#one[@]} -gt 0 ]; then measure "$gpu" one-gpu "${one[@]}"; page; fi
 if [ ${#several[@]} -gt 0 ]; then measure "$two" two-gpus "${several[@]}"; page; fi

@@ -23,6 +23,7 @@ MIB = 1 << 20
 DAEMON_WORDS = 4000  # characters of a daemon's log beside a failed row
 OURS = "libgpushare"  # the name of the library, whatever folder it is in
 SERVED = pathlib.Path("/run/gpushare")  # the machine's daemon has its sockets here; in a container, its tenant's
+SYSTEMD = pathlib.Path("/run/systemd/system")
 PRELOADED = pathlib.Path("/etc/ld.so.preload")
 LAST_WORDS = 400  # characters of a failed program's standard error that the table shows; the log has all
 
@@ -161,10 +162,22 @@ def without_ours(environment):
     return kept | ({"LD_PRELOAD": ":".join(preloaded)} if preloaded else {})
 
 
-def unfit(soft, served=SERVED, preloaded=PRELOADED):
-    """Why rows on this machine would show another daemon's work or nothing bare; None where they do not."""
-    if not soft and served.exists():
-        return f"{served} exists: the machine's own daemon would serve the rows' programs in place of theirs. Stop it (systemctl stop gpushared), or run this elsewhere"
+def starts_with_the_machine():
+    """Whether systemd starts the machine's daemon: gpushare waits for one that is enabled and not there yet."""
+    if not SYSTEMD.is_dir() or not shutil.which("systemctl"):
+        return False
+    asked = ["systemctl", "is-enabled", "--quiet", "gpushared"]
+    return subprocess.run(asked, stderr=subprocess.DEVNULL).returncode == 0
+
+
+def unfit(soft, served=SERVED, preloaded=PRELOADED, is_enabled=starts_with_the_machine):
+    """Why rows on this machine would show another daemon's work or nothing bare; None where they do not. The machine's daemon keeps its folder
+    when it stops, and programs wait for it there; a removal leaves a folder with a file `removed`, which is none."""
+    there = served.exists() and not (served / "removed").exists()
+    if not soft and (there or is_enabled()):
+        why = f"{served} exists" if there else "gpushared is enabled"
+        return (f"{why}: the machine's own daemon would serve the rows' programs in place of theirs. To take it away: "
+                f"systemctl disable --now gpushared && rm -rf {served}; afterwards: systemctl enable --now gpushared. Or run this elsewhere")
     if preloaded.exists() and OURS in preloaded.read_text(errors="replace"):
         return f"{preloaded} names gpushare's library: no program here is without it"
     return None

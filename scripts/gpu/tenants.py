@@ -92,7 +92,13 @@ class Watch:
         self.ask = [machine.gpushare, "ps", "--json"]
         self.environment = machine.bare | {"XDG_RUNTIME_DIR": str(tenant.folder)}
         self.seen, self.over, self.began = [], threading.Event(), time.monotonic()
-        self.thread = threading.Thread(target=self.look)
+        self.failed, self.thread = None, threading.Thread(target=self.looks)
+
+    def looks(self):
+        try:
+            self.look()
+        except Exception as why:
+            self.failed = why
 
     def look(self):
         while not self.over.wait(self.PAUSE):
@@ -106,9 +112,11 @@ class Watch:
         self.thread.start()
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, kind, *_):
         self.over.set()
         self.thread.join()
+        if self.failed and kind is None:
+            raise self.failed
 
     def modes(self):
         """How often each mode was seen."""

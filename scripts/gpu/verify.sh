@@ -15,7 +15,7 @@
 # Needs what `cargo build --release` leaves (built here if there is a cargo, in addition to the 8
 # minutes' work) or dist/, a C compiler and Python 3.10; PyTorch rows need a python3 that has torch,
 # and say "not available" otherwise; rows with containers need root and a runc, installed or carried
-# (scripts/gpu/carry_runc.sh). Rows have daemons of their own: it refuses a machine whose daemon runs.
+# (scripts/gpu/carry_runc.sh). Rows have daemons of their own: it refuses a machine that has its own.
 # Never asks for more managed memory than the device has free.
 source "$(dirname "$0")/../common.sh"
 soft=false dist=false only= seconds=460 list=false resume=()

@@ -2,10 +2,12 @@
 //! several tenants, compared with the bare driver. Figures are printed and not asserted, because
 //! the machine may be loaded.
 
-use gpushare_tests::{Home, assert_measured};
+use gpushare_tests::{Home, artefacts, assert_measured};
 use serde_json::Value;
-use std::fs;
-use std::process::Output;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Output};
+use tempfile::TempDir;
 
 /// Runs the benchmark on this home's GPU.
 fn bench(home: &Home, flags: &[&str]) -> Output {
@@ -200,4 +202,45 @@ fn pairs_of_runs_are_one_table_in_markdown() {
         !refused.status.success() && said.contains("--compare-bare"),
         "{said}"
     );
+}
+
+/// `scripts/bench_together.sh` in a folder of its own, with commands that measure nothing: its page
+/// and whether it succeeded. The benchmark writes its part of the page, and ends with this status.
+fn page_of_a_script(status: u8) -> (String, bool) {
+    let folder = TempDir::new().expect("a folder");
+    let at = |path: &str| folder.path().join(path);
+    for path in ["scripts", "bin", "target/release", "docs/results"] {
+        fs::create_dir_all(at(path)).expect("a folder");
+    }
+    for script in ["scripts/common.sh", "scripts/bench_together.sh"] {
+        fs::copy(artefacts::repository().join(script), at(script)).expect("a copy");
+    }
+    let bench = format!(
+        "while [ $# -gt 0 ]; do [ \"$1\" = --markdown ] && echo measured >\"$2\"; shift; done; exit {status}"
+    );
+    for (path, text) in [("bin/cargo", "exit 0"), ("target/release/gpushare", &bench)] {
+        fs::write(at(path), format!("#!/bin/sh\n{text}\n")).expect("it is written");
+        fs::set_permissions(at(path), Permissions::from_mode(0o755)).expect("it is ours");
+    }
+    let path = std::env::var("PATH").expect("a path");
+    let mut command = Command::new("bash");
+    command
+        .arg(at("scripts/bench_together.sh"))
+        .env("PATH", format!("{}:{path}", at("bin").display()))
+        .env("CARGO_TARGET_DIR", at("target"))
+        .env("GROUPS_OF", "together");
+    let output = command.output().expect("bash runs");
+    let mut pages = fs::read_dir(at("docs/results")).expect("a folder");
+    let page = pages.next().map(|page| page.expect("a page").path());
+    let page = page.map(|page| fs::read_to_string(page).expect("text"));
+    (page.unwrap_or_default(), output.status.success())
+}
+
+#[test]
+fn a_page_has_what_was_measured_before_an_experiment_failed() {
+    for (status, succeeds) in [(0, true), (1, false)] {
+        let (page, succeeded) = page_of_a_script(status);
+        assert!(page.ends_with("\nmeasured\n"), "{status}: {page:?}");
+        assert_eq!(succeeded, succeeds);
+    }
 }

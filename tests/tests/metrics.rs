@@ -132,6 +132,17 @@ fn a_trace_has_waits_that_go_on_that_are_served_and_that_are_refused() {
         let refused = "an allocation was refused: after waiting as long as it may";
         ends.len() == 1 && ends[0].starts_with(refused)
     });
+    // One also ends where its tenant's limit is lowered.
+    let mut lowered = home.guest("lowered", &waits("1h"));
+    lowered.send(&alloc);
+    home.until("lowered", |row| row["processes"][0]["state"] == "waiting");
+    let set = home.gpushare(&["set", "lowered", "--mem-limit", "2GiB"]);
+    assert!(set.status.success(), "{set:?}");
+    assert_eq!(lowered.line(), "alloc 2");
+    until("the refusal ends the wait", || {
+        let ends = ends("lowered");
+        ends.len() == 1 && ends[0].starts_with("an allocation was refused: over its own limit")
+    });
     assert_eq!(holder.ask("free 1"), "free 0");
     assert_eq!(long.line(), "alloc 0");
     assert_eq!(ends("long"), ["it has its memory"]);

@@ -74,15 +74,29 @@ fn with_rates(rates: &str, only: &str) -> Run {
 
 /// The same, with steps of these lengths.
 fn with_steps(rates: &str, steps: &str, only: &str) -> Run {
+    let environment = [("GPUTEST_RATES", rates), ("GPUTEST_STEPS", steps)];
+    tenants(&artefacts::gpushare(), only, &environment)
+}
+
+/// Rows about PyTorch with tenants that are told this.
+fn tenants(gpushare: &Path, only: &str, environment: &[(&str, &str)]) -> Run {
     let tenant = artefacts::repository().join("tests/clients/tenant.py");
     let flags = ["--tenant", tenant.to_str().expect("UTF-8"), "--only", only];
-    let environment = [("GPUTEST_RATES", rates), ("GPUTEST_STEPS", steps)];
-    run(&artefacts::gpushare(), &flags, &environment)
+    run(gpushare, &flags, environment)
 }
 
 /// A `gpushare` that hangs, with a child and for as long as its folder is there, if the command
 /// line contains `word`; otherwise it is the real one.
 fn hangs_at(word: &str) -> TempDir {
+    differs_at(word, "while [ -d {folder} ]; do sleep 1 & wait; done")
+}
+
+/// The same, but it says nothing and succeeds.
+fn says_nothing_at(word: &str) -> TempDir {
+    differs_at(word, "exit 0")
+}
+
+fn differs_at(word: &str, how: &str) -> TempDir {
     let folder = TempDir::new().expect("a folder");
     for library in [
         artefacts::soft_cuda(),
@@ -94,9 +108,9 @@ fn hangs_at(word: &str) -> TempDir {
     }
     let shim = folder.path().join("gpushare");
     let real = artefacts::gpushare();
+    let how = how.replace("{folder}", &folder.path().display().to_string());
     let script = format!(
-        "#!/bin/sh\ncase \"$*\" in *{word}*) while [ -d {} ]; do sleep 1 & wait; done ;; esac\nexec {} \"$@\"\n",
-        folder.path().display(),
+        "#!/bin/sh\ncase \"$*\" in *\"{word}\"*) {how} ;; esac\nexec {} \"$@\"\n",
         real.display()
     );
     fs::write(&shim, script).expect("it is written");
@@ -203,10 +217,22 @@ fn caps_and_shares_are_parts_of_time_and_not_of_work_alone() {
 #[test]
 fn a_row_about_a_pair_says_how_the_daemon_had_them_share() {
     let row = "PyTorch time: matmul beside decode, without and with";
-    let run = with_rates("", &format!("^{row}$"));
+    let run = tenants(&artefacts::gpushare(), row, &[("GPUTEST_STAYS", "1")]);
     let (verdict, seen) = run.row(row);
     assert_eq!(verdict, "PASS", "{seen}");
-    assert!(seen.contains("; modes seen: "), "{seen}");
+    let (_, modes) = seen.split_once("; modes seen: ").expect("modes");
+    assert!(
+        modes.starts_with("together ") || modes.starts_with("turns "),
+        "{seen}"
+    );
+    // They were not seen: what it asks answers something else.
+    let folder = says_nothing_at("ps --json");
+    let run = tenants(
+        &folder.path().join("gpushare"),
+        row,
+        &[("GPUTEST_STAYS", "1")],
+    );
+    assert_eq!(run.row(row).0, "FAIL", "{}", run.report);
 }
 
 #[test]
@@ -324,21 +350,29 @@ fn bare_rows_are_without_a_library_and_limits_of_their_caller() {
 }
 
 #[test]
-fn a_machine_whose_own_daemon_runs_is_refused_before_the_first_row() {
+fn a_machine_with_a_daemon_of_its_own_is_refused_before_the_first_row() {
     let folder = TempDir::new().expect("a folder");
     let there = folder.path().display();
     let says = |soft, served: &str, preloaded: &str| {
         let unfit = format!(
-            "unfit({soft}, pathlib.Path('{there}/{served}'), pathlib.Path('{there}/{preloaded}'))"
+            "unfit({soft}, pathlib.Path('{there}/{served}'), pathlib.Path('{there}/{preloaded}'), lambda: False)"
         );
         machine_says(&unfit, &[])
     };
     assert_eq!(says("False", "none", "none"), "None");
     fs::create_dir(folder.path().join("gpushare")).expect("a folder");
-    assert!(says("False", "gpushare", "none").contains("exists: the machine's own daemon"));
+    let refused = says("False", "gpushare", "none");
+    assert!(refused.contains("exists: the machine's own daemon"));
+    // A stopped one leaves the folder.
+    assert!(refused.contains(&format!("rm -rf {there}/gpushare;")));
     assert_eq!(says("True", "gpushare", "none"), "None");
     let write =
         |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("it is written");
+    let enabled = "unfit(False, pathlib.Path('/none'), pathlib.Path('/none'), lambda: True)";
+    assert!(machine_says(enabled, &[]).contains("gpushared is enabled: "));
+    // What a removal leaves is none.
+    write("gpushare/removed", "");
+    assert_eq!(says("False", "gpushare", "none"), "None");
     write("other", "/opt/other.so\n");
     assert_eq!(says("False", "none", "other"), "None");
     write("ours", "/opt/other.so\n/usr/lib/gpushare/libgpushare.so\n");

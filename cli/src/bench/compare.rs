@@ -69,6 +69,14 @@ impl Pair {
         (self.bare > 0.0).then(|| self.shared / self.bare)
     }
 
+    /// Of each side the larger one.
+    fn larger(self, other: Self) -> Self {
+        Self {
+            bare: self.bare.max(other.bare),
+            shared: self.shared.max(other.shared),
+        }
+    }
+
     fn most(self) -> f64 {
         self.bare.max(self.shared)
     }
@@ -212,7 +220,10 @@ pub(crate) fn middles(pairs: Vec<Vec<Comparison>>) -> Vec<Comparison> {
             tenant.wait_p999 = middle(|tenant| tenant.wait_p999);
             tenant.cores = middle(|tenant| Some(tenant.cores)).unwrap_or(tenant.cores);
             tenant.missed = middle(|tenant| tenant.missed);
-            tenant.in_line = middle(|tenant| tenant.in_line);
+            // Of each side the most of any pair: the waits kept may be that pair's.
+            let lines = runs.iter();
+            let lines = lines.filter_map(|run| run.tenants.get(place)?.in_line);
+            tenant.in_line = lines.reduce(Pair::larger);
             tenant.copied = middle(|tenant| tenant.copied);
             tenant.newcomer = middle(|tenant| tenant.newcomer);
         }
@@ -406,6 +417,13 @@ mod tests {
             vec![run(pair(0.4, 0.38), pair(30.0, 90.0), Some(2.0))],
             vec![run(pair(0.6, 0.6), pair(20.0, 30.0), Some(4.0))],
         ];
+        let lines = [(60.0, 0.0), (0.0, 0.0), (0.0, 4.0)];
+        let mut lined = runs.clone();
+        for (run, (bare, shared)) in lined.iter_mut().zip(lines) {
+            run[0].tenants[0].in_line = Some(pair(bare, shared));
+        }
+        let most = middles(lined)[0].tenants[0].in_line;
+        assert_eq!(most, Some(pair(60.0, 4.0)), "of any pair");
         let kept = middles(runs);
         assert_eq!(kept.len(), 1);
         assert_eq!(kept[0].useful, pair(0.4, 0.38));
@@ -420,7 +438,7 @@ mod tests {
             "{}",
             kept[0].text()
         );
-        let line = "  20 requests still in line, with 30: waits are at least so long";
+        let line = "  30 requests still in line, with 90: waits are at least so long";
         assert!(kept[0].text().contains(line), "{}", kept[0].text());
         let mut empty = kept[0].clone();
         empty.tenants[0].in_line = Some(pair(0.0, 0.0));

@@ -80,26 +80,53 @@ fn same(one: Device, other: Device) -> bool {
 }
 
 impl Waits {
-    /// Takes out the tenant's wait that began closest to that.
-    fn take(&mut self, name: &str, device: Device, since: u64) -> Option<Open> {
-        let open = self.open.get_mut(name)?;
-        let near = (0..open.len()).filter(|at| same(open[*at].device, device));
-        let at = near.min_by_key(|at| open[*at].from.abs_diff(since))?;
-        (open[at].from.abs_diff(since) <= CLOSE_MS).then(|| open.remove(at))
+    /// The tenant's wait that began closest to that.
+    fn near(&self, name: &str, device: Device, since: u64) -> Option<usize> {
+        let open = self.open.get(name)?;
+        let all = (0..open.len()).filter(|at| same(open[*at].device, device));
+        let at = all.min_by_key(|at| open[*at].from.abs_diff(since))?;
+        (open[at].from.abs_diff(since) <= CLOSE_MS).then_some(at)
     }
 
-    /// Takes out the tenant's waits that began first, so many of this device.
-    fn take_oldest(&mut self, name: &str, device: Device, count: u64) -> Vec<Open> {
-        let Some(open) = self.open.get_mut(name) else {
-            return Vec::new();
+    /// A tenant's allocation waits. That is told again when something else lets it wait, with how
+    /// long it has waited: it is a wait of its own only if its begin is not known.
+    fn begins(&mut self, name: &str, device: Device, at: u64, waited: Option<u64>) {
+        let from = at.saturating_sub(waited.unwrap_or(0));
+        if waited.is_some() && self.near(name, device, from).is_some() {
+            return;
+        }
+        let open = self.open.entry(name.to_owned()).or_default();
+        let place = open.partition_point(|wait| wait.from <= from);
+        let wait = Open {
+            from,
+            device,
+            arrow: None,
         };
-        let mut left = count;
-        let taken = open.extract_if(.., |wait| {
-            let taken = left > 0 && same(wait.device, device);
-            left -= u64::from(taken);
-            taken
-        });
-        taken.collect()
+        open.insert(place, wait);
+    }
+
+    /// Takes out the tenant's wait that began closest to that.
+    fn take(&mut self, name: &str, device: Device, since: u64) -> Option<Open> {
+        let at = self.near(name, device, since)?;
+        Some(self.open.get_mut(name)?.remove(at))
+    }
+
+    /// Takes out so many of the tenant's waits for this device: of those that began last, and of
+    /// those that began first.
+    fn take_some(&mut self, name: &str, device: Device, last: u64, first: u64) -> Vec<Open> {
+        let open = self.open.remove(name).unwrap_or_default();
+        let (of, others): (Vec<_>, Vec<_>) =
+            (open.into_iter()).partition(|wait| same(wait.device, device));
+        let least = |count: u64, len: usize| usize::try_from(count).unwrap_or(len).min(len);
+        let mut kept = of;
+        let mut taken = kept.split_off(kept.len() - least(last, kept.len()));
+        taken.extend(kept.drain(..least(first, kept.len())));
+        kept.extend(others);
+        kept.sort_by_key(|wait| wait.from);
+        if !kept.is_empty() {
+            self.open.insert(name.to_owned(), kept);
+        }
+        taken
     }
 }
 
@@ -110,12 +137,8 @@ impl Trace {
         let device = record.device.map(|device| device.uuid);
         match record.kind.as_str() {
             "waiting" => {
-                let open = self.waits.open.entry(name.to_owned()).or_default();
-                open.push(Open {
-                    from: at,
-                    device,
-                    arrow: None,
-                });
+                self.waits
+                    .begins(name, device, at, record.number_of("waited_ms"));
                 self.instant(record, pid, MEMORY);
             }
             "served" => {
@@ -131,11 +154,14 @@ impl Trace {
                 });
             }
             "refused" => {
-                // Those that waited: others are refused at once. It may have been up to ten seconds
-                // before the event.
-                let waited = ["timed_out", "cycle"].map(|why| record.number_of(why).unwrap_or(0));
-                let waited = waited.into_iter().sum();
-                for wait in self.waits.take_oldest(name, device, waited) {
+                // Those that had waited; an older daemon's event says it of two kinds alone. A
+                // cycle refuses the youngest. It may have been up to ten seconds before the event.
+                let [cycle, timed_out] =
+                    ["cycle", "timed_out"].map(|why| record.number_of(why).unwrap_or(0));
+                let waited = record.number_of("waited");
+                let waited = waited.unwrap_or_else(|| cycle.saturating_add(timed_out));
+                let last = cycle.min(waited);
+                for wait in self.waits.take_some(name, device, last, waited - last) {
                     self.is_over(wait, pid, at, End::Other(record.text.clone()));
                 }
                 self.instant(record, pid, MEMORY);

@@ -262,9 +262,10 @@ impl Node {
             } => {
                 let tenant = self.processes.get(ask.0).map(|process| process.tenant());
                 facts.push(number("short_bytes", short.0));
-                if let Some(known) = tenant.and_then(|id| self.tenants.get_mut(&id)) {
-                    known.tally_mut().waits(*ask, now);
-                }
+                let known = tenant.and_then(|id| self.tenants.get_mut(&id));
+                let before = known.and_then(|known| known.tally_mut().waits(*ask, now));
+                // Another resolver lets it wait now: it is the same wait.
+                facts.extend(before.map(|waited| number("waited_ms", waited.0 / 1_000_000)));
                 let text = match short.is_zero() {
                     true => "an allocation waits for memory that is being given back".to_owned(),
                     false => format!("an allocation waits: {} are missing", short.human()),

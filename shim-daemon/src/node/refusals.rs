@@ -15,6 +15,8 @@ pub(super) struct Refusals {
     pub(super) cycle: u64,
     /// The driver had no memory.
     pub(super) driver: u64,
+    /// How many of all of these had waited before.
+    pub(super) waited: u64,
 }
 
 impl Refusals {
@@ -47,13 +49,14 @@ impl Refusals {
             (&mut self.no_room, other.no_room),
             (&mut self.cycle, other.cycle),
             (&mut self.driver, other.driver),
+            (&mut self.waited, other.waited),
         ] {
             *known = known.saturating_add(more);
         }
     }
 
-    /// Takes at most so many out of those that were not refused at once.
-    fn take_late(&mut self, most: u64) -> Self {
+    /// Takes at most so many out.
+    fn take(&mut self, most: u64) -> Self {
         let mut left = most;
         let mut of = |known: &mut u64| {
             let part = left.min(*known);
@@ -65,8 +68,32 @@ impl Refusals {
             timed_out: of(&mut self.timed_out),
             cycle: of(&mut self.cycle),
             driver: of(&mut self.driver),
-            ..Self::default()
+            no_room: of(&mut self.no_room),
+            over_limit: of(&mut self.over_limit),
+            waited: 0,
         }
+    }
+}
+
+/// Denials between two reads.
+#[derive(Debug, Default)]
+struct Answers {
+    /// Of asks that had waited.
+    waited: Refusals,
+    others: Refusals,
+}
+
+impl Answers {
+    /// Takes out at most so many, those that had waited first.
+    fn take(&mut self, most: u64) -> Refusals {
+        let mut taken = self.waited.take(most);
+        taken.waited = taken.sum();
+        taken.add(self.others.take(most - taken.sum()));
+        taken
+    }
+
+    fn sum(&self) -> u64 {
+        self.waited.sum() + self.others.sum()
     }
 }
 
@@ -81,39 +108,44 @@ impl Refusals {
 #[derive(Debug, Default)]
 pub(super) struct Denied {
     /// Answers since the last read.
-    fresh: Refusals,
+    fresh: Answers,
     /// Answers between the last two reads.
-    older: Refusals,
+    older: Answers,
 }
 
 impl Denied {
-    /// An ask was denied; before it the `driver` may have refused.
-    pub(super) fn add(&mut self, denial: &Denial, driver: bool) {
-        let fresh = &mut self.fresh;
+    /// An ask was denied; before it the `driver` may have refused, and it may have `waited`.
+    pub(super) fn add(&mut self, denial: &Denial, driver: bool, waited: bool) {
+        let fresh = match waited {
+            true => &mut self.fresh.waited,
+            false => &mut self.fresh.others,
+        };
         *match denial {
             _ if driver => &mut fresh.driver,
             Denial::TimedOut { .. } => &mut fresh.timed_out,
             Denial::Cycle => &mut fresh.cycle,
             Denial::NoRoom { .. } => &mut fresh.no_room,
+            // The limit was lowered meanwhile. One that is over it at once needs no answer.
+            Denial::OverLimit { .. } if waited => &mut fresh.over_limit,
             _ => return,
         } += 1;
     }
 
     /// What could not be had at once was refused, or is waited for.
     pub(super) fn at_once_is_over(&mut self) {
-        self.fresh.no_room = 0;
-        self.older.no_room = 0;
+        self.fresh.others.no_room = 0;
+        self.older.others.no_room = 0;
     }
 
     /// The counters are read, and show so many refusals more: those that answers explain.
     pub(super) fn explain(&mut self, count: u64) -> Refusals {
-        let at_once = self.older.no_room + self.fresh.no_room;
+        let at_once = self.older.others.no_room + self.fresh.others.no_room;
         if count > 0 {
             self.at_once_is_over();
         }
-        let mut explained = self.older.take_late(count);
-        explained.add(self.fresh.take_late(count - explained.sum()));
-        explained.no_room = at_once.min(count - explained.sum());
+        let mut explained = self.older.take(count);
+        explained.add(self.fresh.take(count - explained.sum()));
+        explained.no_room += at_once.min(count - explained.sum());
         self.older = std::mem::take(&mut self.fresh);
         explained
     }

@@ -233,6 +233,7 @@ impl Node {
             number("count", refusals.sum()),
             number("limit_bytes", limit.0),
             number("charged_bytes", charged.0),
+            number("waited", refusals.waited),
         ];
         let mut whys = Vec::new();
         for (name, count) in refusals.parts().into_iter().filter(|(_, count)| *count > 0) {
@@ -247,7 +248,7 @@ impl Node {
                     "after waiting as long as it may ({})",
                     timeout.unwrap_or(Nanos::ZERO).human()
                 ),
-                "no_room" => "no memory was free, and it was not to wait".to_owned(),
+                "no_room" => "no memory was free, and it was not to wait, or no longer".to_owned(),
                 "cycle" => "it waited for a tenant that waited for it".to_owned(),
                 _ => "the driver had no memory".to_owned(),
             };

@@ -139,18 +139,19 @@ impl Tally {
         self.asks.insert(ask, open);
     }
 
-    /// It waits.
-    pub(super) fn waits(&mut self, ask: AskKey, now: Nanos) {
-        let Some(open) = self.asks.get_mut(&ask) else {
-            return;
-        };
-        open.waits = Some(now);
+    /// It waits; this may be said again of the same wait. Returns how long it has waited, if it was
+    /// said before.
+    pub(super) fn waits(&mut self, ask: AskKey, now: Nanos) -> Option<Nanos> {
+        let open = self.asks.get_mut(&ask)?;
+        let before = open.waits.map(|since| now - since);
+        open.waits.get_or_insert(now);
         if let Some(device) = self.devices.get_mut(open.device_index) {
             // It was denied at once only to wait.
             if let Some(denied) = device.denied.get_mut(&ask.0) {
                 denied.at_once_is_over();
             }
         }
+        before
     }
 
     /// It is over: how long it had waited, if it had.
@@ -168,7 +169,7 @@ impl Tally {
             None => device.peak = device.peak.max(open.wanted),
             Some(denial) => {
                 let answers = device.denied.entry(ask.0).or_default();
-                answers.add(&denial, open.driver);
+                answers.add(&denial, open.driver, waited.is_some());
             }
         }
         waited.map(|waited| (open.device_index, waited))
@@ -273,7 +274,7 @@ impl DeviceTally {
                 denied.remove();
             }
         }
-        now.over_limit = count - now.sum();
+        now.over_limit += count - now.sum();
         self.refusals.add(now);
         self.untold.add(now);
     }

@@ -28,6 +28,11 @@ fn waiting(at: u64) -> EventRecord {
     record(at, "waiting", "web", &[])
 }
 
+/// It is told again: another resolver lets it wait.
+fn again(at: u64, waited: u64) -> EventRecord {
+    record(at, "waiting", "web", &[number("waited_ms", waited)])
+}
+
 fn served(at: u64, waited: u64) -> EventRecord {
     record(at, "served", "web", &[number("waited_ms", waited)])
 }
@@ -92,6 +97,69 @@ fn a_wait_that_ends_in_a_refusal_is_a_span() {
             [wait(2, 6_000, 36_000, "refused web")]
         );
     }
+}
+
+#[test]
+fn a_cycle_ends_the_youngest_wait_and_a_timeout_the_oldest() {
+    for (why, kept) in [("cycle", 1_000), ("timed_out", 10_000)] {
+        let refused_one = 11_000 - kept;
+        let found = told(&[
+            waiting(1_000),
+            waiting(10_000),
+            refused(15_000, why),
+            served(40_000, 40_000 - kept),
+        ]);
+        let mut found = waits(&found, "web");
+        found.sort_by_key(|wait| wait.2);
+        let spans: Vec<_> = found.iter().map(|wait| (wait.1, wait.2)).collect();
+        assert_eq!(spans, [(refused_one, 15_000), (kept, 40_000)], "{why}");
+        assert_eq!((&*found[0].3, &*found[1].3), ("refused web", SERVED));
+    }
+}
+
+#[test]
+fn a_refusal_that_says_how_many_had_waited_ends_so_many_waits() {
+    let refused = |why, waited| {
+        let facts = [number(why, 2), number("waited", waited)];
+        record(7_000, "refused", "web", &facts)
+    };
+    for why in ["over_limit", "no_room", "driver", "timed_out"] {
+        let found = told(&[waiting(6_000), refused(why, 1)]);
+        assert_eq!(waits(&found, "web"), [wait(2, 6_000, 7_000, "refused web")]);
+        // None of them had.
+        let found = told(&[waiting(6_000), refused(why, 0), served(9_000, 3_000)]);
+        assert_eq!(waits(&found, "web"), [wait(2, 6_000, 9_000, SERVED)]);
+    }
+}
+
+#[test]
+fn a_wait_that_is_told_again_is_one_wait() {
+    let gone = record(90_000, "gone", "web", &[]);
+    let found = told(&[
+        waiting(1_000),
+        again(31_000, 30_000),
+        served(32_000, 31_000),
+        gone,
+    ]);
+    assert_eq!(waits(&found, "web"), [wait(2, 1_000, 32_000, SERVED)]);
+    let found = told(&[
+        waiting(1_000),
+        again(31_000, 30_000),
+        refused(32_000, "timed_out"),
+    ]);
+    assert_eq!(
+        waits(&found, "web"),
+        [wait(2, 1_000, 32_000, "refused web")]
+    );
+    // Its first event was left out.
+    let found = told(&[again(31_000, 30_000), refused(32_000, "timed_out")]);
+    assert_eq!(
+        waits(&found, "web"),
+        [wait(2, 1_000, 32_000, "refused web")]
+    );
+    // A new one is another.
+    let found = told(&[waiting(1_000), waiting(31_000), served(32_000, 1_000)]);
+    assert_eq!(waits(&found, "web").len(), 2);
 }
 
 #[test]

@@ -167,6 +167,38 @@ fn denied(tally: &mut Tally, denial: Denial) {
 }
 
 #[test]
+fn a_refusal_says_whether_its_allocation_had_waited() {
+    let no_room = Denial::NoRoom { short: Bytes(1) };
+    let over_limit = Denial::OverLimit { limit: Bytes(1) };
+    for (denial, driver) in [
+        (no_room, false),
+        (no_room, true),
+        (over_limit, false),
+        (Denial::Cycle, false),
+        (Denial::TimedOut { waited: at(1) }, false),
+    ] {
+        for waits in [true, false] {
+            let mut tally = tally();
+            tally.asks(ASK, 0, Bytes(5), driver);
+            if waits {
+                tally.waits(ASK, at(1));
+            }
+            tally.settled(ASK, at(2), Some(denial));
+            // The second one has no answer.
+            tally.read(PROCESS, 0, refused(2));
+            let told = tally.take_untold(0, at(3), false).unwrap();
+            assert_eq!((told.sum(), told.waited), (2, waits.into()), "{denial:?}");
+            let is_limit = denial == over_limit;
+            assert_eq!(told.over_limit, 1 + u64::from(is_limit), "{denial:?}");
+            // Nothing is left of it.
+            tally.read(PROCESS, 0, refused(3));
+            let told = tally.take_untold(0, at(13), false).unwrap();
+            assert_eq!((told.sum(), told.waited), (1, 0), "{denial:?}");
+        }
+    }
+}
+
+#[test]
 fn a_wait_that_timed_out_explains_more_than_what_was_denied_at_once() {
     let mut tally = tally();
     denied(&mut tally, Denial::NoRoom { short: Bytes(1) });
@@ -227,6 +259,27 @@ fn the_peak_is_the_most_that_was_seen_or_granted() {
     tally.settled(ASK, T, Some(Denial::Cycle));
     tally.charged(0, Bytes(3));
     assert_eq!(tally.devices[0].peak, Bytes(9));
+}
+
+/// It may be told more than once that an ask waits: each resolver that lets it wait says so.
+#[test]
+fn a_wait_that_is_told_again_counts_from_its_begin() {
+    for (end, waited) in [(31, 31), (90, 90)] {
+        let mut tally = tally();
+        tally.asks(ASK, 0, Bytes(5), false);
+        assert_eq!(tally.waits(ASK, T), None);
+        assert_eq!(tally.waits(ASK, at(30)), Some(at(30)));
+        let served = tally.settled(ASK, at(end), None);
+        assert_eq!(served, Some((0, at(waited))));
+        assert_eq!(tally.waited, at(waited));
+    }
+    // One that was not told again, and one that is new.
+    let mut tally = tally();
+    tally.asks(ASK, 0, Bytes(5), false);
+    tally.waits(ASK, at(30));
+    assert_eq!(tally.settled(ASK, at(31), None), Some((0, at(1))));
+    tally.asks(ASK, 0, Bytes(5), false);
+    assert_eq!(tally.waits(ASK, at(40)), None);
 }
 
 #[test]
