@@ -15,7 +15,7 @@ const HELPER: &str = "/usr/bin/deb-systemd-helper";
 /// A version that was installed before.
 const OLD: &str = "0.1.0-1";
 /// The folders of the scripts, each of which is below the test's root.
-const FOLDERS: [&str; 7] = [
+const FOLDERS: [&str; 8] = [
     "/etc/systemd/system",
     "/run/systemd/system",
     "/run/gpushare",
@@ -23,6 +23,7 @@ const FOLDERS: [&str; 7] = [
     "/etc/gpushare",
     "/usr/lib/gpushare",
     "/usr/local/bin",
+    "/usr/bin/gpushared",
 ];
 /// `systemctl` and `deb-systemd-invoke`: a unit runs where `active/UNIT` is, and does not start
 /// where
@@ -110,7 +111,8 @@ impl Node {
             let here = self.at(folder).display().to_string();
             text = text.replace(folder, &here);
         }
-        self.put("script", &text);
+        let own = format!("own={}", self.at("usr/bin").display());
+        self.put("script", &text.replace("own=/usr/bin", &own));
         let path = std::env::var("PATH").unwrap_or_default();
         let mut command = match line {
             "" => Command::new(self.at("script")),
@@ -308,11 +310,9 @@ fn the_specification_of_classes_goes_with_the_package() {
     let Some(node) = Node::new() else { return };
     let ours = "run/cdi/gpushare.json";
     let fill = || {
-        let record = format!(
-            "{}\n{}\n",
-            node.at("none").display(),
-            node.at(ours).display()
-        );
+        // Neither the first nor the second one can be removed.
+        let all = ["none", "run/cdi", ours].map(|path| format!("{}\n", node.at(path).display()));
+        let record = all.concat();
         node.put("run/gpushare/cdi", &record);
         node.put(ours, "");
         node.put("run/cdi/nvidia.json", "");
@@ -324,6 +324,7 @@ fn the_specification_of_classes_goes_with_the_package() {
             node.purge();
         } else {
             node.delete();
+            assert!(node.has("run/gpushare/removed"));
         }
         assert!(!node.has(ours) && node.has("run/cdi/nvidia.json"));
         assert!(!node.has("run/gpushare/cdi"));
@@ -452,6 +453,36 @@ fn a_package_that_goes_leaves_another_installations_daemon_as_it_is() {
         let link = fs::read_link(node.at(&node.link(DAEMON))).ok();
         let leads = stays.then(|| node.at(&format!("etc/systemd/system/{DAEMON}")));
         assert_eq!(link, leads, "what is enabled stays so");
+    }
+}
+
+/// dpkg has taken the package's own programs away by then.
+#[test]
+fn a_purge_leaves_what_the_tarball_put_into_usr_after_the_package() {
+    let lib = "usr/lib/gpushare";
+    for other in [true, false] {
+        let Some(node) = Node::new() else { return };
+        node.install();
+        node.put("in-use", "");
+        node.delete();
+        node.remove("in-use");
+        if other {
+            node.put("usr/bin/gpushared", "#!/bin/sh\n");
+            unit_of(&node, &node.at("usr/bin/gpushared").display().to_string());
+        }
+        let [library, version] =
+            ["libgpushare.so", "versions/1/one"].map(|name| format!("{lib}/{name}"));
+        let all = [&STATE[..], &[&library, &version]].concat();
+        all.iter().for_each(|path| node.put(path, ""));
+        if !other {
+            node.remove(&library);
+        }
+        let said = node.script("postrm", &["purge"]);
+        for path in &all {
+            assert_eq!(node.has(path), other, "{path}");
+        }
+        assert_eq!(node.has(&node.link(DAEMON)), other);
+        assert_eq!(said, "");
     }
 }
 

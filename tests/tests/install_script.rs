@@ -179,7 +179,8 @@ fn the_state_stays_until_it_is_purged_after_the_last_installation() {
     );
     let publish = || {
         fs::write(&specification, "").expect("written");
-        fs::write(&record, "/cdi.json\n").expect("written");
+        // A folder cannot be removed so.
+        fs::write(&record, "/run\n/cdi.json\n").expect("written");
     };
     publish();
     let removed = |action, prefix| {
@@ -263,6 +264,7 @@ fn the_archives_have_the_pages_that_help_and_readme_name() {
 /// to.
 const SYSTEMCTL: &str = r#"#!/bin/sh
 echo "$*" >>"$ROOT/asked"
+[ "$1" != show ] || cat "$ROOT/active" 2>/dev/null || echo ActiveState=active
 ! grep -qx "$1" "$ROOT/refused"
 "#;
 
@@ -333,6 +335,19 @@ fn a_version_that_a_removal_kept_goes_with_the_next_one() {
     install(unpacked, root, &["--purge", "--prefix", "/opt/own"]);
     let left = listing(&root.join("opt"));
     assert!(left.is_empty(), "{left:?}");
+}
+
+/// With that script a purge of the package would remove this installation's library.
+#[test]
+fn what_a_removed_package_left_to_its_purge_does_not_stay() {
+    let (unpacked, root) = (unpacked(), tempfile::tempdir().expect("a folder"));
+    let kept = root.path().join("usr/lib/gpushare/kept.sh");
+    fs::create_dir_all(kept.parent().expect("a folder")).expect("made");
+    fs::write(&kept, "").expect("written");
+    install(unpacked.path(), root.path(), &["--prefix", "/opt/own"]);
+    assert!(kept.exists());
+    install(unpacked.path(), root.path(), &["--prefix", "/usr"]);
+    assert!(!kept.exists());
 }
 
 /// Runs the installer as root would on a machine whose systemd refuses these actions. All of the
@@ -434,15 +449,20 @@ fn an_uninstall_leaves_a_unit_that_starts_another_prefixes_daemon() {
 
 #[test]
 fn a_packages_unit_goes_on_as_the_one_that_hid_it() {
-    for (refused, does) in [
-        ("", [true, true]),
-        ("is-enabled\n", [false, true]),
-        ("is-enabled\nis-active\n", [false, false]),
+    for (refused, state, does) in [
+        ("", "active", [true, true]),
+        // Between two starts, as without a driver.
+        ("", "activating", [true, true]),
+        ("is-enabled\n", "active", [false, true]),
+        // The operator stopped it.
+        ("", "inactive", [true, false]),
+        ("is-enabled\n", "inactive", [false, false]),
     ] {
         let (unpacked, root) = (unpacked(), tempfile::tempdir().expect("a folder"));
         let (unpacked, root) = (unpacked.path(), root.path());
         with_systemd(unpacked, root, &[], "");
         unit_of(root, "usr/lib/systemd/system", "usr");
+        fs::write(root.join("active"), format!("ActiveState={state}\n")).expect("written");
         let (said, asked) = with_systemd(unpacked, root, &["--uninstall"], refused);
         let after = asked.rsplit("daemon-reload\n").next().expect("a part");
         let acts = ["enable gpushared.service\n", "start gpushared.service\n"];
