@@ -1,6 +1,8 @@
 //! `install.sh` of the tarball, below a root of the test: what it installs and says, and that a
 //! removal leaves nothing but what is not its own.
 
+mod units;
+
 use gpushare_tests::artefacts::repository;
 use std::fs;
 use std::path::Path;
@@ -99,36 +101,6 @@ fn a_prefix_of_its_own_is_empty_again_after_the_removal() {
     assert!(said.contains("removed from"), "{said}");
     let left = listing(&root.path().join("opt"));
     assert!(left.is_empty(), "{left:?}");
-}
-
-#[test]
-fn the_daemon_starts_before_every_engine_that_the_page_names() {
-    let read = |path: &str| fs::read_to_string(repository().join(path)).expect("it is in the tree");
-    let (unit, page) = (
-        read("packaging/gpushared.service"),
-        read("docs/CONTAINERS.md"),
-    );
-    let before: Vec<&str> = unit
-        .lines()
-        .filter_map(|line| line.strip_prefix("Before="))
-        .flat_map(str::split_whitespace)
-        .collect();
-    for (engine, units) in [
-        ("Docker", &["docker.service"][..]),
-        ("containerd", &["containerd.service"]),
-        ("Podman", &["podman-restart.service"]),
-        ("CRI-O", &["crio.service"]),
-        ("kubelet", &["kubelet.service"]),
-        ("k3s", &["k3s.service", "k3s-agent.service"]),
-        ("rke2", &["rke2-server.service", "rke2-agent.service"]),
-    ] {
-        assert!(page.contains(engine), "{engine}");
-        for one in units {
-            assert!(before.contains(one), "{one} in {before:?}");
-        }
-    }
-    // A unit of one container starts when its operator says, and the page tells that.
-    assert!(page.contains("After=gpushared.service"));
 }
 
 #[test]
@@ -487,25 +459,4 @@ fn an_installation_that_starts_nothing_is_known_to_systemd() {
     // What goes away is stopped in any case.
     let (_, asked) = with_systemd(unpacked, root, &["--uninstall", "--no-start"], "");
     assert!(asked.contains("disable --now gpushared.service"), "{asked}");
-}
-
-/// By default systemd gives a unit up after five starts in ten seconds, until somebody starts it.
-#[test]
-fn each_unit_that_always_restarts_is_never_given_up() {
-    let packaging = fs::read_dir(repository().join("packaging")).expect("a folder");
-    let mut restarting = Vec::new();
-    for file in packaging.map(|file| file.expect("a file").path()) {
-        if file.extension().is_none_or(|kind| kind != "service") {
-            continue;
-        }
-        let text = fs::read_to_string(&file).expect("text");
-        if text.lines().any(|line| line == "Restart=always") {
-            // In another section than this systemd warns and goes on without it.
-            let unit = text.split("[Service]").next().expect("a first part");
-            let unlimited = unit.lines().any(|line| line == "StartLimitIntervalSec=0");
-            assert!(unlimited, "{}", file.display());
-            restarting.push(file);
-        }
-    }
-    assert_eq!(restarting.len(), 2, "{restarting:?}");
 }
