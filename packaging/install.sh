@@ -58,6 +58,8 @@ install_all() {
     put 644 "$here/lib/package/VERSION" "$lib/package/VERSION"
     put 755 "$here/lib/versions.sh" "$lib/versions.sh"
     "$lib/versions.sh" add
+    # A removed package's, whose purge would remove the library with it.
+    rm -f "$lib/kept.sh"
     unit=$(mktemp)
     for service in gpushared gpushare-exporter; do
         sed "s|^ExecStart=/usr/bin/|ExecStart=$prefix/bin/|" "$here/$service.service" >"$unit"
@@ -94,13 +96,13 @@ leave() {
 }
 
 # Removes a unit, if it is this installation's. A package's that it hid is enabled, and runs, if this
-# one was and did.
+# one was and did. One that waits for its next start (without a driver) counts as running.
 retire() {
     own "$1" || return 0
     enabled=no active=no
     if systemd; then
         ! systemctl is-enabled --quiet "$1" || enabled=yes
-        ! systemctl is-active --quiet "$1" || active=yes
+        case $(systemctl show -p ActiveState "$1") in *=active | *=activating | *=reloading) active=yes ;; esac
         systemctl disable --now "$1" || echo "$1 could not be stopped: systemctl status $1" >&2
     fi
     rm -f "$units/$1"
@@ -109,7 +111,7 @@ retire() {
     [ -e "$packaged/$1" ] || return 0
     echo "$packaged/$1 is the machine's now"
     [ $enabled = no ] || systemctl enable "$1" || true
-    [ "$enabled $active" = "no no" ] || systemctl start "$1" || echo "$1 did not start: journalctl -u $1" >&2
+    [ $active = no ] || systemctl start "$1" || echo "$1 did not start: journalctl -u $1" >&2
 }
 
 uninstall_all() {
@@ -167,7 +169,7 @@ uninstall_all() {
 # device that no specification has; this one names folders that are gone.
 forget_classes() {
     [ -f "$root/run/gpushare/cdi" ] || return 0
-    while IFS= read -r path; do rm -f "$root$path"; done <"$root/run/gpushare/cdi"
+    while IFS= read -r path; do rm -f "$root$path" || true; done <"$root/run/gpushare/cdi"
     rm -f "$root/run/gpushare/cdi"
 }
 

@@ -19,6 +19,19 @@ const LEAST: u64 = 64 * MIB;
 /// The part of a bound that stays free.
 const PART: u64 = 64;
 
+/// What stays free beside memory that comes back from a file: for the daemon itself alone. The part
+/// above is what it comes back to.
+const LEAST_OF_RETURNS: u64 = LEAST / 2;
+
+/// What bytes are taken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// For a move that is to come, after which so many bytes are to fit still.
+    Advance(u64),
+    /// For bytes of a file, which go on to their device at once.
+    Return,
+}
+
 /// Something that bounds the memory which the daemon can take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bound {
@@ -38,12 +51,15 @@ impl Bound {
 
     /// Why so many bytes more do not fit, if they do not.
     #[must_use]
-    pub fn lacks(&self, bytes: u64) -> Option<String> {
-        let fits = bytes
-            .checked_add(self.kept())
-            .is_some_and(|all| all <= self.left);
+    pub fn lacks(&self, bytes: u64, purpose: Purpose) -> Option<String> {
+        let (spare, kept) = match purpose {
+            Purpose::Advance(spare) => (spare, self.kept()),
+            Purpose::Return => (0, LEAST_OF_RETURNS),
+        };
+        let bytes = bytes.saturating_add(spare);
+        let fits = bytes.checked_add(kept).is_some_and(|all| all <= self.left);
         let [bytes, left, most, kept] =
-            [bytes, self.left, self.most, self.kept()].map(|bytes| Bytes(bytes).human());
+            [bytes, self.left, self.most, kept].map(|bytes| Bytes(bytes).human());
         let whose = &self.whose;
         (!fits).then(|| {
             format!("{bytes} do not fit: {whose} has {left} left of {most}, and {kept} stay free")
@@ -62,7 +78,7 @@ impl Bound {
         let whose = &self.whose;
         let text =
             format!("{whose} has {most}, of which {kept} stay free, and {bytes_} are planned");
-        empty.lacks(bytes).map(|_| text)
+        empty.lacks(bytes, Purpose::Advance(0)).map(|_| text)
     }
 }
 
@@ -107,15 +123,16 @@ impl HostRoom {
         }
     }
 
-    /// Begins to take so many bytes, after which `spare` are to fit still.
+    /// Begins to take so many bytes.
     ///
     /// # Errors
     /// A sentence: whose memory they do not fit.
-    pub fn take(&self, bytes: u64, spare: u64) -> Result<Taking<'_>, String> {
+    pub fn take(&self, bytes: u64, purpose: Purpose) -> Result<Taking<'_>, String> {
         let others = self.under_way.fetch_add(bytes, Ordering::SeqCst);
         let taking = Taking(self, bytes);
-        let all = others.saturating_add(bytes).saturating_add(spare);
-        let lacks = self.bounds().iter().find_map(|bound| bound.lacks(all));
+        let all = others.saturating_add(bytes);
+        let bounds = self.bounds();
+        let lacks = bounds.iter().find_map(|bound| bound.lacks(all, purpose));
         lacks.map_or(Ok(taking), Err)
     }
 
@@ -162,6 +179,8 @@ mod tests {
     use super::*;
     use gpushare_protocol::units::GIB;
 
+    const AHEAD: Purpose = Purpose::Advance(0);
+
     fn bound(most: u64, left: u64) -> Bound {
         Bound {
             whose: "the machine".to_owned(),
@@ -181,11 +200,25 @@ mod tests {
             (GIB, 0, 0, false),
         ] {
             let bound = bound(most, left);
-            assert_eq!(bound.lacks(bytes).is_none(), fits, "{bound:?}, {bytes}");
+            assert_eq!(
+                bound.lacks(bytes, AHEAD).is_none(),
+                fits,
+                "{bound:?}, {bytes}"
+            );
         }
-        let told = bound(64 * GIB, GIB).lacks(64 * MIB).unwrap();
+        let told = bound(64 * GIB, GIB).lacks(64 * MIB, AHEAD).unwrap();
         let words = "64 MiB do not fit: the machine has 1 GiB left of 64 GiB, and 1 GiB stay free";
         assert_eq!(told, words);
+    }
+
+    #[test]
+    fn bytes_that_come_back_have_the_part_that_others_leave_free() {
+        for (left, fits) in [(96 * MIB, true), (96 * MIB - 1, false)] {
+            let bound = bound(2048 * GIB, left);
+            let fitted = bound.lacks(64 * MIB, Purpose::Return).is_none();
+            assert_eq!(fitted, fits, "{left}");
+            assert!(bound.lacks(64 * MIB, AHEAD).is_some());
+        }
     }
 
     #[test]
@@ -208,19 +241,22 @@ mod tests {
         let rows = "MemTotal: 1048576 kB\nMemFree: 5 kB\nMemAvailable: 262144 kB\n";
         std::fs::write(proc.path().join("meminfo"), rows).unwrap();
         let room = HostRoom::told(proc.path(), Mounts::default());
-        let first = room.take(128 * MIB, 0).unwrap();
-        assert!(room.take(128 * MIB, 0).is_err());
-        let second = room.take(64 * MIB, 0).unwrap();
+        let first = room.take(128 * MIB, AHEAD).unwrap();
+        assert!(room.take(128 * MIB, AHEAD).is_err());
+        let second = room.take(64 * MIB, AHEAD).unwrap();
         drop((first, second));
-        assert!(room.take(128 * MIB, 65 * MIB).is_err(), "no spare");
-        assert!(room.take(128 * MIB, 64 * MIB).is_ok());
+        assert!(
+            room.take(128 * MIB, Purpose::Advance(65 * MIB)).is_err(),
+            "no spare"
+        );
+        assert!(room.take(128 * MIB, Purpose::Advance(64 * MIB)).is_ok());
     }
 
     #[test]
     fn a_machine_that_tells_nothing_bounds_nothing() {
         let proc = tempfile::tempdir().unwrap();
         let room = HostRoom::told(proc.path(), Mounts::default());
-        assert!(room.take(u64::MAX, 0).is_ok());
+        assert!(room.take(u64::MAX, AHEAD).is_ok());
         assert_eq!(room.never_has(u64::MAX), [""; 0]);
         assert_eq!(of_machine("MemTotal: 5 kB\nMemAvailable: 5 MB\n"), None);
     }

@@ -99,9 +99,14 @@ impl Scene {
 
     /// The same of a node that may store so much in its folder.
     fn begun_with(how: &'static str, spill: Bytes) -> Self {
+        Self::begun_of(how, Bytes(SIZE), spill)
+    }
+
+    /// The same with this budget for the host.
+    fn begun_of(how: &'static str, host: Bytes, spill: Bytes) -> Self {
         let devices = Driver::of(Backend::Misc).list().unwrap();
         let mut settings = Settings::default();
-        settings.policy.swap.host = Bytes(SIZE);
+        settings.policy.swap.host = host;
         settings.policy.swap.spill = spill;
         let mut node = Node::new(&settings, devices, 1, NOW, true);
         let tenant = node.restore(NOW, &registration("one", how)).unwrap();

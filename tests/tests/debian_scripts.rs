@@ -1,6 +1,8 @@
 //! The Debian package's scripts as dpkg calls them, below a root of the test: Debian's own helper
 //! keeps the links of units there, and a stand-in for systemd says what was started.
 
+mod others;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,7 +17,7 @@ const HELPER: &str = "/usr/bin/deb-systemd-helper";
 /// A version that was installed before.
 const OLD: &str = "0.1.0-1";
 /// The folders of the scripts, each of which is below the test's root.
-const FOLDERS: [&str; 7] = [
+const FOLDERS: [&str; 8] = [
     "/etc/systemd/system",
     "/run/systemd/system",
     "/run/gpushare",
@@ -23,6 +25,7 @@ const FOLDERS: [&str; 7] = [
     "/etc/gpushare",
     "/usr/lib/gpushare",
     "/usr/local/bin",
+    "/usr/bin/gpushared",
 ];
 /// `systemctl` and `deb-systemd-invoke`: a unit runs where `active/UNIT` is, and does not start
 /// where
@@ -110,7 +113,8 @@ impl Node {
             let here = self.at(folder).display().to_string();
             text = text.replace(folder, &here);
         }
-        self.put("script", &text);
+        let own = format!("own={}", self.at("usr/bin").display());
+        self.put("script", &text.replace("own=/usr/bin", &own));
         let path = std::env::var("PATH").unwrap_or_default();
         let mut command = match line {
             "" => Command::new(self.at("script")),
@@ -308,11 +312,9 @@ fn the_specification_of_classes_goes_with_the_package() {
     let Some(node) = Node::new() else { return };
     let ours = "run/cdi/gpushare.json";
     let fill = || {
-        let record = format!(
-            "{}\n{}\n",
-            node.at("none").display(),
-            node.at(ours).display()
-        );
+        // Neither the first nor the second one can be removed.
+        let all = ["none", "run/cdi", ours].map(|path| format!("{}\n", node.at(path).display()));
+        let record = all.concat();
         node.put("run/gpushare/cdi", &record);
         node.put(ours, "");
         node.put("run/cdi/nvidia.json", "");
@@ -324,6 +326,7 @@ fn the_specification_of_classes_goes_with_the_package() {
             node.purge();
         } else {
             node.delete();
+            assert!(node.has("run/gpushare/removed"));
         }
         assert!(!node.has(ours) && node.has("run/cdi/nvidia.json"));
         assert!(!node.has("run/gpushare/cdi"));
@@ -410,67 +413,11 @@ fn a_version_that_programs_kept_goes_with_the_purge_or_is_named() {
     assert_eq!(left, [false; 2]);
 }
 
-/// The programs of the tarball, and its unit, which hides the package's.
-fn tarball(node: &Node, prefix: &str) {
-    let program = format!("{prefix}/bin/gpushared");
-    node.put(&program, "#!/bin/sh\n");
-    unit_of(node, &node.at(&program).display().to_string());
-}
-
-fn unit_of(node: &Node, program: &str) {
-    let unit = format!("[Service]\nExecStart={program}\n");
-    node.put(&format!("etc/systemd/system/{DAEMON}"), &unit);
-}
-
 const STATE: [&str; 3] = [
     "etc/gpushare/config.toml",
     "var/lib/gpushare/journal.jsonl",
     "run/gpushare/lock",
 ];
-
-/// `/usr/local`, where the tarball goes by itself, and another folder.
-#[test]
-fn a_package_that_goes_leaves_another_installations_daemon_as_it_is() {
-    for other in [Some("usr/local"), Some("opt/gpushare"), None] {
-        let Some(node) = Node::new() else { return };
-        node.install();
-        match other {
-            Some(prefix) => tarball(&node, prefix),
-            // A copy of the package's own unit, as `systemctl edit --full` makes it.
-            None => unit_of(&node, "/usr/bin/gpushared"),
-        }
-        STATE.iter().for_each(|path| node.put(path, ""));
-        let stays = other.is_some();
-        let runs = || node.has(&format!("active/{DAEMON}"));
-        node.delete();
-        assert_eq!((runs(), node.has("run/gpushare/removed")), (stays, !stays));
-        node.purge();
-        assert_eq!(
-            (runs(), STATE.map(|path| node.has(path))),
-            (stays, [stays; 3])
-        );
-        let link = fs::read_link(node.at(&node.link(DAEMON))).ok();
-        let leads = stays.then(|| node.at(&format!("etc/systemd/system/{DAEMON}")));
-        assert_eq!(link, leads, "what is enabled stays so");
-    }
-}
-
-#[test]
-fn a_package_that_is_hidden_by_another_installation_says_so() {
-    for hidden in [true, false] {
-        let Some(node) = Node::new() else { return };
-        match hidden {
-            true => tarball(&node, "usr/local"),
-            false => unit_of(&node, "/usr/bin/gpushared"),
-        }
-        let said = node.install();
-        assert_eq!(
-            said.contains("/usr/local/bin/gpushared and hides"),
-            hidden,
-            "{said}"
-        );
-    }
-}
 
 #[test]
 fn a_purge_leaves_a_disk_that_is_mounted_for_spilled_memory_alone() {

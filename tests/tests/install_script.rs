@@ -1,6 +1,8 @@
 //! `install.sh` of the tarball, below a root of the test: what it installs and says, and that a
 //! removal leaves nothing but what is not its own.
 
+mod units;
+
 use gpushare_tests::artefacts::repository;
 use std::fs;
 use std::path::Path;
@@ -102,36 +104,6 @@ fn a_prefix_of_its_own_is_empty_again_after_the_removal() {
 }
 
 #[test]
-fn the_daemon_starts_before_every_engine_that_the_page_names() {
-    let read = |path: &str| fs::read_to_string(repository().join(path)).expect("it is in the tree");
-    let (unit, page) = (
-        read("packaging/gpushared.service"),
-        read("docs/CONTAINERS.md"),
-    );
-    let before: Vec<&str> = unit
-        .lines()
-        .filter_map(|line| line.strip_prefix("Before="))
-        .flat_map(str::split_whitespace)
-        .collect();
-    for (engine, units) in [
-        ("Docker", &["docker.service"][..]),
-        ("containerd", &["containerd.service"]),
-        ("Podman", &["podman-restart.service"]),
-        ("CRI-O", &["crio.service"]),
-        ("kubelet", &["kubelet.service"]),
-        ("k3s", &["k3s.service", "k3s-agent.service"]),
-        ("rke2", &["rke2-server.service", "rke2-agent.service"]),
-    ] {
-        assert!(page.contains(engine), "{engine}");
-        for one in units {
-            assert!(before.contains(one), "{one} in {before:?}");
-        }
-    }
-    // A unit of one container starts when its operator says, and the page tells that.
-    assert!(page.contains("After=gpushared.service"));
-}
-
-#[test]
 fn what_is_installed_is_open_to_all_users_whatever_the_umask() {
     let (unpacked, root) = (unpacked(), tempfile::tempdir().expect("a folder"));
     let installed = || {
@@ -179,7 +151,8 @@ fn the_state_stays_until_it_is_purged_after_the_last_installation() {
     );
     let publish = || {
         fs::write(&specification, "").expect("written");
-        fs::write(&record, "/cdi.json\n").expect("written");
+        // A folder cannot be removed so.
+        fs::write(&record, "/run\n/cdi.json\n").expect("written");
     };
     publish();
     let removed = |action, prefix| {
@@ -263,6 +236,7 @@ fn the_archives_have_the_pages_that_help_and_readme_name() {
 /// to.
 const SYSTEMCTL: &str = r#"#!/bin/sh
 echo "$*" >>"$ROOT/asked"
+[ "$1" != show ] || cat "$ROOT/active" 2>/dev/null || echo ActiveState=active
 ! grep -qx "$1" "$ROOT/refused"
 "#;
 
@@ -333,6 +307,19 @@ fn a_version_that_a_removal_kept_goes_with_the_next_one() {
     install(unpacked, root, &["--purge", "--prefix", "/opt/own"]);
     let left = listing(&root.join("opt"));
     assert!(left.is_empty(), "{left:?}");
+}
+
+/// With that script a purge of the package would remove this installation's library.
+#[test]
+fn what_a_removed_package_left_to_its_purge_does_not_stay() {
+    let (unpacked, root) = (unpacked(), tempfile::tempdir().expect("a folder"));
+    let kept = root.path().join("usr/lib/gpushare/kept.sh");
+    fs::create_dir_all(kept.parent().expect("a folder")).expect("made");
+    fs::write(&kept, "").expect("written");
+    install(unpacked.path(), root.path(), &["--prefix", "/opt/own"]);
+    assert!(kept.exists());
+    install(unpacked.path(), root.path(), &["--prefix", "/usr"]);
+    assert!(!kept.exists());
 }
 
 /// Runs the installer as root would on a machine whose systemd refuses these actions. All of the
@@ -434,15 +421,20 @@ fn an_uninstall_leaves_a_unit_that_starts_another_prefixes_daemon() {
 
 #[test]
 fn a_packages_unit_goes_on_as_the_one_that_hid_it() {
-    for (refused, does) in [
-        ("", [true, true]),
-        ("is-enabled\n", [false, true]),
-        ("is-enabled\nis-active\n", [false, false]),
+    for (refused, state, does) in [
+        ("", "active", [true, true]),
+        // Between two starts, as without a driver.
+        ("", "activating", [true, true]),
+        ("is-enabled\n", "active", [false, true]),
+        // The operator stopped it.
+        ("", "inactive", [true, false]),
+        ("is-enabled\n", "inactive", [false, false]),
     ] {
         let (unpacked, root) = (unpacked(), tempfile::tempdir().expect("a folder"));
         let (unpacked, root) = (unpacked.path(), root.path());
         with_systemd(unpacked, root, &[], "");
         unit_of(root, "usr/lib/systemd/system", "usr");
+        fs::write(root.join("active"), format!("ActiveState={state}\n")).expect("written");
         let (said, asked) = with_systemd(unpacked, root, &["--uninstall"], refused);
         let after = asked.rsplit("daemon-reload\n").next().expect("a part");
         let acts = ["enable gpushared.service\n", "start gpushared.service\n"];
@@ -467,25 +459,4 @@ fn an_installation_that_starts_nothing_is_known_to_systemd() {
     // What goes away is stopped in any case.
     let (_, asked) = with_systemd(unpacked, root, &["--uninstall", "--no-start"], "");
     assert!(asked.contains("disable --now gpushared.service"), "{asked}");
-}
-
-/// By default systemd gives a unit up after five starts in ten seconds, until somebody starts it.
-#[test]
-fn each_unit_that_always_restarts_is_never_given_up() {
-    let packaging = fs::read_dir(repository().join("packaging")).expect("a folder");
-    let mut restarting = Vec::new();
-    for file in packaging.map(|file| file.expect("a file").path()) {
-        if file.extension().is_none_or(|kind| kind != "service") {
-            continue;
-        }
-        let text = fs::read_to_string(&file).expect("text");
-        if text.lines().any(|line| line == "Restart=always") {
-            // In another section than this systemd warns and goes on without it.
-            let unit = text.split("[Service]").next().expect("a first part");
-            let unlimited = unit.lines().any(|line| line == "StartLimitIntervalSec=0");
-            assert!(unlimited, "{}", file.display());
-            restarting.push(file);
-        }
-    }
-    assert_eq!(restarting.len(), 2, "{restarting:?}");
 }

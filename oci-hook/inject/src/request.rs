@@ -10,7 +10,7 @@ mod devices;
 mod environment;
 mod program;
 
-use devices::devices;
+use devices::{devices, says_an_image};
 use environment::Environment;
 use program::program;
 
@@ -226,16 +226,16 @@ fn is_meant(annotations: &Map<String, Value>) -> Result<bool, Refusal> {
 
 /// Refuses to leave a container out of the pod's annotations that was given a GPU: its name may be
 /// misspelt in the list, and it would have all of the GPU ([ADR
-/// 222](../../../docs/adr/0222-a-container-with-a-gpu-is-not-left-out.md)). `all` is what images of
-/// CUDA say, whatever the container was given.
+/// 222](../../../docs/adr/0222-a-container-with-a-gpu-is-not-left-out.md)). An image's `all`
+/// says nothing about that.
 fn may_be_left_out(
     config: &Value,
     annotations: &Map<String, Value>,
     variables: &Environment,
 ) -> Result<(), Refusal> {
     let mut given = devices(config, None, annotations, variables)?;
-    given.retain(|device| device != "all" && !device.is_empty());
-    if given.is_empty() {
+    given.retain(|device| !device.is_empty());
+    if given.is_empty() || says_an_image(annotations, variables) {
         return Ok(());
     }
     let own = annotations.get(Engine::of(annotations).name);

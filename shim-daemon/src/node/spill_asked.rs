@@ -24,7 +24,8 @@ const TRIES: u32 = 3;
 const REST: Nanos = Nanos::secs(10);
 
 impl Node {
-    /// Has as many tenants store their ranges as the waiting requests need, and no others.
+    /// Has as many tenants store their ranges as the waiting requests need, and those that the host
+    /// had no room for, and no others.
     pub(super) fn ask_to_store(&mut self, now: Nanos) {
         self.give_up_silent(now);
         let paused = self
@@ -37,6 +38,9 @@ impl Node {
             true => Bytes::ZERO,
             false => wanted + self.kept_for_returns() - self.world.free_memory(),
         };
+        if !paused {
+            missing = missing.max(self.residency.storing.host_shortage(now));
+        }
         let order = self.world.spill_order();
         for tenant in order {
             let storable = self.storable(tenant);
@@ -44,7 +48,8 @@ impl Node {
             let room = elsewhere || self.may_store(Bytes(1));
             let silent = self.residency.storing.silent.get(&tenant);
             let rests = silent.is_some_and(|silent| now < silent.until);
-            let wanted = elsewhere || !missing.is_zero();
+            // What it stored would be wanted back at once.
+            let wanted = elsewhere || !missing.is_zero() && !self.is_unmet(tenant);
             let chosen = !storable.is_zero() && room && wanted && !rests;
             if chosen {
                 missing -= storable;
@@ -89,6 +94,13 @@ impl Node {
                 self.event("spill-failed", Some(tenant), None, text.to_owned());
             }
         }
+    }
+
+    /// Whether the host lacked room for a tenant a moment ago.
+    fn is_unmet(&self, tenant: TenantId) -> bool {
+        let known = self.tenants.get(&tenant).into_iter();
+        let mut members = known.flat_map(|known| known.members());
+        members.any(|process| self.residency.storing.is_unmet(process))
     }
 
     /// Whether memory of a tenant is being copied.

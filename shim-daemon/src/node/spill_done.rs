@@ -28,6 +28,11 @@ impl Node {
             };
         };
         let (tenant, is_here) = (known.tenant(), known.connection() == Some(connection));
+        if !matches!(job.task, Task::Store(_)) {
+            let has = !matches!(outcome, Err(Failed::NoRoom(_)));
+            let bytes = Bytes(job.stored.bytes);
+            self.residency.storing.host_has(process, bytes, has, now);
+        }
         match &job.task {
             Task::Allocate { .. } => {
                 let next = self.residency.storing.allocating.remove(&process);

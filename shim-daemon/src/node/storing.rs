@@ -81,6 +81,9 @@ pub(super) struct Storing {
     /// Bytes that processes which were given a part still lack, and ask for next. The time until
     /// which that counts.
     short: BTreeMap<ProcessId, (Bytes, Nanos)>,
+    /// Bytes that the host did not have for a process, whatever the budget says. The time until
+    /// which that counts.
+    unmet: BTreeMap<ProcessId, (Bytes, Nanos)>,
     /// Processes of which a copy is under way.
     pub(super) busy: BTreeSet<ProcessId>,
     /// Where the jobs of each process that are under way work: their ends see to what is there.
@@ -143,6 +146,25 @@ impl Storing {
         let asks = |process| self.waiting.iter().any(|wanted| wanted.process == process);
         let others = self.short.iter().filter(|(process, _)| !asks(**process));
         waiting + others.map(|(_, (bytes, _))| *bytes).sum()
+    }
+
+    /// The host had so much for a process, or had not.
+    pub(super) fn host_has(&mut self, process: ProcessId, bytes: Bytes, has: bool, now: Nanos) {
+        match has {
+            true => self.unmet.remove(&process),
+            false => self.unmet.insert(process, (bytes, now + SHORT)),
+        };
+    }
+
+    /// The bytes that the host lacks, though the budget has them.
+    pub(super) fn host_shortage(&mut self, now: Nanos) -> Bytes {
+        self.unmet.retain(|_, (_, until)| now < *until);
+        self.unmet.values().map(|(bytes, _)| *bytes).sum()
+    }
+
+    /// Whether the host lacked room for a process a moment ago.
+    pub(super) fn is_unmet(&self, process: ProcessId) -> bool {
+        self.unmet.contains_key(&process)
     }
 
     /// Whether any bytes are in files.
@@ -422,6 +444,7 @@ impl Storing {
         self.told.remove(&process);
         self.allocating.remove(&process);
         self.short.remove(&process);
+        self.unmet.remove(&process);
         self.fetched.remove(&process);
     }
 

@@ -284,6 +284,65 @@ mod tests {
     }
 
     #[test]
+    fn a_specification_that_could_not_be_written_is_in_no_record() {
+        let place = Place::new();
+        std::fs::create_dir(place.at("cdi")).unwrap();
+        let mut server = place.server(Some("cdi"));
+        assert!(server.classes.unpublished.is_some());
+        assert_eq!(place.has(["run/cdi", "cdi.new"]), [false, false]);
+        reload(
+            &mut server,
+            &place.settings(Some("cdi/one.json"), &["half"]),
+        );
+        assert_eq!(server.classes.unpublished, None);
+        drop(server);
+        // Another version of the daemon may have it in the record.
+        std::fs::create_dir(place.at("two")).unwrap();
+        let record = format!("{}\n", place.at("two").display());
+        std::fs::write(place.at("run/cdi"), record).unwrap();
+        let server = place.server(Some("cdi/one.json"));
+        assert_eq!(server.classes.unpublished, None);
+        let record = std::fs::read_to_string(place.at("run/cdi")).unwrap();
+        assert_eq!(record, format!("{}\n", place.at("cdi/one.json").display()));
+    }
+
+    #[test]
+    fn a_record_that_could_not_be_written_is_written_later() {
+        let place = Place::new();
+        let ours = ["cdi/one.json", "run/cdi"];
+        std::fs::create_dir_all(place.at("run/cdi")).unwrap();
+        let mut server = place.server(Some(ours[0]));
+        assert_eq!(place.has(ours), [true, true]);
+        assert!(server.classes.unpublished.is_some());
+        std::fs::remove_dir(place.at("run/cdi")).unwrap();
+        server.follow_classes();
+        assert_eq!(server.classes.unpublished, None);
+        drop(server);
+        let _next = place.server(None);
+        assert_eq!(place.has(ours), [false, false]);
+    }
+
+    #[test]
+    fn the_operators_specification_stays_and_one_that_was_written_goes() {
+        for is_operators in [true, false] {
+            let place = Place::new();
+            let names = ["cdi/one.json", "run/cdi"];
+            drop(place.server(Some(names[0])));
+            // As after a boot.
+            std::fs::remove_file(place.at(names[1])).unwrap();
+            if is_operators {
+                // Nothing can be written beside it.
+                std::fs::create_dir(place.at("cdi/one.new")).unwrap();
+            }
+            let mut server = place.server(Some(names[0]));
+            assert_eq!(server.classes.unpublished, None);
+            assert_eq!(place.has(names), [true, !is_operators]);
+            reload(&mut server, &place.settings(None, &["half"]));
+            assert_eq!(place.has(names), [is_operators, false]);
+        }
+    }
+
+    #[test]
     fn no_program_of_a_class_that_is_no_more_starts_without_limits() {
         let place = Place::new();
         let both = ["half", "full"].map(|name| format!("run/classes/{name}/allow-without-daemon"));

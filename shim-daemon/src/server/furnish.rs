@@ -111,8 +111,15 @@ pub(super) fn write_whole(path: &Path, text: &[u8]) -> io::Result<()> {
     if fs::read(path).is_ok_and(|found| found == text) {
         return Ok(());
     }
+    write_anew(path, text)
+}
+
+/// The same whatever the file has.
+pub(super) fn write_anew(path: &Path, text: &[u8]) -> io::Result<()> {
     let whole = path.with_extension("new");
     fs::write(&whole, text)?;
     fs::set_permissions(&whole, Permissions::from_mode(0o644))?;
-    fs::rename(&whole, path)
+    fs::rename(&whole, path).inspect_err(|_| {
+        let _ = fs::remove_file(&whole);
+    })
 }

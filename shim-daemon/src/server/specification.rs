@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use gpushare_protocol::injection::{installed_library, is_loadable, version_in};
 
 use super::folder::Folder;
-use super::furnish::{class_folder, write_whole};
+use super::furnish::{class_folder, write_anew, write_whole};
 use crate::containers::Containers;
 
 /// The name of a file in the runtime folder, with the path of each specification that a daemon of
@@ -39,32 +39,40 @@ impl Specification {
         let written = self.written.get_or_insert_with(|| read(&record));
         let wanted = containers.cdi.as_ref();
         let mut stays = Ok(());
-        let before = written.len();
         written.retain(|path| {
             if Some(path) == wanted {
                 return true;
             }
             match fs::remove_file(path) {
-                Err(error) if error.kind() != ErrorKind::NotFound => {
-                    stays = Err(at(path)(error));
-                    true
-                }
-                _ => {
+                Ok(()) => {
                     tracing::info!(path = %path.display(), "the CDI specification is removed: no setting names it");
                     false
                 }
+                // Nothing that a daemon wrote.
+                Err(error) if is_no_file(error.kind()) => false,
+                Err(error) => {
+                    stays = Err(at(path)(error));
+                    true
+                }
             }
         });
-        let is_known = wanted.is_none_or(|path| written.contains(path));
-        written.extend(wanted.filter(|_| !is_known).cloned());
-        if !is_known || written.len() != before {
-            write(&record, written).map_err(at(&record))?;
-        }
-        match wanted {
-            Some(path) => publish(path, containers, folder).and(stays),
-            None => stays,
-        }
+        let published = wanted.map_or(Ok(()), |path| {
+            let is_known = written.contains(path);
+            let is_ours = publish(path, is_known, containers, folder)?;
+            if is_ours && !is_known {
+                written.push(path.clone());
+            }
+            Ok(())
+        });
+        // Each time: it compares, and what could not be written the last time is missing still.
+        let recorded = write(&record, written).map_err(at(&record));
+        published.and(recorded).and(stays)
     }
+}
+
+fn is_no_file(kind: ErrorKind) -> bool {
+    use ErrorKind::{IsADirectory, NotADirectory, NotFound};
+    matches!(kind, NotFound | IsADirectory | NotADirectory)
 }
 
 fn read(record: &Path) -> Vec<PathBuf> {
@@ -76,6 +84,12 @@ fn read(record: &Path) -> Vec<PathBuf> {
 }
 
 fn write(record: &Path, paths: &[PathBuf]) -> io::Result<()> {
+    if paths.is_empty() {
+        return match fs::remove_file(record) {
+            Err(error) if !is_no_file(error.kind()) => Err(error),
+            _ => Ok(()),
+        };
+    }
     let mut text = Vec::new();
     for path in paths {
         text.extend(path.as_os_str().as_bytes());
@@ -88,16 +102,28 @@ fn at(path: &Path) -> impl Fn(io::Error) -> String {
     move |error| format!("{}: {error}", path.display())
 }
 
-fn publish(path: &Path, containers: &Containers, folder: &Folder) -> Result<(), String> {
+/// Ensures that the specification is current. Whether a daemon wrote it: one that is not known to
+/// be a daemon's is written anew, and is the operator's where that fails and it is current.
+fn publish(
+    path: &Path,
+    is_known: bool,
+    containers: &Containers,
+    folder: &Folder,
+) -> Result<bool, String> {
     let text = cdi(containers, &folder.root).inspect_err(|_| {
         // The one of before may name the same library, without which a container has no limits. No
         // engine starts a container with a device that no specification has.
         let _ = fs::remove_file(path);
     })? + "\n";
-    if let Some(above) = path.parent() {
-        fs::create_dir_all(above).map_err(at(path))?;
+    let write = if is_known { write_whole } else { write_anew };
+    let above = path.parent().map_or(Ok(()), fs::create_dir_all);
+    let written = above.and_then(|()| write(path, text.as_bytes()));
+    let is_current = || fs::read(path).is_ok_and(|found| found == text.as_bytes());
+    match written {
+        Ok(()) => Ok(true),
+        Err(_) if !is_known && is_current() => Ok(false),
+        Err(error) => Err(at(path)(error)),
     }
-    write_whole(path, text.as_bytes()).map_err(at(path))
 }
 
 /// The CDI specification of the node's classes, whose sockets lie below the runtime folder `root`.

@@ -18,7 +18,7 @@ use gpushare_protocol::wire::Stored;
 
 use crate::foreign::Foreign;
 use crate::host_file::HostFile;
-use crate::host_room::HostRoom;
+use crate::host_room::{HostRoom, Purpose};
 use crate::node::ConnId;
 pub(crate) use copy::forget;
 pub use copy::{Failed, fetch, store};
@@ -86,15 +86,15 @@ impl Job {
         let outcome = match &self.task {
             Task::Store(file) => store(host, (file.file(), self.stored.at), self.stored.bytes),
             Task::Fetch(file) => self
-                .allocate(0)
+                .allocate(Purpose::Return)
                 .and_then(|()| fetch(file.file(), self.stored, host)),
-            Task::Allocate { spare } => self.allocate(*spare).map(|()| 0),
+            Task::Allocate { spare } => self.allocate(Purpose::Advance(*spare)).map(|()| 0),
         };
         Done { job: self, outcome }
     }
 
-    fn allocate(&self, spare: u64) -> Result<(), Failed> {
-        let _taking = self.room.take(self.stored.bytes, spare);
+    fn allocate(&self, purpose: Purpose) -> Result<(), Failed> {
+        let _taking = self.room.take(self.stored.bytes, purpose);
         let _taking = _taking.map_err(Failed::NoRoom)?;
         let allocated = self.host.allocate(self.offset, self.stored.bytes);
         allocated.map_err(|error| Failed::Host(io::Error::other(error)))

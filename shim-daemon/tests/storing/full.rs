@@ -9,6 +9,7 @@ use gpushared::devices::Look;
 use gpushared::spill::{Done, Failed, SpillFolder};
 use tempfile::TempDir;
 
+use super::narrow::{Host, PLENTY};
 use super::*;
 
 /// The recovery is over.
@@ -29,8 +30,13 @@ struct Shared {
 
 impl Shared {
     fn new() -> Self {
+        Self::of(Bytes(SIZE))
+    }
+
+    /// The same with this budget for the host.
+    fn of(host: Bytes) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let mut scene = Scene::begun_with("swap", Bytes(8 * GIB));
+        let mut scene = Scene::begun_of("swap", host, Bytes(8 * GIB));
         let spill = SpillFolder::open(&folder.path().join("spill")).unwrap();
         scene.node.spill_to(spill);
         let cat = || Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
@@ -198,6 +204,39 @@ fn a_commands_full_file_stops_no_other_tenants_storing() {
     assert!(shared.other_waits());
     assert_ne!(shared.scene.word(), 0, "the first is asked to make some");
     shared.ends();
+}
+
+/// The budget has room, and the machine does not.
+#[test]
+fn memory_goes_to_files_where_the_host_has_less_than_its_budget() {
+    for narrow in [true, false] {
+        let mut shared = Shared::of(Bytes(64 * SIZE));
+        let host = Host::new(if narrow { 0 } else { PLENTY }, PLENTY);
+        shared.scene.node.bounded(host.room());
+        shared.is_suspended();
+        shared.other_wants_room();
+        assert_eq!(shared.scene.word(), 0, "the budget is not short");
+        shared.scene.copy_ends();
+        let refused = Reply::Refused(Refusal::NoMemory);
+        assert_eq!(shared.other_was_told().last() == Some(&refused), narrow);
+        assert_eq!(shared.scene.said("host-failed").len(), usize::from(narrow));
+        assert_eq!(shared.scene.word() != 0, narrow, "the first makes room");
+        if narrow {
+            host.has(PLENTY, PLENTY);
+            shared.other_says(
+                11,
+                &Request::HostRange {
+                    device_index: 0,
+                    bytes: SIZE,
+                },
+            );
+            shared.scene.copy_ends();
+            let told = shared.other_was_told().last();
+            assert!(matches!(told, Some(Reply::HostRange { .. })), "{told:?}");
+            assert_eq!(shared.scene.word(), 0, "there is some");
+        }
+        shared.ends();
+    }
 }
 
 #[test]

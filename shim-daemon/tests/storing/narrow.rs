@@ -10,14 +10,15 @@ use super::*;
 
 /// The longest range of so small a budget.
 const RANGE: u64 = 2 * MIB;
-/// What stays free of a host this small.
+/// What stays free of a host this small, and what of any host for bytes that come back.
 const KEPT: u64 = 64 * MIB;
+const KEPT_OF_RETURNS: u64 = 32 * MIB;
 
 /// A host with so much memory left, of 1 GiB, and a cgroup of the daemon's with so much left.
-struct Host(tempfile::TempDir);
+pub(super) struct Host(tempfile::TempDir);
 
 impl Host {
-    fn new(machine: u64, group: u64) -> Self {
+    pub(super) fn new(machine: u64, group: u64) -> Self {
         let host = Self(tempfile::tempdir().unwrap());
         host.write("self/cgroup", "0::/slice/daemon\n");
         host.write("slice/daemon/memory.max", "max\n");
@@ -27,10 +28,15 @@ impl Host {
         host
     }
 
-    fn has(&self, machine: u64, group: u64) {
-        let rows = format!("MemTotal: 1048576 kB\nMemAvailable: {} kB\n", machine >> 10);
-        self.write("meminfo", &rows);
+    pub(super) fn has(&self, machine: u64, group: u64) {
+        self.has_of(1024 * MIB, machine);
         self.write("slice/memory.current", &format!("{}\n", 1024 * MIB - group));
+    }
+
+    fn has_of(&self, all: u64, machine: u64) {
+        let [all, left] = [all, machine].map(|bytes| bytes >> 10);
+        let rows = format!("MemTotal: {all} kB\nMemAvailable: {left} kB\n");
+        self.write("meminfo", &rows);
     }
 
     fn write(&self, path: &str, text: &str) {
@@ -43,7 +49,7 @@ impl Host {
         self.0.path()
     }
 
-    fn room(&self) -> HostRoom {
+    pub(super) fn room(&self) -> HostRoom {
         let point = self.path().display();
         let table = format!("30 20 0:1 / {point} rw - cgroup2 cgroup2 rw\n");
         HostRoom::told(self.path(), Mounts::parse(&table))
@@ -74,7 +80,7 @@ impl Scene {
     }
 }
 
-const PLENTY: u64 = 512 * MIB;
+pub(super) const PLENTY: u64 = 512 * MIB;
 /// As much as a range needs that has another one's room beside it, and that without.
 const FOR_TWO: u64 = KEPT + 2 * RANGE;
 const FOR_ONE: u64 = KEPT + RANGE;
@@ -120,8 +126,17 @@ fn a_refused_range_was_given_once_the_host_has_room() {
 
 #[test]
 fn bytes_that_come_back_have_the_room_that_is_kept_for_them() {
-    for (left, comes) in [(FOR_ONE, true), (FOR_ONE - 1024, false)] {
+    let least = KEPT_OF_RETURNS + RANGE;
+    // Of the large one a gibibyte is kept, which others may have begun to take.
+    for (all, left, comes) in [
+        (1024 * MIB, FOR_ONE, true),
+        (1024 * MIB, least, true),
+        (1024 * MIB, least - 1024, false),
+        (64 * 1024 * MIB, 1023 * MIB, true),
+        (64 * 1024 * MIB, least - 1024, false),
+    ] {
         let host = Host::new(left, PLENTY);
+        host.has_of(all, left);
         let (mut scene, stored) = host.scene();
         scene.wants_a_range();
         scene.copy_ends();

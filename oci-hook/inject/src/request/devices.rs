@@ -48,22 +48,37 @@ pub(super) fn devices(
         }
         return Ok(list(text).map(str::to_owned).collect());
     }
-    let names_cdi =
-        |name: &str| CDI.iter().any(|start| name.starts_with(start)) && !name.starts_with(OF_PODS);
-    let cdi = annotations.iter().filter(|(name, _)| names_cdi(name));
-    let cdi = cdi.flat_map(|(_, value)| list(value.as_str().unwrap_or("")));
-    let cdi: Vec<String> = cdi.filter_map(of_cdi).map(str::to_owned).collect();
+    Ok(given(config, annotations, variables))
+}
+
+/// Whether nothing but an image may have said that the container has GPUs: each image of CUDA says
+/// `all`, in the variable and by this word.
+pub(super) fn says_an_image(annotations: &Map<String, Value>, variables: &Environment) -> bool {
+    variables.last(VISIBLE).map(str::trim) == Some("all") && cdi(annotations).is_empty()
+}
+
+fn given(config: &Value, annotations: &Map<String, Value>, variables: &Environment) -> Vec<String> {
+    let cdi = cdi(annotations);
     if !cdi.is_empty() {
-        return Ok(cdi);
+        return cdi;
     }
-    Ok(match variables.last(VISIBLE) {
+    match variables.last(VISIBLE) {
         None | Some("" | "none") => Vec::new(),
         Some(APPLIED) => files(config),
         Some(text) if text.trim_end_matches('/') == MOUNTS => mounted(config),
         Some(text) => list(text)
             .map(|one| of_cdi(one).unwrap_or(one).to_owned())
             .collect(),
-    })
+    }
+}
+
+/// The devices that CDI's annotations name.
+fn cdi(annotations: &Map<String, Value>) -> Vec<String> {
+    let names_cdi =
+        |name: &str| CDI.iter().any(|start| name.starts_with(start)) && !name.starts_with(OF_PODS);
+    let cdi = annotations.iter().filter(|(name, _)| names_cdi(name));
+    let cdi = cdi.flat_map(|(_, value)| list(value.as_str().unwrap_or("")));
+    cdi.filter_map(of_cdi).map(str::to_owned).collect()
 }
 
 fn list(text: &str) -> impl Iterator<Item = &str> {

@@ -349,6 +349,32 @@ fn a_container_with_a_gpu_is_not_left_out_in_silence() {
             assert!(told.contains(word), "{word} in {told}");
         }
     }
+    // `all` of no image: an annotation beside the image's, a mount, and a CDI name.
+    let with_all = |key: &str, value: &str, env: &[&str], mounts: Value| {
+        let mut config = config(
+            &json!({
+                "gpushare.io/mem-limit": "25%",
+                "gpushare.io/containers": "mian",
+                CONTAINERD.kind: "container",
+                CONTAINERD.name: "main",
+                key: value,
+            }),
+            env,
+        );
+        config["mounts"] = mounts;
+        Request::of(&config).unwrap_err().0
+    };
+    let folder = "/var/run/nvidia-container-devices";
+    let mounts = json!([{"destination": format!("{folder}/all")}]);
+    let by_mount = format!("NVIDIA_VISIBLE_DEVICES={folder}");
+    let by_name = "NVIDIA_VISIBLE_DEVICES=nvidia.com/gpu=all";
+    for told in [
+        with_all("cdi.k8s.io/x", "nvidia.com/gpu=all", &[all], json!([])),
+        with_all("other", "", &[&by_mount], mounts),
+        with_all("other", "", &[by_name], json!([])),
+    ] {
+        assert!(told.contains("has a GPU (all)"), "{told}");
+    }
     // Named, or with limits of its own; and sidecars without a GPU: images of CUDA say `all`.
     assert!(with("mian,main", &[gpu], json!([])).unwrap().is_some());
     let own = with("mian", &[gpu, "GPUSHARE_MEM_LIMIT=100%"], json!([]));

@@ -1,0 +1,55 @@
+//! What the units say that the installer puts in place.
+
+use gpushare_tests::artefacts::repository;
+use std::fs;
+
+#[test]
+fn the_daemon_starts_before_every_engine_that_the_page_names() {
+    let read = |path: &str| fs::read_to_string(repository().join(path)).expect("it is in the tree");
+    let (unit, page) = (
+        read("packaging/gpushared.service"),
+        read("docs/CONTAINERS.md"),
+    );
+    let before: Vec<&str> = unit
+        .lines()
+        .filter_map(|line| line.strip_prefix("Before="))
+        .flat_map(str::split_whitespace)
+        .collect();
+    for (engine, units) in [
+        ("Docker", &["docker.service"][..]),
+        ("containerd", &["containerd.service"]),
+        ("Podman", &["podman-restart.service"]),
+        ("CRI-O", &["crio.service"]),
+        ("kubelet", &["kubelet.service"]),
+        ("k3s", &["k3s.service", "k3s-agent.service"]),
+        ("rke2", &["rke2-server.service", "rke2-agent.service"]),
+    ] {
+        assert!(page.contains(engine), "{engine}");
+        for one in units {
+            assert!(before.contains(one), "{one} in {before:?}");
+        }
+    }
+    // A unit of one container starts when its operator says, and the page tells that.
+    assert!(page.contains("After=gpushared.service"));
+}
+
+/// By default systemd gives a unit up after five starts in ten seconds, until somebody starts it.
+#[test]
+fn each_unit_that_always_restarts_is_never_given_up() {
+    let packaging = fs::read_dir(repository().join("packaging")).expect("a folder");
+    let mut restarting = Vec::new();
+    for file in packaging.map(|file| file.expect("a file").path()) {
+        if file.extension().is_none_or(|kind| kind != "service") {
+            continue;
+        }
+        let text = fs::read_to_string(&file).expect("text");
+        if text.lines().any(|line| line == "Restart=always") {
+            // In another section than this systemd warns and goes on without it.
+            let unit = text.split("[Service]").next().expect("a first part");
+            let unlimited = unit.lines().any(|line| line == "StartLimitIntervalSec=0");
+            assert!(unlimited, "{}", file.display());
+            restarting.push(file);
+        }
+    }
+    assert_eq!(restarting.len(), 2, "{restarting:?}");
+}
