@@ -16,9 +16,9 @@ use crate::holdings::frees;
 use crate::residency::kept_marks;
 
 hooks! {
-    fn cuStreamCreate(stream: Out<'_, CUstream>, flags: c_uint) -> CUresult = |call| blocking(stream, flags, made(stream, call()));
+    fn cuStreamCreate(stream: Out<'_, CUstream>, flags: c_uint) -> CUresult = |call| blocking(stream, flags, call);
     fn cuStreamCreateWithPriority(stream: Out<'_, CUstream>, flags: c_uint, priority: c_int) -> CUresult
-        = |call| blocking(stream, flags, made(stream, call()));
+        = |call| blocking(stream, flags, call);
     fn cuGreenCtxStreamCreate(stream: Out<'_, CUstream>, context: CUgreenCtx, flags: c_uint, priority: c_int) -> CUresult
         = |call| made(stream, call());
     fn cuStreamDestroy | cuStreamDestroy_v2(stream: CUstream) -> CUresult = |call| destroy(stream, call);
@@ -46,11 +46,15 @@ fn made(stream: Out<'_, CUstream>, answer: CUresult) -> CUresult {
     answer
 }
 
-/// Notes a stream that waits for the legacy stream, and that for it.
-fn blocking(stream: Out<'_, CUstream>, flags: c_uint, answer: CUresult) -> CUresult {
-    if flags & CUstream_flags::NON_BLOCKING.0 == 0
-        && let Some(stream) = stream.after(answer)
-    {
+/// Notes a stream that waits for the legacy stream, and that for it: its context before it is made,
+/// so that a mark which begins meanwhile is not in the legacy stream.
+fn blocking(stream: Out<'_, CUstream>, flags: c_uint, call: impl FnOnce() -> CUresult) -> CUresult {
+    let blocks = flags & CUstream_flags::NON_BLOCKING.0 == 0;
+    if blocks {
+        streams::blocking_comes();
+    }
+    let answer = made(stream, call());
+    if blocks && let Some(stream) = stream.after(answer) {
         streams::is_blocking(stream);
         awaited::blocking_stream_made(stream);
     }

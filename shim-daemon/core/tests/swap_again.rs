@@ -1,9 +1,11 @@
 //! A tenant that freed memory just before it left takes it again when it is back, and what it asks
 //! for while it is out it takes then too: it waits for room for all of it, while that can come.
 
-use crate::node::swap::swapping;
+use crate::node::swap::{policy, swapping};
 use crate::node::{Node, gib, killable, secs};
-use gpushare_core::{AskKey, Bytes, Denial, DeviceId, Event, Nanos, Place, ProcessId, TenantId};
+use gpushare_core::{
+    AskKey, Bytes, Denial, DeviceId, Event, Nanos, Place, Policy, ProcessId, TenantId,
+};
 
 fn mib(count: u64) -> Bytes {
     Bytes::mib(count)
@@ -142,5 +144,37 @@ fn an_ask_that_a_turn_can_serve_comes_in_with_its_tenant() {
         });
         left.node.live(Nanos::millis(50));
         assert!(left.node.granted(ask));
+    }
+}
+
+#[test]
+fn asks_that_fit_one_by_one_and_not_together_keep_no_tenant_out() {
+    // A context is a GiB. Beside the first one and its 8 GiB there are two more at most.
+    for more in [1, 2] {
+        let mut node = Node::with(Policy {
+            first_overhead: gib(1),
+            ..policy(64)
+        });
+        let device = node.device_of(gib(18));
+        let (_, fixed) = node.run(killable(device, 0, 6));
+        node.want(fixed, device, gib(6));
+        let (first, asker) = node.run(swapping(device, 16 << 10));
+        node.want(asker, device, gib(8));
+        node.live(secs(2));
+        node.guests.get_mut(&first).expect("it runs").moves.works = false;
+        node.tell(Event::Suspend { tenant: first });
+        node.live(secs(2));
+        assert_eq!(node.place(first, device), Place::Out);
+        // Each fits alone.
+        let ask = node.want(asker, device, gib(more));
+        let process = node.start(first);
+        let context = node.open(process, device);
+        node.calls(first, device);
+        node.until("it is back", 2, |node| {
+            node.place(first, device) == Place::In
+        });
+        node.live(secs(1));
+        let both = node.granted(ask) && node.granted(context);
+        assert_eq!(both, more == 1);
     }
 }

@@ -43,11 +43,11 @@ fn times(
     times
 }
 
-/// None has more than four thirds of the time of another.
+/// All have the card, and none for more than four thirds of the time of another.
 fn are_alike(times: [u64; 3]) -> bool {
     let (least, most) = (times.iter().min(), times.iter().max());
     most.zip(least)
-        .is_some_and(|(most, least)| 3 * most <= 4 * least)
+        .is_some_and(|(most, least)| *least > 0 && 3 * most <= 4 * least)
 }
 
 #[test]

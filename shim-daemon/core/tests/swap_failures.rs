@@ -5,7 +5,7 @@ use crate::node::{Node, Proc, Rng, killable, ranked, resolving, secs};
 use crate::swap::denials;
 use gpushare_core::{
     AskKey, Bytes, Denial, DeviceId, Event, Nanos, Notice, Order, Place, ProcessId, Quota,
-    Resolver, Sample, TenantId, TenantSpec,
+    Resolver, Sample, TenantId, TenantSpec, Told,
 };
 
 fn mib(count: u64) -> Bytes {
@@ -268,6 +268,77 @@ fn beside_one_that_can_make_way_a_return_into_lost_memory_waits_its_turn() {
         });
     }
     assert!(told(&node, |one| matches!(one, Notice::NoReturn { .. })));
+}
+
+/// Beside a tenant of a GiB that works, a second one of two processes comes back to a card on which
+/// strangers took memory: there is room for the first of them alone.
+fn half_back() -> (Node, DeviceId, [TenantId; 2]) {
+    let (mut node, device) = Node::swaps(3 << 10, 64);
+    let (beside, process) = node.run(swapping(device, 1024));
+    node.want(process, device, mib(1024));
+    let (pair, small) = node.run(swapping(device, 1024));
+    let large = node.start(pair);
+    node.want(small, device, mib(256));
+    node.want(large, device, mib(768));
+    node.tell(Event::Suspend { tenant: pair });
+    node.guests.get_mut(&pair).expect("it runs").moves.works = false;
+    node.live(secs(2));
+    assert_eq!(node.place(pair, device), Place::Out);
+    node.devices.get_mut(&device).expect("it exists").foreign = mib(1280);
+    node.calls(pair, device);
+    node.until("it finds no room", 5, |node| {
+        told(node, |one| matches!(one, Notice::NoReturn { .. }))
+    });
+    (node, device, [beside, pair])
+}
+
+#[test]
+fn a_return_of_which_a_process_is_back_is_not_taken_back() {
+    let (mut node, device, [beside, pair]) = half_back();
+    // It is at work, and does not drain.
+    node.obeys(pair, Obeys::Halting);
+    node.live(secs(10));
+    assert_eq!(node.place(pair, device), Place::Entering);
+    node.finish(beside);
+    node.devices.get_mut(&device).expect("it exists").foreign = Bytes::ZERO;
+    node.until("it is back", 60, |node| {
+        node.place(pair, device) == Place::In
+    });
+}
+
+#[test]
+fn a_return_that_was_taken_back_goes_on_where_a_process_is_at_work() {
+    for busy in [true, false] {
+        let (mut node, device) = Node::swaps(3 << 10, 64);
+        let all = [(); 2].map(|()| {
+            let (tenant, process) = node.run(swapping(device, 1024));
+            node.want(process, device, mib(1024));
+            (tenant, process)
+        });
+        let (late, process) = all[1];
+        node.tell(Event::Suspend { tenant: late });
+        node.guests.get_mut(&late).expect("it runs").moves.works = false;
+        node.live(secs(2));
+        node.devices.get_mut(&device).expect("it exists").foreign = mib(1280);
+        node.obeys(late, Obeys::Halting);
+        node.calls(late, device);
+        node.until("it is taken back", 20, |node| {
+            node.place(late, device) == Place::Leaving
+        });
+        let (epoch, _) = node.guests[&late].moves.orders[&device];
+        let told = Told::Busy { retry: 0 };
+        if busy {
+            // Its word that it is back came too late.
+            node.tell(Event::Moved {
+                process,
+                device,
+                epoch,
+                told,
+            });
+        }
+        let goes_on = node.place(late, device) == Place::Entering;
+        assert_eq!(goes_on, busy);
+    }
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! What tenants of one device get of it beside two that always work on two devices.
 
+use crate::node::swap::swapping;
 use crate::node::{Node, secs};
 use crate::swap_spread::{devices, fills, on, set_works, work};
-use gpushare_core::{Nanos, TenantId};
+use gpushare_core::{Bytes, Event, Nanos, Place, Quota, TenantId, TenantSpec};
 
 /// So long is measured.
 const TIME: Nanos = Nanos::secs(1800);
@@ -83,5 +84,64 @@ fn one_alone(beside: usize, rate: u64) {
 fn a_device_with_few_is_not_held_by_a_tenant_that_waits_for_one_with_many() {
     for (beside, rates) in [(2, &[1, 5, 20, 100][..]), (3, &[20])] {
         rates.iter().for_each(|rate| one_alone(beside, *rate));
+    }
+}
+
+#[test]
+fn a_wait_for_another_device_that_ends_in_a_drain_is_no_residency() {
+    for halted in [true, false] {
+        let (mut node, both) = devices();
+        let (wide, _) = fills(&mut node, on(&both, 1024));
+        node.tell(Event::Suspend { tenant: wide });
+        node.live(secs(2));
+        let (narrow, _) = fills(&mut node, on(&both[1..], 1024));
+        node.live(secs(25));
+        // No program of the node's keeps it from its first device.
+        node.guarantees = false;
+        node.devices.get_mut(&both[0]).expect("it exists").foreign = Bytes::gib(1);
+        node.sample(both[0]);
+        node.tell(Event::Suspend { tenant: narrow });
+        node.live(secs(2));
+        node.calls(wide, both[1]);
+        if halted {
+            node.calls(wide, both[0]);
+        }
+        node.live(secs(60));
+        assert_eq!(node.place(wide, both[1]), Place::In);
+        let moves = &mut node.guests.get_mut(&wide).expect("it runs").moves;
+        moves.drain = secs(3);
+        let all = Bytes::gib(1);
+        let (request, limit) = (all, all);
+        let (urgent, process) = node.run(TenantSpec {
+            quotas: vec![(both[1], Quota { request, limit })],
+            ..swapping(both[1], 1024)
+        });
+        set_works(&mut node, urgent, false);
+        let ask = node.want(process, both[1], all);
+        node.until("it drains", 5, |node| {
+            node.place(wide, both[1]) == Place::Sealing
+        });
+        node.devices.get_mut(&both[0]).expect("it exists").foreign = Bytes::ZERO;
+        node.sample(both[0]);
+        node.until("its other device is free", 2, |node| {
+            !halted || node.place(wide, both[0]) == Place::In
+        });
+        assert_eq!(node.place(wide, both[1]), Place::Sealing);
+        node.until("it has left", 10, |node| {
+            node.granted(ask) && node.place(wide, both[1]) == Place::Out
+        });
+        // Of two that wait the one that has had less comes first.
+        node.calls(narrow, both[1]);
+        node.calls(wide, both[1]);
+        node.finish(urgent);
+        let [first, other] = if halted {
+            [wide, narrow]
+        } else {
+            [narrow, wide]
+        };
+        node.until("one is back", 10, |node| {
+            node.place(first, both[1]) == Place::In
+        });
+        assert_ne!(node.place(other, both[1]), Place::In, "{halted}");
     }
 }

@@ -51,6 +51,17 @@ pub(crate) fn stream_made(stream: CUstream) {
     }
 }
 
+/// A stream is about to be made in the current context that waits for its legacy stream.
+pub(crate) fn blocking_comes() {
+    let Some(here) = contexts::here() else {
+        return;
+    };
+    let mut state = Tracker::get().lock();
+    if let Some(known) = state.contexts.get_mut(&here.handle) {
+        known.has_blocking = true;
+    }
+}
+
 /// The stream may wait for the legacy stream, and that for it.
 pub(crate) fn is_blocking(stream: CUstream) {
     let mut state = Tracker::get().lock();

@@ -308,6 +308,11 @@ impl Resident {
         !self.members.is_empty() && self.members.values().all(|one| one.can)
     }
 
+    /// Whether it returns, and a process of it is back and runs.
+    pub(crate) fn is_partly_back(&self) -> bool {
+        self.members.values().any(|one| one.said == Said::Back)
+    }
+
     /// Since when one of its processes is not connected.
     pub(crate) fn disconnected(&self) -> Option<Nanos> {
         self.members.values().filter_map(|one| one.lost).min()

@@ -290,7 +290,7 @@ impl World {
         self.answer(key, Answer::Granted { grant });
     }
 
-    fn has_opened(&self, process: ProcessId, device: DeviceId) -> bool {
+    pub(in crate::world) fn has_opened(&self, process: ProcessId, device: DeviceId) -> bool {
         self.tenants
             .process(process)
             .is_some_and(|known| known.on(device).is_some())

@@ -220,12 +220,14 @@ impl World {
         let Some(resident) = self.residency.get_mut(device, tenant) else {
             return;
         };
-        if resident.taken_back {
+        let returned = resident.taken_back;
+        if returned && !handed.is_zero() {
             // Its room is another's: it has to go, and is asked again.
             self.timers
                 .set(Timer::Move(device, tenant), now + terms.backoff.0);
             return;
         }
+        resident.taken_back = false;
         resident.back_off(now, retry, &terms);
         let (again, moved) = (resident.backs_off(), resident.told_away());
         let split = resident.split;
@@ -241,7 +243,8 @@ impl World {
         if split {
             // It was partly out before, and has no room to return.
             self.stay_split(tenant, device, true);
-        } else if !moved.is_zero() || !handed.is_zero() {
+        } else if returned || !moved.is_zero() || !handed.is_zero() {
+            // A return that was taken back goes on: of its room no part was another's.
             self.return_by_parts(tenant, device);
         } else {
             self.residency.reserve(device, tenant, Bytes::ZERO);

@@ -1,6 +1,6 @@
 //! What a tenant that comes back needs beside what it had.
 
-use crate::ids::{AskKey, DeviceId, TenantId};
+use crate::ids::{DeviceId, TenantId};
 use crate::ledger::Account;
 use crate::residency::{Place, Resident};
 use crate::world::World;
@@ -22,16 +22,15 @@ impl World {
             if pending.tenant != tenant {
                 continue;
             }
-            let level = match pending.want {
-                Want::Credit { bytes, .. } => (credit + bytes).min(account.ceiling()),
-                _ => credit,
+            let (level, costs) = match pending.want {
+                Want::Credit { bytes, .. } => ((credit + bytes).min(account.ceiling()), contexts),
+                Want::Context { cost } if !self.has_opened(ask.0, device) => {
+                    (credit, contexts + cost)
+                }
+                _ => continue,
             };
-            if !self.is_firm_for(ask, pending, level) {
-                continue;
-            }
-            credit = level;
-            if let Want::Context { cost } = pending.want {
-                contexts += cost;
+            if self.is_firm_for(pending, level, costs) {
+                (credit, contexts) = (level, costs);
             }
         }
         let again = self.taken_again(tenant, device).unwrap_or_default();
@@ -39,13 +38,23 @@ impl World {
         all.min(account.ceiling()) - account.grant
     }
 
-    /// Whether nothing but memory that can be taken back or moved keeps an ask of a tenant that is
-    /// out from growing its grant to `level`.
-    fn is_firm_for(&self, ask: AskKey, pending: &Pending, level: Bytes) -> bool {
-        let account = self.ledger.account(pending.device, pending.tenant);
-        let within = account.is_some_and(|account| level <= account.request);
-        let guaranteed = within && self.is_guaranteed(pending);
-        let need = self.need(ask, pending, level, guaranteed).firm;
+    /// Whether nothing but memory that can be taken back or moved keeps a tenant that is out from
+    /// growing its grant to `level`, with contexts of so much beside it: what it asks for together
+    /// with `pending`.
+    fn is_firm_for(&self, pending: &Pending, level: Bytes, contexts: Bytes) -> bool {
+        let (tenant, device) = (pending.tenant, pending.device);
+        let Some(books) = self.ledger.get(device) else {
+            return false;
+        };
+        let Some(account) = books.account(tenant) else {
+            return false;
+        };
+        let guaranteed = level <= account.request && self.is_guaranteed(pending);
+        // Memory that its dead processes still hold is not available to its live ones.
+        if guaranteed && account.limbo.is_zero() {
+            return true;
+        }
+        let need = books.growth(tenant, level, contexts).firm;
         need.is_zero() || need <= self.free_for(pending, guaranteed).firm
     }
 

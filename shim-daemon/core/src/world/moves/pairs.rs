@@ -265,7 +265,8 @@ impl World {
     }
 
     /// A return that found no room, as the device has lost memory since it began: it is taken back
-    /// where another tenant can make way, for which it waits in the line. `false`: it goes on.
+    /// where another tenant can make way, for which it waits in the line. `false`: it goes on. So
+    /// does one of which a process is back: that works, and need not come to an end.
     pub(super) fn waits_anew(&mut self, tenant: TenantId, device: DeviceId) -> bool {
         let bytes = self.in_use(tenant, device);
         let books = self.ledger.get(device);
@@ -282,7 +283,9 @@ impl World {
             since,
             rotates: true,
         };
-        let may = resident.refused && !paged && lacks;
+        let sealed = resident.can_when_connected() && !resident.is_partly_back();
+        let rested = self.timers.now() >= resident.backs_off();
+        let may = resident.refused && !paged && lacks && sealed && rested;
         if !may || self.movers(device, asker, &[]).is_empty() {
             return false;
         }

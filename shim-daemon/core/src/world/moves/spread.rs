@@ -154,7 +154,9 @@ impl World {
         };
         for device in self.devices_of(tenant) {
             let resident = self.residency.get_mut(device, tenant);
-            if let Some(resident) = resident.filter(|one| one.place() == Place::In) {
+            // One that drains still has the card.
+            let has = |one: &&mut Resident| matches!(one.place(), Place::In | Place::Sealing);
+            if let Some(resident) = resident.filter(has) {
                 resident.stay_mut().goes_on(now, since);
             }
         }
