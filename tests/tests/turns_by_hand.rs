@@ -2,10 +2,12 @@
 //! and by a daemon that is silent, gone, or replaced. No launch waits for ever, nothing fails,
 //! nothing is printed.
 
+use std::fs;
+
 use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
 use gpushare_protocol::wire::Request;
 use gpushare_tests::dealer::turn;
-use gpushare_tests::{Dealer, Gpu, Guest, until};
+use gpushare_tests::{Dealer, Gpu, Guest, clients, until};
 
 /// Turns that end with known work in progress.
 const ROUNDS: u64 = 40;
@@ -239,7 +241,12 @@ fn a_silent_daemon_blocks_no_launch_and_the_next_is_obeyed() {
 fn what_begins_to_work_in_a_silence_says_so_to_the_daemon_that_goes_on() {
     let gpu = Gpu::new("");
     let dealer = Dealer::start(&gpu);
-    let mut guest = started(&dealer);
+    let log = tempfile::NamedTempFile::new().expect("a temporary file");
+    let mut command = dealer.command(&clients::compile("turns", &[]));
+    command
+        .env("LD_LIBRARY_PATH", gpushare_tests::gpu::links())
+        .env("GPUSHARE_LOG", log.path());
+    let mut guest = Guest::start(command).started();
     let contended = Turn {
         contended: true,
         ..turn(1, LeaseState::Open)
@@ -249,15 +256,15 @@ fn what_begins_to_work_in_a_silence_says_so_to_the_daemon_that_goes_on() {
     assert_eq!(guest.ask("launch 1 1000"), "launch 0");
     dealer.hears(&idle);
     dealer.beat(false);
-    // A launch takes it back for as long as the gate follows the page.
+    // As long as the gate follows the page a launch itself says so.
     until("the gate is free", || {
-        assert_eq!(guest.ask("launch 1 1000"), "launch 0");
-        if !dealer.said().contains(&busy) {
-            return true;
-        }
-        dealer.hears(&idle);
-        false
+        let log = fs::read_to_string(log.path()).expect("it is readable");
+        log.contains("the daemon is silent")
     });
+    assert_eq!(guest.ask("sync 1"), "sync 0");
+    assert_eq!(guest.ask("launch 1 1000"), "launch 0");
+    assert_eq!(guest.ask("sync 1"), "sync 0");
+    assert_eq!(dealer.said(), [], "it is not said in the silence");
     dealer.beat(true);
     dealer.hears(&busy);
     guest.finish().silently();
