@@ -76,6 +76,24 @@ fn decode_graphs_that_have_a_twentieth_less_are_helped() {
     near("steered", pair.steered.useful(0), 50.0, 1.0);
 }
 
+/// What one lacks is a debt of each of the others, and of none more than a little.
+#[test]
+fn a_decoder_that_has_less_is_helped_beside_several() {
+    let decode = || Program::sync(0, 30 * US).mixed(&[9 * MS]);
+    for others in [3, 7] {
+        let all: Vec<Program> = std::iter::once(decode())
+            .chain(std::iter::repeat_n(trainer(), others))
+            .collect();
+        let pair = Case::new("uneven", &all).pair();
+        let even = 100.0 / (others as f64 + 1.0);
+        at_least("decoder", pair.steered.useful(0), even * 0.97);
+        assert!(
+            pair.bare.useful(0) < even * 0.95,
+            "the driver leaves it less"
+        );
+    }
+}
+
 #[test]
 fn decode_graphs_have_their_share_beside_a_deep_queue() {
     for (percent, expected) in [(50, 50.0), (70, 70.0), (30, 30.0)] {

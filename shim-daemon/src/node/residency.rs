@@ -165,7 +165,8 @@ impl Node {
             let is_managed = known.control().view().movability() == Movability::Managed;
             if is_managed && matches!(order, Shall::In | Shall::Return) {
                 let account = self.world.account(tenant, device);
-                page.book(account.map_or(0, |account| account.booked.0));
+                // 0 would say nothing, and the process would bring all.
+                page.book(account.map_or(0, |account| account.booked.0.max(1)));
             }
             page.command(Orders {
                 word,

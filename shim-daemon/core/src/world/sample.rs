@@ -287,7 +287,6 @@ fn by_total(books: &mut Device, policy: &Policy, taken: Nanos, used: Bytes) {
     let (beyond, kept) = beyond.fold((Bytes::ZERO, Bytes::ZERO), |all, one| {
         (all.0 + one.0, all.1 + one.1)
     });
-    books.kept = kept.min(rest);
     let mut entries: Vec<(Nanos, ProcessId, Limbo)> = books
         .limbo()
         .map(|(process, entry)| (entry.since, process, *entry))
@@ -304,6 +303,8 @@ fn by_total(books: &mut Device, policy: &Policy, taken: Nanos, used: Bytes) {
         rest -= holds;
         books.exhume(process, holds);
     }
+    // What the dead still hold can be given to nobody.
+    books.kept = kept.min(rest);
     rest -= beyond;
     books.set_unmanaged(rest, rest);
 }

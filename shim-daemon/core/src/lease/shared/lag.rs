@@ -30,10 +30,11 @@ impl Lag {
         self.passed_over += signed(Nanos(lower));
     }
 
-    /// Nothing is promised to any of its class: a small part of what was `due` does not matter.
+    /// Nothing is promised to either of two equals: that one lacks a small part of what was `due`
+    /// does not matter. Debts without a creditor lapse by themselves.
     pub(super) fn tolerate(&mut self, due: Nanos) {
         let part = signed(due) / Rules::TOLERATED;
-        self.share -= self.share.clamp(-part, part);
+        self.share -= self.share.clamp(0, part);
     }
 
     /// Of its debt `owed` parts of `owing` stay.

@@ -48,7 +48,7 @@ impl Rules {
     pub(super) const FADE: Nanos = Nanos::millis(20);
     /// A debt fades by this fraction of the time in which its tenant has no demand.
     pub(super) const PARDON: i64 = 100;
-    /// A tenant to which nothing is promised may have this fraction of its part less or more: the
+    /// Where nothing is promised one of two tenants may lack this fraction of its part: the
     /// driver's own slices are as even as that, and steering for less costs waits.
     pub(super) const TOLERATED: i64 = 50;
     /// The most lag or debt that is remembered.

@@ -2,10 +2,11 @@
 //!
 //! A bill is the time that completed operations take alone. So the bills of a span add up to the
 //! device's work in it, however the driver mixed it. A tenant's due is its part of all bills of its
-//! class, while it was pending: the lags of a class sum to zero. Operations longer than the
-//! driver's slice complete too seldom to be billed this way. After four slices without a completion
-//! a tenant is billed an even part of the time, which the driver's round robin gives it. A tenant
-//! whose claims are guesses is billed for the time that the others' bills leave ([`Rest`]).
+//! class, while it was pending: the lags of a class sum to zero, but for what two equals without a
+//! request tolerate. Operations longer than the driver's slice complete too seldom to be billed
+//! this way. After four slices without a completion a tenant is billed an even part of the time,
+//! which the driver's round robin gives it. A tenant whose claims are guesses is billed for the
+//! time that the others' bills leave ([`Rest`]).
 
 use super::done::Done;
 use super::rest::{Part, Rest};
@@ -199,11 +200,13 @@ fn share(
         .collect();
     let promised = |claim: &Claim| tenants.get(claim.tenant).is_some_and(Tenant::has_promise);
     let promised = of_class.iter().any(promised);
+    // Among more the debts, each a part of what one lacks, would be too small to be seen.
+    let two = of_class.iter().filter(|claim| claim.pending > 0).count() == 2;
     let had = of_class.iter().map(|claim| claim.had).sum();
     for (claim, due) in of_class.iter().zip(dues(&of_class, had)) {
         if let Some(tenant) = tenants.get_mut(claim.tenant) {
             tenant.owe((due, claim.had), below * claim.pending / 1000);
-            if !promised {
+            if two && !promised {
                 tenant.tolerate(due);
             }
         }
