@@ -135,7 +135,9 @@ impl Guest {
             .stdin
             .as_mut()
             .expect("a finished guest accepts no command");
-        writeln!(stdin, "{line}")
+        // In one write: a guest may end at the first byte.
+        stdin
+            .write_all(format!("{line}\n").as_bytes())
             .and_then(|()| stdin.flush())
             .unwrap_or_else(|error| panic!("{line}: {error}"));
     }

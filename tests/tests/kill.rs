@@ -130,6 +130,17 @@ impl Tenant {
         );
     }
 
+    /// The memory of the dead has returned.
+    fn is_alone(&mut self, when: &str) {
+        for _ in 0..LOOKS {
+            self.ask("info");
+            if self.truth() == KEPT {
+                return;
+            }
+        }
+        panic!("{when}: {} requested", self.truth());
+    }
+
     /// The remaining process can allocate every byte of the limit, and none more.
     fn all_can_be_had(&mut self, when: &str) {
         let others = self.books().0 - KEPT;
@@ -214,6 +225,7 @@ fn kill_after_each_store(forks: bool) -> u64 {
             waitpid(child, None).expect("orphans are ours");
             fs::remove_file(&child_file).expect("it was there");
         }
+        tenant.is_alone(&when);
         tenant.agree(&when, 0);
         tenant.all_can_be_had(&when);
         assert_eq!(tenant.truth(), KEPT, "{when}");
