@@ -23,7 +23,7 @@ const PART: u64 = 64;
 /// above is what it comes back to.
 const LEAST_OF_RETURNS: u64 = LEAST / 2;
 
-/// What bytes are taken for.
+/// The use of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// For a move that is to come, after which so many bytes are to fit still.
@@ -82,7 +82,7 @@ impl Bound {
     }
 }
 
-/// What bounds the memory that this process can take.
+/// The bounds of the memory that this process can take.
 #[derive(Debug)]
 pub struct HostRoom {
     proc: PathBuf,

@@ -65,8 +65,8 @@ impl Process {
         })
     }
 
-    /// Closes the input of one that does not work, and waits for its end, not longer than that
-    /// takes.
+    /// Closes the input of a process that does not work, and waits for its end, at most for the
+    /// grace period.
     pub(super) fn leaves(&mut self) {
         drop(self.child.stdin.take());
         let _ = child::within(&mut self.child, GRACE);

@@ -74,8 +74,8 @@ const GPUS: std::ops::RangeInclusive<u32> = 0..=15;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Tenant {
     pub(crate) name: String,
-    /// Its share under contention, in percent (`--sm-request`). What it got is the `share` of its
-    /// row in the JSON.
+    /// Its share under contention, in percent (`--sm-request`). The part that it got is the
+    /// `share` of its row in the JSON.
     #[serde(rename = "promised", skip_serializing_if = "Option::is_none")]
     pub(crate) share: Option<u32>,
     /// Its cap in percent, also when alone (`--sm-limit`).

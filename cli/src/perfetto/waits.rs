@@ -286,7 +286,7 @@ impl Trace {
     }
 }
 
-/// What a track of waits is called.
+/// The name of a track of waits.
 pub(super) fn title(track: u32) -> String {
     format!("memory, {}", track.saturating_sub(LANES) + 1)
 }

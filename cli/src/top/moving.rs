@@ -45,7 +45,7 @@ impl Moving {
         })
     }
 
-    /// What is said of it first, and the order itself if its answer has still to come.
+    /// The first message about the order, and the order itself if its answer has still to come.
     pub(super) fn first(self) -> (String, Option<Self>) {
         match self.said(FIRST) {
             Some(said) => (said, None),

@@ -66,7 +66,7 @@ fn decode_graphs_that_the_driver_shares_evenly_are_not_steered() {
     }
 }
 
-/// The opposite: what the driver leaves uneven is made even.
+/// The opposite: a difference of a twentieth, by the driver alone, is made even.
 #[test]
 fn decode_graphs_that_have_a_twentieth_less_are_helped() {
     let decode = Program::sync(0, 30 * US).mixed(&[9 * MS]);
@@ -76,7 +76,7 @@ fn decode_graphs_that_have_a_twentieth_less_are_helped() {
     near("steered", pair.steered.useful(0), 50.0, 1.0);
 }
 
-/// What one lacks is a debt of each of the others, and of none more than a little.
+/// Each of the others has a small part of the decoder's lag as its debt.
 #[test]
 fn a_decoder_that_has_less_is_helped_beside_several() {
     let decode = || Program::sync(0, 30 * US).mixed(&[9 * MS]);

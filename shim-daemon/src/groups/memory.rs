@@ -17,7 +17,7 @@ pub(crate) struct Limited {
     pub left: u64,
 }
 
-/// What a hierarchy's files are called.
+/// The names of a hierarchy's files.
 struct Names {
     /// `high` slows a process down where `max` ends it: as much as is above both is of no use.
     limits: &'static [&'static str],
@@ -120,7 +120,7 @@ mod tests {
         fs::write(path, text).expect("it is ours");
     }
 
-    /// What is left of each limit of a process there, in KiB.
+    /// The room below each limit of a process there, in KiB.
     fn left(root: &Path, mounted: &str, table: &str) -> Vec<(String, u64, u64)> {
         let row = format!(
             "30 20 0:1 {}\n",

@@ -100,8 +100,8 @@ impl Answers {
 /// The answers to one process that may explain refusals that its counters show later.
 ///
 /// A process counts a refusal after it has the answer, so its counters may be read in between: an
-/// answer explains what the next two reads show. One that no refusal has followed by then, such as
-/// that to a program that found memory of its own instead, explains nothing.
+/// answer explains what the next two reads show. An answer that no refusal has followed by then,
+/// such as that to a program that found memory of its own instead, explains nothing.
 ///
 /// What cannot be had at once is asked for up to three times for one allocation. So these answers
 /// explain what no other one does, and none of them anything after a read that shows a refusal.

@@ -132,7 +132,7 @@ impl Player {
     }
 }
 
-/// One that works ends by the signal.
+/// A player that works ends by the signal.
 impl Drop for Player {
     fn drop(&mut self) {
         if self.to <= clock::now() {

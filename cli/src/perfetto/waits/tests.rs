@@ -262,7 +262,7 @@ fn an_arrow_ends_at_the_memory_of_the_wait_that_it_began_at() {
     };
     assert_eq!(places("s"), (json!(501), json!(6_000_000)));
     assert_eq!(places("f"), (json!(501), json!(16_000_000)));
-    // One that is refused has no memory for an arrow to end at.
+    // A refused wait has no memory for an arrow to end at.
     let word = ("wanted_by", Fact::Word("web".to_owned()));
     let ended = record(6_500, "ended", "burst", &[word]);
     let found = told(&[waiting(6_000), ended, refused(9_000, "timed_out")]);

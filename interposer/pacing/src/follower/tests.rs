@@ -338,7 +338,7 @@ fn a_new_daemon_is_told_again() {
     assert_eq!(follower.step(0, &closed(7), &DONE), Act::Drained(7));
 }
 
-/// What a holder that said that it is idle, in the first epoch, says after this.
+/// The reports of a holder after this, if it said `Idle` in the first epoch.
 fn says_after(event: impl FnOnce(&mut LeaseFollower)) -> Act {
     let mut follower = LeaseFollower::default();
     let turn = shared(true);

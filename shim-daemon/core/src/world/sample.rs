@@ -303,7 +303,7 @@ fn by_total(books: &mut Device, policy: &Policy, taken: Nanos, used: Bytes) {
         rest -= holds;
         books.exhume(process, holds);
     }
-    // What the dead still hold can be given to nobody.
+    // Memory that dead processes still hold can be given to no tenant.
     books.kept = kept.min(rest);
     rest -= beyond;
     books.set_unmanaged(rest, rest);

@@ -30,8 +30,8 @@ impl Lag {
         self.passed_over += signed(Nanos(lower));
     }
 
-    /// Nothing is promised to either of two equals: that one lacks a small part of what was `due`
-    /// does not matter. Debts without a creditor lapse by themselves.
+    /// Neither of two equals has a request: a lag of a small part of `due` does not count. Debts
+    /// without a creditor lapse by themselves.
     pub(super) fn tolerate(&mut self, due: Nanos) {
         let part = signed(due) / Rules::TOLERATED;
         self.share -= self.share.clamp(0, part);

@@ -200,7 +200,7 @@ fn share(
         .collect();
     let promised = |claim: &Claim| tenants.get(claim.tenant).is_some_and(Tenant::has_promise);
     let promised = of_class.iter().any(promised);
-    // Among more the debts, each a part of what one lacks, would be too small to be seen.
+    // Among more tenants each debt is a part of one tenant's lag, and would lapse.
     let two = of_class.iter().filter(|claim| claim.pending > 0).count() == 2;
     let had = of_class.iter().map(|claim| claim.had).sum();
     for (claim, due) in of_class.iter().zip(dues(&of_class, had)) {
