@@ -83,6 +83,7 @@ impl Devices {
     fn world(&self) -> World {
         let mut policy = Policy::default();
         policy.lease.slice = Nanos(self.pace.slice);
+        policy.lease.switch = Nanos(self.pace.switch);
         let mut world = World::new(policy);
         for device in DEVICES {
             bare::add_device(&mut world, device, Bytes::gib(64));

@@ -167,15 +167,20 @@ impl Meter {
 
     /// The even part of the time, once no operation has completed for long; the first time for all
     /// of it. Others may have gone meanwhile: of the time until then it had its part beside them.
+    /// It is no more than what the others' bills leave: one of them may have several processes.
     fn by_time(&mut self, rules: &Rules, (span, beside): (Nanos, u64)) -> u64 {
         self.silent = self.silent + span;
-        self.even += span.0 * 1000 / beside.max(1000);
+        let even = rules.even(span, beside);
+        self.even += even;
         self.crowd = self.crowd.max(beside);
         // Before each of the others has had a slice its turn may not have come.
         if self.silent < rules.silent().max(rules.round(self.crowd)) {
             return 0;
         }
-        let even = std::mem::take(&mut self.even);
+        // What the others had of this span is not known yet.
+        let could = self.could.saturating_sub(span.0 - even);
+        let least = could.saturating_sub(self.present);
+        let even = std::mem::take(&mut self.even).min(least);
         self.present += even;
         even
     }

@@ -417,12 +417,17 @@ impl Shared {
             .map(|(id, _)| id)
             .collect();
         let mut changed = Vec::new();
+        // What is submitted when a turn ends runs on beside the next one.
+        let window = match self.steering.takes_turns() {
+            true => self.policy.window.min(self.rules.slice),
+            false => self.policy.window,
+        };
         for (id, tenant) in self.roster.iter_mut() {
             let beside = running.iter().any(|other| *other != id);
             // A tenant of a higher class that pauses may be the one that is yielded to.
             let open = |slice| LeaseKind::Open {
                 deadline: None,
-                window: self.policy.window,
+                window,
                 contended: beside || slice > Nanos::ZERO,
                 slice: Some(slice),
             };

@@ -2,9 +2,10 @@
 //!
 //! Operations as long as the driver's slice are never measured beside other tenants, so the claims
 //! of such a tenant are guesses. The device's time is known, though: while any work is in flight
-//! the device is busy, and the bills of the other tenants say what they had of it. The rest is
-//! divided among the tenants of unknown service by the time their work was in flight, as the
-//! driver's round robin does.
+//! the device is busy, and the bills of the other tenants say what they had of it. While several
+//! have work in flight, changes of contexts take a part of the time, which is nobody's service. The
+//! rest is divided among the tenants of unknown service by the time their work was in flight, as
+//! the driver's round robin does.
 
 use super::rules::{Rules, scaled, signed};
 use crate::ids::TenantId;
@@ -32,24 +33,28 @@ pub(super) struct Part {
 }
 
 impl Rest {
-    /// The bills of the tenants of unknown service among `parts` for a `span` (ns).
-    pub(super) fn divide(&mut self, parts: &[Part], span: Nanos) -> BTreeMap<TenantId, u64> {
+    /// The bills of the tenants of unknown service among `parts` for a `span` (ns). So many
+    /// thousandths of the time in which several have work in flight are `left` by changes of
+    /// contexts.
+    pub(super) fn divide(
+        &mut self,
+        parts: &[Part],
+        (span, left): (Nanos, u64),
+    ) -> BTreeMap<TenantId, u64> {
         let unknown = || parts.iter().filter(|part| part.billed.is_none());
         let most: u64 = unknown().map(|part| span.0 * part.flight / 1000).sum();
         if unknown().next().is_none() {
             *self = Self::default();
             return BTreeMap::new();
         }
-        // Tenants' times in flight are taken as independent.
-        let idle = parts
-            .iter()
-            .fold(span.0, |idle, part| idle * (1000 - part.flight) / 1000);
+        let (idle, several) = flights(parts, span);
+        let lost = several - scaled(several, left, 1000);
         let billed = parts.iter().filter_map(|part| part.billed);
         let billed = billed.fold(0, u64::saturating_add);
         let bound = signed(Rules::MOST);
         self.left = self
             .left
-            .saturating_add(signed(span) - signed(Nanos(idle)))
+            .saturating_add(signed(span) - signed(Nanos(idle + lost)))
             .saturating_sub(signed(Nanos(billed)))
             .max(-bound);
         let had = u64::try_from(self.left).unwrap_or(0).min(most);
@@ -64,6 +69,17 @@ impl Rest {
         };
         unknown().map(|part| (part.tenant, bill(part))).collect()
     }
+}
+
+/// In how much of a `span` no work was in flight, and in how much that of several tenants (ns).
+/// Their times in flight are taken as independent.
+fn flights(parts: &[Part], span: Nanos) -> (u64, u64) {
+    let (none, one) = parts.iter().fold((span.0, 0), |(none, one), part| {
+        let flight = part.flight.min(1000);
+        let without = |time: u64| time * (1000 - flight) / 1000;
+        (without(none), without(one) + none * flight / 1000)
+    });
+    (none, span.0.saturating_sub(none + one))
 }
 
 #[cfg(test)]
@@ -87,7 +103,7 @@ mod tests {
         let mut rest = Rest::default();
         let mut sums = [0, 0];
         for at in 0..spans {
-            for (id, bill) in rest.divide(&parts(at), SPAN) {
+            for (id, bill) in rest.divide(&parts(at), (SPAN, 1000)) {
                 sums[usize::try_from(id.0).unwrap_or(0) - 2] += bill;
             }
         }
@@ -110,6 +126,20 @@ mod tests {
         assert_eq!(bills(&alone, 5), [10 * MS, 0]);
         let idle = |_| vec![part(2, 0, None)];
         assert_eq!(bills(&idle, 5), [0, 0]);
+    }
+
+    /// Of the time in which both have work, changes of contexts leave nine tenths.
+    #[test]
+    fn the_time_of_changes_of_contexts_is_nobodys_service() {
+        let billed = |flight, left| {
+            let parts = [part(1, flight, Some(SPAN.0 / 4)), part(2, 1000, None)];
+            Rest::default().divide(&parts, (SPAN, left))[&TenantId(2)]
+        };
+        let quarters = SPAN.0 / 4 * 3;
+        assert_eq!(billed(1000, 1000), quarters);
+        assert_eq!(billed(1000, 900), quarters - SPAN.0 / 10);
+        assert_eq!(billed(500, 900), quarters - SPAN.0 / 20);
+        assert_eq!(billed(0, 900), quarters);
     }
 
     #[test]
@@ -147,9 +177,13 @@ mod tests {
         let mut rest = Rest::default();
         let much = part(1, 1000, Some(100 * SPAN.0));
         let guessed = part(2, 1000, None);
-        assert_eq!(rest.divide(&[much, guessed], SPAN)[&TenantId(2)], 0);
-        assert_eq!(rest.divide(&[guessed], SPAN)[&TenantId(2)], 0, "it is owed");
-        assert!(rest.divide(&[much], SPAN).is_empty());
-        assert_eq!(rest.divide(&[guessed], SPAN)[&TenantId(2)], SPAN.0);
+        assert_eq!(rest.divide(&[much, guessed], (SPAN, 1000))[&TenantId(2)], 0);
+        assert_eq!(
+            rest.divide(&[guessed], (SPAN, 1000))[&TenantId(2)],
+            0,
+            "it is owed"
+        );
+        assert!(rest.divide(&[much], (SPAN, 1000)).is_empty());
+        assert_eq!(rest.divide(&[guessed], (SPAN, 1000))[&TenantId(2)], SPAN.0);
     }
 }

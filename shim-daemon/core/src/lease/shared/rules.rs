@@ -103,6 +103,9 @@ impl Rules {
     /// their turns are service. The driver's own slices of 2 ms leave 870 where a change takes 150
     /// us, and turns of twice that length cost 40.
     pub(super) const TURNS: u64 = 830;
+    /// The same where one that waits for each operation has a request: yielded to by slices it would
+    /// have as little of the device as an operation is shorter than a slice.
+    pub(super) const TURNS_PROMISED: u64 = 650;
     /// The same where lower classes wait for it.
     pub(super) const TURNS_ABOVE: u64 = 500;
     /// A tenant with a guarantee that is owed so many thousandths of its turn is not repaid by the
@@ -204,9 +207,15 @@ impl Rules {
         signed(self.slice)
     }
 
-    /// The longest turn where they take turns, whatever is known of their service.
+    /// The longest turn where they take turns.
     pub(super) fn longest_turn(&self) -> Nanos {
         Nanos(self.slice.0 * 4)
+    }
+
+    /// The same while its tenant is behind by its own bills, whatever is known of its service: a
+    /// deep queue beside it fills its window however short its own turn is.
+    pub(super) fn last_turn(&self) -> Nanos {
+        Nanos(self.slice.0 * 16)
     }
 
     /// Work that has been pending for so long without a break is a queue, not a loop: one operation
@@ -219,6 +228,14 @@ impl Rules {
     /// them again. So many thousandths of them are pending.
     pub(super) fn round(&self, pending: u64) -> Nanos {
         Nanos((self.slice.0 + self.switch.0).saturating_mul(pending / 1000 + 1))
+    }
+
+    /// An even part of a `span`, while so many thousandths of tenants are pending: without what
+    /// changes of contexts take while there are two or more.
+    pub(super) fn even(&self, span: Nanos, pending: u64) -> u64 {
+        let even = span.0 * 1000 / pending.max(1000);
+        let several = scaled(even, pending.clamp(1000, 2000) - 1000, 1000);
+        even - several + scaled(several, self.slice.0, self.slice.0 + self.switch.0)
     }
 
     /// No slice is shorter.

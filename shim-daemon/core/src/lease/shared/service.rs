@@ -67,7 +67,12 @@ pub(super) fn settle(
             .map_or(0, |told| if told.guessed { 0 } else { told.service }),
     });
     let parts: Vec<Part> = parts.collect();
-    let unknown = rest.divide(&parts, span);
+    let in_flight = flights.iter().filter(|(_, flight)| *flight > 0);
+    let in_flight = in_flight.filter_map(|(id, _)| tenants.get(*id));
+    let unknown = rest.divide(
+        &parts,
+        (span, left(in_flight.map(|_| Some(rules.slice)), rules)),
+    );
     for (id, tenant) in tenants.iter_mut() {
         let done = done.get(&id).copied().unwrap_or_default();
         let bill = *bills.entry(id).or_insert_with(|| {
@@ -86,19 +91,18 @@ pub(super) fn settle(
         _ => *bill,
     };
     let all: u64 = bills.iter().map(|(id, bill)| served(id, bill)).sum();
-    let shown = |(id, one): (TenantId, &Tenant)| Shown {
-        tenant: id,
-        runs: one.is_pending(now) && !one.is_shut(),
-        keeps: one.is_dense().then(|| one.slice(rules)),
-    };
-    let shown: Vec<Shown> = tenants.iter().map(shown).collect();
+    let runs = tenants
+        .iter()
+        .filter(|(_, one)| one.is_pending(now) && !one.is_shut());
+    let running: Vec<_> = runs.map(|(id, one)| (id, one.keeps(rules))).collect();
     for (id, tenant) in tenants.iter_mut() {
         let own = bills.get(&id).map_or(0, |bill| served(&id, bill));
+        let others = running.iter().filter(|(other, _)| *other != id);
         tenant.watch(
             rules,
             (span, beside),
             all.saturating_sub(own),
-            left(&shown, id, rules),
+            left(others.map(|(_, keeps)| *keeps), rules),
         );
     }
     let mut classes: Vec<u16> = tenants.tenants().map(|tenant| tenant.class()).collect();
@@ -118,28 +122,17 @@ pub(super) fn settle(
     bills
 }
 
-/// What a tenant shows of how it uses the device now.
-struct Shown {
-    tenant: TenantId,
-    /// Its work may run.
-    runs: bool,
-    /// It leaves no gaps: for how long it keeps the device.
-    keeps: Option<Nanos>,
-}
-
-/// Which part of the time, in thousandths, changes of contexts would leave without this tenant: one
-/// to each of the others, in the time for which those without gaps keep the device. Where all have
-/// gaps that time is not known, and nothing is said to be lost.
-fn left(all: &[Shown], without: TenantId, rules: &Rules) -> u64 {
-    let others = || all.iter().filter(|one| one.tenant != without && one.runs);
-    let kept = others().filter_map(|one| one.keeps);
-    let kept = kept.fold(0, |sum: u64, slice| sum.saturating_add(slice.0));
-    let changes = match others().count() as u64 {
-        0 | 1 => 0,
-        _ if kept == 0 => 0,
-        more => rules.switch.0 * more,
-    };
-    if changes == 0 {
+/// Which part of the time, in thousandths, changes of contexts leave while these tenants have work:
+/// one change to each, in the time for which those keep the device of which that is known. Where it
+/// is known of none, nothing is said to be lost.
+fn left(keep: impl Iterator<Item = Option<Nanos>>, rules: &Rules) -> u64 {
+    let (mut many, mut kept) = (0, 0_u64);
+    for keeps in keep {
+        many += 1;
+        kept = kept.saturating_add(keeps.unwrap_or_default().0);
+    }
+    let changes = rules.switch.0 * many;
+    if many < 2 || kept == 0 || changes == 0 {
         return 1000;
     }
     scaled(1000, kept, kept + changes)
@@ -276,33 +269,23 @@ fn dues(claims: &[Claim], all: u64) -> Vec<u64> {
 mod tests {
     use super::*;
 
-    /// A trainer and two servers, of which the last is not counted.
     #[test]
     fn changes_leave_what_the_slices_of_those_without_gaps_allow() {
         let rules = Rules {
             slice: Nanos::micros(2100),
             switch: Nanos::micros(150),
         };
-        let shown = |tenant, keeps: Option<u64>| Shown {
-            tenant: TenantId(tenant),
-            runs: true,
-            keeps: keeps.map(Nanos::micros),
+        let left = |keep: &[Option<u64>]| {
+            let keep = keep.iter().map(|keeps| keeps.map(Nanos::micros));
+            left(keep, &rules)
         };
-        let last = shown(3, None);
-        let left = |all: Vec<Shown>| left(&all, TenantId(3), &rules);
-        let servers = || [shown(2, None), shown(3, None)];
-        let with = |keeps| {
-            left(
-                [shown(1, Some(keeps))]
-                    .into_iter()
-                    .chain(servers())
-                    .collect(),
-            )
-        };
-        assert_eq!([with(2700), with(300)], [900, 500]);
-        // One other: its work needs no changes. Only servers: nothing is known.
-        assert_eq!(left(vec![shown(1, Some(300)), last]), 1000);
-        let none = [shown(1, None)].into_iter().chain(servers());
-        assert_eq!(left(none.collect()), 1000);
+        // A trainer and a server; two trainers.
+        assert_eq!(
+            [left(&[Some(2700), None]), left(&[Some(300), None])],
+            [900, 500]
+        );
+        assert_eq!(left(&[Some(2850), Some(2850)]), 950);
+        // One has the device to itself. Only servers: nothing is known.
+        assert_eq!([left(&[Some(300)]), left(&[None, None])], [1000, 1000]);
     }
 }

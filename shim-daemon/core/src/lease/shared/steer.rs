@@ -95,6 +95,11 @@ impl Steering {
             .is_some_and(|(_, behind)| self.due.is_some() || class < behind)
     }
 
+    /// Whether the tenants take turns now.
+    pub(super) fn takes_turns(&self) -> bool {
+        self.regime == Regime::Turns
+    }
+
     /// Whether the tenant that is behind is one of these.
     pub(super) fn is_for(&self, tenants: &[TenantId]) -> bool {
         self.behind.is_some_and(|(id, _)| tenants.contains(&id))
@@ -327,14 +332,21 @@ impl Steering {
         rules: &Rules,
         now: Nanos,
     ) -> Option<(TenantId, &'a Tenant)> {
-        // A turn ends where another tenant is behind by so much more, or after the longest time.
+        // A turn ends where another tenant is behind by so much more. After the longest time it goes
+        // on only as long as its tenant is behind.
         let keeps = |tenant: &Tenant| {
             let has_turn = all.turns && all.stays(tenant) && !tenant.is_shut();
             if !has_turn || self.mode != Mode::Hold {
                 return 0;
             }
-            let is_over = now >= tenant.history().0 + rules.longest_turn();
-            if is_over { i64::MIN / 2 } else { rules.turn() }
+            let had = now - tenant.history().0;
+            if had < rules.longest_turn() {
+                rules.turn()
+            } else if had < rules.last_turn() && tenant.behind() > 0 {
+                0
+            } else {
+                i64::MIN / 2
+            }
         };
         let highest = all.helped().filter(|(_, one)| one.class() == all.highest);
         highest.max_by_key(|(_, tenant)| {
