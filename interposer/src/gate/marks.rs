@@ -17,7 +17,7 @@
 //! dropped ([`context_going`](crate::gate::drain::context_going)).
 
 use core::ops::RangeInclusive;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use gpushare_cuda_abi::cuda::*;
 
@@ -47,6 +47,8 @@ pub(crate) struct CompletionEvent {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Start {
     event: CUevent,
+    /// Another one straight before it.
+    before: Option<CUevent>,
     /// The timed kind of operation.
     pub(crate) key: u64,
     /// For so long (ns) the device may have waited for the program between the two.
@@ -87,18 +89,10 @@ impl Asker {
     pub(crate) fn took(&mut self, mark: &CompletionEvent) -> Option<Timed> {
         let start = mark.start?;
         self.enter(mark.context).ok()?;
-        let milliseconds = calls::elapsed(start.event, mark.event).ok()?;
-        let is_sound = milliseconds.is_finite() && (0.0..=1e9).contains(&milliseconds);
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "checked"
-        )]
-        let ns = if is_sound {
-            (f64::from(milliseconds) * 1e6) as u64
-        } else {
-            0
-        };
+        if let Some(before) = start.before {
+            COST.learn(between(before, start.event)?);
+        }
+        let ns = COST.taken_off(between(start.event, mark.event)?);
         let is_whole = start.gap <= GAPS.0 || start.gap <= ns / GAPS.1;
         is_whole.then_some(Timed {
             key: start.key,
@@ -122,6 +116,65 @@ impl Asker {
     }
 }
 
+/// Nanoseconds between two events that are passed; 0 where the driver's answer makes no sense.
+fn between(from: CUevent, to: CUevent) -> Option<u64> {
+    let milliseconds = calls::elapsed(from, to).ok()?;
+    let is_sound = milliseconds.is_finite() && (0.0..=1e9).contains(&milliseconds);
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "checked"
+    )]
+    let ns = (f64::from(milliseconds) * 1e6) as u64;
+    Some(if is_sound { ns } else { 0 })
+}
+
+/// How much of the time between two events is an event's own: two straight behind each other, with
+/// nothing between, are 1.25 us apart on an H200 (ADR 67). Taken from the first times of the
+/// process, on whatever device of it.
+struct Cost {
+    /// The least time so far (ns).
+    least: AtomicU32,
+    /// So many are still to be taken.
+    due: AtomicU32,
+}
+
+static COST: Cost = Cost::new();
+
+impl Cost {
+    /// More is no event's: the device waited for the program.
+    const MOST: u64 = 2_500;
+
+    const fn new() -> Self {
+        Self {
+            least: AtomicU32::new(u32::MAX),
+            due: AtomicU32::new(8),
+        }
+    }
+
+    fn learn(&self, ns: u64) {
+        let ns = u32::try_from(ns).unwrap_or(u32::MAX);
+        self.least.fetch_min(ns, Ordering::Relaxed);
+        let less = |due: u32| due.checked_sub(1);
+        let _ = self
+            .due
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+
+    /// A time without it, but at least half of that: an operation takes some time.
+    fn taken_off(&self, ns: u64) -> u64 {
+        match self.least.load(Ordering::Relaxed) {
+            u32::MAX => ns,
+            least => ns - u64::from(least).min(Self::MOST).min(ns / 2),
+        }
+    }
+}
+
+/// Whether another event is to be put straight before one that starts a time.
+pub(crate) fn wants_two() -> bool {
+    COST.due.load(Ordering::Relaxed) > 0
+}
+
 impl CompletionEvent {
     /// Gives the event back to the driver.
     pub(crate) fn destroy(self) {
@@ -133,19 +186,24 @@ impl CompletionEvent {
     /// The mark behind an operation of `key` that `start` is before. The device may have waited for
     /// the program for so long between.
     pub(crate) fn behind(self, start: Self, key: u64, gap: u64) -> Self {
-        let event = start.event;
-        let start = Some(Start { event, key, gap });
+        let start = Some(Start {
+            event: start.event,
+            before: start.start.map(|first| first.event),
+            key,
+            gap,
+        });
         Self { start, ..self }
     }
 
-    /// Its one or two events: each may be used again.
-    pub(crate) fn split(self) -> [Option<Self>; 2] {
+    /// Its events, up to three: each may be used again.
+    pub(crate) fn split(self) -> [Option<Self>; 3] {
         let one = |event| Self {
             event,
             start: None,
             ..self
         };
         [
+            self.start.and_then(|start| start.before).map(one),
             self.start.map(|start| one(start.event)),
             Some(one(self.event)),
         ]
@@ -281,4 +339,35 @@ fn make(context: CUcontext, timed: bool) -> Result<CompletionEvent, CUresult> {
         timed,
         start: None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_event_takes_is_no_part_of_an_operation() {
+        let cost = Cost::new();
+        assert_eq!(cost.taken_off(53_400), 53_400, "not known yet");
+        for ns in [9_000, 1_250, 4_000] {
+            cost.learn(ns);
+        }
+        assert_eq!(cost.taken_off(53_400), 52_150);
+        assert_eq!(cost.taken_off(2_000), 1_000, "it takes some time");
+        assert_eq!(cost.taken_off(0), 0);
+        let slow = Cost::new();
+        slow.learn(40_000);
+        assert_eq!(slow.taken_off(53_400), 50_900);
+    }
+
+    #[test]
+    fn it_is_learned_from_the_first_times_only() {
+        let cost = Cost::new();
+        for left in (0..8).rev() {
+            cost.learn(1_250);
+            assert_eq!(cost.due.load(Ordering::Relaxed), left);
+        }
+        cost.learn(1_250);
+        assert_eq!(cost.due.load(Ordering::Relaxed), 0);
+    }
 }

@@ -66,6 +66,22 @@ fn decode_graphs_that_the_driver_shares_evenly_are_not_steered() {
     }
 }
 
+/// A graph is longer than the driver's slice: its time is never known. By what is left of the clock
+/// it had the changes of contexts as well, and was held for the trainer.
+#[test]
+fn decode_graphs_that_were_never_alone_are_not_steered_either() {
+    for host in [15 * US, 100 * US, 500 * US] {
+        let decode = Program::sync(10 * MS, host).guesses(u64::MAX);
+        let pair = Case::new("guessed", &[decode, trainer()]).h100().pair();
+        let waits = |report: &crate::together::Report| report.tenants[0].wait(999);
+        assert_eq!(
+            waits(&pair.steered),
+            waits(&pair.bare),
+            "{host} ns of host time"
+        );
+    }
+}
+
 /// The opposite: a difference of a twentieth, by the driver alone, is made even.
 #[test]
 fn decode_graphs_that_have_a_twentieth_less_are_helped() {

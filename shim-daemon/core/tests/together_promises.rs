@@ -9,8 +9,14 @@ fn trainer() -> Program {
     Program::queue(500 * US)
 }
 
-/// The shares of tenants that always have work, within this many points.
+/// The shares of tenants that always have work, within this many points: of the device, and of all
+/// useful time where changes of contexts take a part of the device's.
 fn shares(case: &Case, expected: &[f64], within: f64) {
+    let report = case.clone().h100().steered().report;
+    for (at, expected) in expected.iter().enumerate() {
+        let part = 100.0 * report.useful(at) / report.all_useful();
+        near(&case.what, part, *expected, within);
+    }
     for slice in SLICES {
         let report = case.clone().slice(slice).steered().report;
         for (at, expected) in expected.iter().enumerate() {
@@ -46,6 +52,25 @@ fn a_second_process_buys_no_more_within_a_point() {
     let bare = case.bare();
     near("bare", bare.useful(0), 66.7, 0.5);
     shares(&case, &[50.0, 50.0], 1.0);
+}
+
+/// Completions of 4 ms show at once: until then, beside the two, it is silent for longer than the
+/// driver's slices take.
+#[test]
+fn one_beside_two_processes_that_is_seen_late_has_its_share() {
+    let late = Program {
+        lie: Some(|sample| sample.service -= sample.service % (4 * MS)),
+        ..trainer()
+    };
+    let case = Case::new("two processes : one, seen late", &[trainer(), late]);
+    let case = case.process(0, trainer()).h100().requests(&[50, 50]);
+    let report = case.steered().report;
+    near(
+        "late",
+        100.0 * report.useful(1) / report.all_useful(),
+        50.0,
+        1.0,
+    );
 }
 
 #[test]

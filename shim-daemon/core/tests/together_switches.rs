@@ -3,7 +3,7 @@
 //! test -p gpushare-core --test main together_switches:: -- --nocapture`.
 #![allow(clippy::float_arithmetic, reason = "figures")]
 
-use crate::together::{Case, MS, Pair, Program, US, at_least, near};
+use crate::together::{Case, MS, Pair, Program, S, US, at_least, near};
 use gpushare_core::Compute;
 
 fn trainer() -> Program {
@@ -102,6 +102,32 @@ fn turns_keep_shares() {
     let pair = case.requests(&[75, 25]).pair();
     let all = pair.steered.all_useful();
     near(what, 100.0 * pair.steered.useful(0) / all, 75.0, 2.0);
+}
+
+/// When its gate closes, a deep queue has a window in flight. Three seconds: no trial comes between.
+#[test]
+fn a_loop_has_its_share_beside_a_deep_queue_in_turns() {
+    for percent in [30, 50, 70, 85] {
+        let what = format!("500 us waited for, {percent} %, and a deep queue");
+        let case = Case::new(&what, &[waits(500, 0), trainer()]).h100();
+        let case = case.requests(&[percent, 100 - percent]);
+        let report = case.times(S, 3 * S).steered().report;
+        let part = 100.0 * report.useful(0) / report.all_useful();
+        near(&what, part, f64::from(percent), 1.0);
+        at_least(&what, report.all_useful(), 92.0);
+    }
+}
+
+/// Yielded to by slices it would have 9 %.
+#[test]
+fn a_request_of_a_program_that_waits_for_50_us_is_kept() {
+    for percent in [30, 50, 70] {
+        let what = format!("50 us waited for, {percent} %, and a deep queue");
+        let case = Case::new(&what, &[waits(50, 0), trainer()]).h100();
+        let report = case.requests(&[percent, 100 - percent]).steered().report;
+        let part = 100.0 * report.useful(0) / report.all_useful();
+        near(&what, part, f64::from(percent), 2.0);
+    }
 }
 
 #[test]

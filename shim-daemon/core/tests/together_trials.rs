@@ -129,3 +129,21 @@ fn tenants_that_pause_do_not_make_bad_help_go_on() {
         at_least(&what, pair.useful_of_bare(), least);
     }
 }
+
+/// The slower one has all that it can use, and is behind: holding the other one gives it nothing.
+/// By events a kernel of 2 us takes twice as long.
+#[test]
+fn a_program_that_launches_faster_than_another_is_not_held_for_it() {
+    let small = |kernel: u64, launch: u64| Program::queue(kernel * US).launch(launch * US);
+    for estimates in [1_000, 2_000] {
+        for [fast, slow] in [[(2, 6), (2, 8)], [(3, 7), (3, 10)], [(4, 6), (4, 12)]] {
+            let both = [fast, slow].map(|(kernel, launch)| small(kernel, launch).depth(3_000));
+            let programs = both.map(|program| program.estimates(estimates));
+            let what = format!("{fast:?} and {slow:?} us, estimates of {estimates}");
+            let pair = case(&what, &programs).times(2 * S, 10 * S).pair();
+            at_least(&what, pair.useful_of_bare(), 93.0);
+            let [had, bare] = [&pair.steered, &pair.bare].map(|report| report.useful(1));
+            at_least(&what, had, 0.95 * bare);
+        }
+    }
+}

@@ -67,3 +67,24 @@ fn beside_a_measured_one_the_never_measured_have_what_it_leaves() {
         near("the other", report.useful(1), 30.0, 1.0);
     }
 }
+
+/// Changes of contexts take a fourteenth of the time that two have. That is no service of theirs.
+#[test]
+fn the_never_measured_do_not_pay_for_changes_of_contexts() {
+    let long = unmeasured(20 * MS, 1_000);
+    let two = vec![Program::queue(50 * US), long];
+    let three = vec![
+        Program::queue(200 * US),
+        unmeasured(2 * MS, 1_000),
+        unmeasured(10 * MS, 1_000),
+    ];
+    for (programs, percent) in [(two, vec![50, 50]), (three, vec![50, 30, 20])] {
+        let what = format!("{percent:?}");
+        let case = Case::new(&what, &programs).h100().requests(&percent);
+        let report = case.steered().report;
+        for (at, percent) in percent.iter().enumerate() {
+            let part = 100.0 * report.useful(at) / report.all_useful();
+            near(&what, part, f64::from(*percent), 1.0);
+        }
+    }
+}

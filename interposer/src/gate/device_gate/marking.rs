@@ -113,7 +113,7 @@ impl DeviceGate {
         let _relaxed = Relaxed::enter();
         match making.put() {
             Marked::Done(start) => Some(Timing {
-                start,
+                start: self.behind_another(stream_key, start),
                 gone: making.gone,
                 idle_at: idle_at.max(clock::now()),
             }),
@@ -121,6 +121,21 @@ impl DeviceGate {
             Marked::Captures | Marked::Unknown => {
                 self.lock().keep(making.spare, making.gone);
                 None
+            }
+        }
+    }
+
+    /// While it is not known what an event takes: another one straight behind `first`.
+    fn behind_another(&self, stream_key: StreamKey, first: CompletionEvent) -> CompletionEvent {
+        if !marks::wants_two() {
+            return first;
+        }
+        let mut making = self.lock().making(stream_key, 0, true);
+        match making.put() {
+            Marked::Done(second) => second.behind(first, 0, 0),
+            Marked::Gone | Marked::Captures | Marked::Unknown => {
+                self.lock().keep(making.spare, making.gone);
+                first
             }
         }
     }

@@ -335,6 +335,41 @@ mod tests {
         assert!(all.abs_diff(service) <= 2 * SPAN.0, "{all} of {service}");
     }
 
+    /// One process beside two of another tenant has a third. Its completions show every 12 ms.
+    #[test]
+    fn what_is_billed_in_a_silence_is_no_more_than_others_leave() {
+        let (mut meter, mut billed) = (Meter::new(), 0);
+        for _ in 0..50 {
+            billed += beside(&mut meter, 5, 0, 667);
+            billed += beside(&mut meter, 1, SPAN.0 * 2, 667);
+        }
+        let served = 50 * SPAN.0 * 2;
+        assert!(
+            billed.abs_diff(served) <= served / 10,
+            "{billed} of {served}"
+        );
+    }
+
+    /// Of the time that two have, changes of contexts take a tenth.
+    #[test]
+    fn changes_of_contexts_are_not_billed_in_a_silence() {
+        let (mut meter, rules) = (
+            Meter::new(),
+            Rules {
+                switch: Nanos(SPAN.0 / 9),
+                ..RULES
+            },
+        );
+        let silent = Done {
+            pending: 1000,
+            works: true,
+            ..Done::default()
+        };
+        let bill = |_| meter.bill(silent, &rules, (SPAN, 2000), false);
+        let billed: u64 = (0..100).map(bill).sum();
+        assert!(billed.abs_diff(SPAN.0 * 45) <= SPAN.0, "{billed}");
+    }
+
     #[test]
     fn one_that_cannot_have_had_half_of_its_part_is_stuck() {
         // Of three, with changes of contexts that leave 800 thousandths: 5 of 6 are 667.

@@ -241,8 +241,7 @@ impl Shared {
         self.audit(&done, &bills, span);
         // A bill is at most a second. What a longer span was used for is not known.
         let is_known = span <= Rules::MOST;
-        let useful = is_known.then(|| bills.values().sum());
-        self.note_useful(useful, span);
+        self.note_useful(is_known.then_some(&bills), span);
         self.pay(&done, &bills, (span, is_known));
         self.next = None;
         self.settle();
@@ -251,16 +250,19 @@ impl Shared {
     /// What the driver, or steering, leaves useful shows only where all bills are known and more
     /// than one tenant wants the device: one that starts counts as active, and leaves the device to
     /// another.
-    fn note_useful(&mut self, useful: Option<u64>, span: Nanos) {
+    fn note_useful(&mut self, bills: Option<&BTreeMap<TenantId, u64>>, span: Nanos) {
         let now = self.now;
         let mut active = self.roster.tenants().filter(|tenant| tenant.is_active());
         let known = active.all(Tenant::is_known);
         let wants = |tenant: &&Tenant| tenant.is_pending(now);
         let contended = self.roster.tenants().filter(wants).count() > 1;
-        let useful = useful.filter(|_| known && contended);
         let recent = self.roster.iter().filter(|(_, one)| one.is_recent(now));
-        let recent = recent.map(|(id, _)| id).collect();
-        self.steering.note((now, span), useful, recent);
+        let recent: Vec<TenantId> = recent.map(|(id, _)| id).collect();
+        let useful = bills.filter(|_| known && contended).map(|bills| {
+            let had = recent.iter().map(|id| bills.get(id).copied().unwrap_or(0));
+            had.collect::<Vec<u64>>()
+        });
+        self.steering.note((now, span), useful.as_deref(), recent);
     }
 
     /// Counts the part of a span in which no tenant had work on the device while one waited at its

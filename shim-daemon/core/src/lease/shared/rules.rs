@@ -115,6 +115,9 @@ impl Rules {
     /// Steering is worth it where this many thousandths of the useful time remain that the driver
     /// alone would leave; compared over so long.
     pub(super) const KEEPS: u64 = 850;
+    /// The same where no tenant has so many thousandths of what the driver alone gives it.
+    pub(super) const VAIN: u64 = 950;
+    pub(super) const HELPS: u64 = 1100;
     pub(super) const TRIAL: Nanos = Nanos::millis(400);
     /// Where less than this many thousandths remain a quarter of that time says enough, and so long
     /// by the driver alone.
@@ -125,7 +128,7 @@ impl Rules {
     /// again after so much.
     pub(super) const BARE: Nanos = Nanos::millis(200);
     pub(super) const SURE: Nanos = Nanos::millis(100);
-    pub(super) const STALE: (Nanos, Nanos) = (Nanos::secs(4), Nanos::secs(64));
+    pub(super) const STALE: (Nanos, Nanos) = (Nanos::secs(1), Nanos::secs(64));
     /// For how long steering is given up that was not: the first time, and at most.
     pub(super) const GIVEN_UP: (Nanos, Nanos) = (Nanos::secs(4), Nanos::secs(64));
     /// Verdicts are about the tenants that had work, and the steering that there was, within this
@@ -230,12 +233,18 @@ impl Rules {
         Nanos((self.slice.0 + self.switch.0).saturating_mul(pending / 1000 + 1))
     }
 
+    /// The part of the time, in thousandths, that changes of contexts leave where several tenants
+    /// have the device in turn, a slice of the driver's each.
+    pub(super) fn between_changes(&self) -> u64 {
+        scaled(1000, self.slice.0, self.slice.0 + self.switch.0)
+    }
+
     /// An even part of a `span`, while so many thousandths of tenants are pending: without what
-    /// changes of contexts take while there are two or more.
+    /// changes of contexts take while they are two or more.
     pub(super) fn even(&self, span: Nanos, pending: u64) -> u64 {
         let even = span.0 * 1000 / pending.max(1000);
         let several = scaled(even, pending.clamp(1000, 2000) - 1000, 1000);
-        even - several + scaled(several, self.slice.0, self.slice.0 + self.switch.0)
+        even - several + scaled(several, self.between_changes(), 1000)
     }
 
     /// No slice is shorter.

@@ -67,12 +67,7 @@ pub(super) fn settle(
             .map_or(0, |told| if told.guessed { 0 } else { told.service }),
     });
     let parts: Vec<Part> = parts.collect();
-    let in_flight = flights.iter().filter(|(_, flight)| *flight > 0);
-    let in_flight = in_flight.filter_map(|(id, _)| tenants.get(*id));
-    let unknown = rest.divide(
-        &parts,
-        (span, left(in_flight.map(|_| Some(rules.slice)), rules)),
-    );
+    let unknown = rest.divide(&parts, (span, rules.between_changes()));
     for (id, tenant) in tenants.iter_mut() {
         let done = done.get(&id).copied().unwrap_or_default();
         let bill = *bills.entry(id).or_insert_with(|| {
@@ -94,7 +89,8 @@ pub(super) fn settle(
     let runs = tenants
         .iter()
         .filter(|(_, one)| one.is_pending(now) && !one.is_shut());
-    let running: Vec<_> = runs.map(|(id, one)| (id, one.keeps(rules))).collect();
+    let keeps = |one: &Tenant| one.is_dense().then(|| one.slice(rules));
+    let running: Vec<_> = runs.map(|(id, one)| (id, keeps(one))).collect();
     for (id, tenant) in tenants.iter_mut() {
         let own = bills.get(&id).map_or(0, |bill| served(&id, bill));
         let others = running.iter().filter(|(other, _)| *other != id);

@@ -105,12 +105,12 @@ impl Steering {
         self.behind.is_some_and(|(id, _)| tenants.contains(&id))
     }
 
-    /// A sample: the tenants had so much service together in the last span. `None`: that says
-    /// nothing. `recent`: those that had work not long ago.
+    /// A sample: the tenants had so much service each in the last span. `None`: that says nothing.
+    /// `recent`: those that had work not long ago.
     pub(super) fn note(
         &mut self,
         times: (Nanos, Nanos),
-        useful: Option<u64>,
+        useful: Option<&[u64]>,
         recent: Vec<TenantId>,
     ) {
         self.trials.note(times, useful, (recent, self.regime));

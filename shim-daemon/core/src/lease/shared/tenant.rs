@@ -111,12 +111,6 @@ impl Tenant {
         }
     }
 
-    /// The same, where it is known. `None`: it leaves gaps, so an operation of its own ends sooner.
-    /// One of unknown service is as long as the driver's slice.
-    pub(super) fn keeps(&self, rules: &Rules) -> Option<Nanos> {
-        (self.is_dense() || !self.is_known()).then(|| self.slice(rules))
-    }
-
     pub(super) fn epoch(&self) -> u64 {
         self.epoch
     }

@@ -4,7 +4,8 @@
 //! The cost of steering is not known before. Each change of contexts takes time. A tenant that
 //! launches little work at a time seems to have work pending all the time, and leaves most of a
 //! turn idle. So steering for a tenant to which nothing was promised is tried, and given up for a
-//! while where it costs more than it may. The driver's own result is measured anew now and then:
+//! while where it costs more than it may, or something and is of no use: a program that is bound by
+//! its launches has no more of the device while another one is held for it. The driver's own result is measured anew now and then:
 //! for a moment no tenant is steered for one to which nothing was promised. Steering for a promise
 //! is not tried: the operator wants it, and pays more for it. It goes on while the driver's result
 //! is measured, because it would go on where the rest is given up.
@@ -29,7 +30,7 @@ pub(super) enum Regime {
 }
 
 /// One way of steering.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Attempt {
     /// Not before this time, and for how long it is given up next time.
     given_up: Nanos,
@@ -69,13 +70,12 @@ impl Default for Attempt {
 
 impl Attempt {
     /// A sample under it. What is old may be of other work, and decides nothing.
-    fn note(&mut self, (now, span): (Nanos, Nanos), useful: u64) -> Mean {
+    fn note(&mut self, (now, span): (Nanos, Nanos), useful: &[u64]) {
         if now > self.noted + Rules::RECENT {
             self.during = Mean::default();
         }
         self.noted = now;
         self.during.add(useful, span);
-        self.during
     }
 }
 
@@ -119,13 +119,13 @@ impl Trial {
         now >= not_before
     }
 
-    /// A sample: the tenants had so much service together in `span`. `None`: it says nothing,
-    /// because some of that is a guess, which adds up to the clock whatever was useful, or because
-    /// only one tenant wanted the device.
+    /// A sample: its tenants had so much service each in `span`, in their order. `None`: it says
+    /// nothing, because some of that is a guess, which adds up to the clock whatever was useful, or
+    /// because only one tenant wanted the device.
     pub(super) fn note(
         &mut self,
         (now, span): (Nanos, Nanos),
-        useful: Option<u64>,
+        useful: Option<&[u64]>,
         regime: Regime,
     ) {
         // A promise that is kept amid what is tried is part of neither.
@@ -144,8 +144,9 @@ impl Trial {
             return;
         }
         (self.steered, self.tried) = (self.steered + span, self.tried + span);
-        let during = self.attempt(regime).note((now, span), useful);
-        if during.is_of(Rules::TRIAL) || self.is_hopeless(&during) {
+        self.attempt_mut(regime).note((now, span), useful);
+        let during = &self.attempt(regime).during;
+        if during.is_of(Rules::TRIAL) || self.is_hopeless(during) {
             self.judge(now, regime);
         }
         let (unknown, known) = Rules::STALE;
@@ -157,7 +158,14 @@ impl Trial {
         }
     }
 
-    fn attempt(&mut self, regime: Regime) -> &mut Attempt {
+    fn attempt(&self, regime: Regime) -> &Attempt {
+        match regime {
+            Regime::Turns => &self.turns,
+            _ => &self.yields,
+        }
+    }
+
+    fn attempt_mut(&mut self, regime: Regime) -> &mut Attempt {
         match regime {
             Regime::Turns => &mut self.turns,
             _ => &mut self.yields,
@@ -183,9 +191,11 @@ impl Trial {
         } else {
             Rules::HOPELESS
         };
-        let during = std::mem::take(&mut self.attempt(regime).during);
-        let is_too_much = self.costs_more_than(&during, keeps);
-        let attempt = self.attempt(regime);
+        let during = std::mem::take(&mut self.attempt_mut(regime).during);
+        let in_vain =
+            self.costs_more_than(&during, Rules::VAIN) && !during.gives(&self.bare, Rules::HELPS);
+        let is_too_much = self.costs_more_than(&during, keeps) || (is_sure && in_vain);
+        let attempt = self.attempt_mut(regime);
         if is_too_much {
             attempt.given_up = now + attempt.pause;
             attempt.pause = Nanos(attempt.pause.0 * 2).min(Rules::GIVEN_UP.1);
@@ -203,13 +213,22 @@ mod tests {
 
     const TICK: Nanos = Rules::TICK;
 
-    /// Samples for so long of which so many thousandths are useful. Returns the time after them.
+    /// Samples for so long of which so many thousandths are useful: the first tenant's by the driver
+    /// alone and for a promise, else half of it the second's. Returns the time after them.
     fn samples(trial: &mut Trial, from: Nanos, time: Nanos, part: u64, regime: Regime) -> Nanos {
         (1..=time.0 / TICK.0).fold(from, |now, _| {
             let now = now + TICK;
-            trial.note((now, TICK), Some(TICK.0 * part / 1000), regime);
+            trial.note((now, TICK), Some(&had(part, regime)), regime);
             now
         })
+    }
+
+    fn had(part: u64, regime: Regime) -> [u64; 2] {
+        let all = TICK.0 * part / 1000;
+        match regime {
+            Regime::Driver | Regime::Promised => [all, 0],
+            Regime::Yields | Regime::Turns => [all / 2, all / 2],
+        }
     }
 
     fn measured(part: u64) -> (Trial, Nanos) {
@@ -249,6 +268,26 @@ mod tests {
             }
             assert_eq!(pause, Rules::GIVEN_UP.1);
         }
+    }
+
+    /// A program that is bound by its launches has nothing of it that another one is held.
+    #[test]
+    fn steering_that_costs_a_little_and_helps_no_tenant_is_given_up() {
+        let after = |had: [u64; 2]| {
+            let (mut trial, mut now) = (Trial::default(), Nanos::ZERO);
+            let parts = [([500, 380], Regime::Driver), (had, Regime::Yields)];
+            for (had, regime) in parts {
+                for _ in 0..Rules::TRIAL.0 / TICK.0 {
+                    now = now + TICK;
+                    let had = had.map(|part| TICK.0 * part / 1000);
+                    trial.note((now, TICK), Some(&had), regime);
+                }
+            }
+            trial.allows(Regime::Yields, now)
+        };
+        assert!(!after([410, 390]), "91 % remain");
+        assert!(after([370, 430]), "the second has 13 % more");
+        assert!(after([450, 390]), "95 % remain");
     }
 
     #[test]

@@ -25,11 +25,11 @@ impl Trials {
         self.trial.allows(regime, now)
     }
 
-    /// A sample with these tenants: see [`Trial::note`].
+    /// A sample with these tenants, in order: see [`Trial::note`].
     pub(super) fn note(
         &mut self,
         times: (Nanos, Nanos),
-        useful: Option<u64>,
+        useful: Option<&[u64]>,
         (tenants, regime): (Vec<TenantId>, Regime),
     ) {
         // A tenant alone is not steered.
@@ -81,8 +81,12 @@ mod tests {
                 (Regime::Driver, 880)
             };
             now = now + TICK;
-            let useful = Some(TICK.0 * part / 1000);
-            trials.note((now, TICK), useful, (set(ids), regime));
+            let all = TICK.0 * part / 1000;
+            let useful = match regime {
+                Regime::Driver => [all, 0],
+                _ => [all / 2, all / 2],
+            };
+            trials.note((now, TICK), Some(&useful), (set(ids), regime));
         }
         (now, steered)
     }
