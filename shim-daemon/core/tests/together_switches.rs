@@ -104,7 +104,8 @@ fn turns_keep_shares() {
     near(what, 100.0 * pair.steered.useful(0) / all, 75.0, 2.0);
 }
 
-/// When its gate closes, a deep queue has a window in flight. Three seconds: no trial comes between.
+/// When its gate closes, a deep queue has a window in flight. Three seconds: no trial comes
+/// between.
 #[test]
 fn a_loop_has_its_share_beside_a_deep_queue_in_turns() {
     for percent in [30, 50, 70, 85] {

@@ -103,8 +103,8 @@ impl Rules {
     /// their turns are service. The driver's own slices of 2 ms leave 870 where a change takes 150
     /// us, and turns of twice that length cost 40.
     pub(super) const TURNS: u64 = 830;
-    /// The same where one that waits for each operation has a request: yielded to by slices it would
-    /// have as little of the device as an operation is shorter than a slice.
+    /// The same where one that waits for each operation has a request: yielded to by slices it
+    /// would have as little of the device as an operation is shorter than a slice.
     pub(super) const TURNS_PROMISED: u64 = 650;
     /// The same where lower classes wait for it.
     pub(super) const TURNS_ABOVE: u64 = 500;

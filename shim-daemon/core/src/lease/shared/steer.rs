@@ -332,8 +332,8 @@ impl Steering {
         rules: &Rules,
         now: Nanos,
     ) -> Option<(TenantId, &'a Tenant)> {
-        // A turn ends where another tenant is behind by so much more. After the longest time it goes
-        // on only as long as its tenant is behind.
+        // A turn ends where another tenant is behind by so much more. After the longest time it
+        // goes on only as long as its tenant is behind.
         let keeps = |tenant: &Tenant| {
             let has_turn = all.turns && all.stays(tenant) && !tenant.is_shut();
             if !has_turn || self.mode != Mode::Hold {

@@ -5,10 +5,11 @@
 //! launches little work at a time seems to have work pending all the time, and leaves most of a
 //! turn idle. So steering for a tenant to which nothing was promised is tried, and given up for a
 //! while where it costs more than it may, or something and is of no use: a program that is bound by
-//! its launches has no more of the device while another one is held for it. The driver's own result is measured anew now and then:
-//! for a moment no tenant is steered for one to which nothing was promised. Steering for a promise
-//! is not tried: the operator wants it, and pays more for it. It goes on while the driver's result
-//! is measured, because it would go on where the rest is given up.
+//! its launches has no more of the device while another one is held for it. The driver's own result
+//! is measured anew now and then: for a moment no tenant is steered for one to which nothing was
+//! promised. Steering for a promise is not tried: the operator wants it, and pays more for it. It
+//! goes on while the driver's result is measured, because it would go on where the rest is given
+//! up.
 //!
 //! All of this is about one set of tenants ([`Trials`](super::trials::Trials)).
 
@@ -213,8 +214,8 @@ mod tests {
 
     const TICK: Nanos = Rules::TICK;
 
-    /// Samples for so long of which so many thousandths are useful: the first tenant's by the driver
-    /// alone and for a promise, else half of it the second's. Returns the time after them.
+    /// Samples for so long of which so many thousandths are useful: the first tenant's by the
+    /// driver alone and for a promise, else half of it the second's. Returns the time after them.
     fn samples(trial: &mut Trial, from: Nanos, time: Nanos, part: u64, regime: Regime) -> Nanos {
         (1..=time.0 / TICK.0).fold(from, |now, _| {
             let now = now + TICK;
