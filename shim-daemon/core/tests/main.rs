@@ -84,5 +84,6 @@ mod turns;
 mod unlisted;
 mod unlisted_races;
 mod uvm;
+mod uvm_booked;
 mod vacated;
 mod victims;

@@ -58,6 +58,9 @@ pub(crate) struct Account {
     /// The most of the grant that is booked on the card; the rest of managed memory counts as on
     /// the host. [`Bytes::MAX`] where memory is not managed.
     pub(crate) booked: Bytes,
+    /// What was booked when the grant last grew or the tenant last came in: facts lower only
+    /// `booked`, for as long as they last.
+    pub(crate) meant: Bytes,
     /// How memory that it holds above its request may be taken back.
     pub(crate) loan: Loan,
     /// A reclaim under way.
@@ -71,6 +74,7 @@ impl Account {
         let mut account = Self {
             capacity,
             booked: Bytes::MAX,
+            meant: Bytes::MAX,
             ..Self::default()
         };
         account.set(quota, loan, cost);
@@ -159,10 +163,16 @@ impl Account {
     pub(crate) fn grown(&self, level: Bytes, booked: Bytes, overhead: Bytes) -> Self {
         let mut grown = self.clone();
         if level > grown.grant {
-            (grown.grant, grown.booked) = (level, booked);
+            grown.grant = level;
+            grown.book(booked);
         }
         grown.overhead += overhead;
         grown
+    }
+
+    /// So much may be booked on the card from now on.
+    pub(crate) fn book(&mut self, booked: Bytes) {
+        (self.booked, self.meant) = (booked, booked);
     }
 
     /// The part of the grant that is booked on the card.

@@ -268,7 +268,8 @@ impl World {
         let books = self.ledger.get(device);
         let booked = books.map_or(Bytes::MAX, |books| books.bookable(tenant));
         self.ledger.change(device, tenant, |account| {
-            (account.away, account.booked) = (Bytes::ZERO, booked);
+            account.away = Bytes::ZERO;
+            account.book(booked);
         });
         self.tell_withheld(tenant, device);
         self.go(tenant, device, Place::Entering, true);

@@ -63,7 +63,12 @@ impl World {
     }
 
     /// The memory that a tenant with managed memory has reported gone.
-    fn gone_by_report(&self, device: DeviceId, tenant: TenantId, account: &Account) -> Bytes {
+    pub(in crate::world) fn gone_by_report(
+        &self,
+        device: DeviceId,
+        tenant: TenantId,
+        account: &Account,
+    ) -> Bytes {
         let resident = self.residency.get(device, tenant);
         let resident = resident.filter(|resident| {
             account.loan.paged && matches!(resident.place(), Place::Confirming | Place::Out)
