@@ -2,7 +2,7 @@
 //! a while, and siblings that died, leave its tenant in the rotation.
 
 use crate::node::swap::{policy, swapping};
-use crate::node::{Node, secs, spec};
+use crate::node::{Node, Rng, secs, spec};
 use crate::uvm::{booked, leaves, managed, work};
 use gpushare_core::{Bytes, DeviceId, Event, Nanos, Place, TenantId};
 
@@ -110,4 +110,63 @@ fn room_that_managed_memory_never_had_goes_to_a_waiting_neighbour() {
     assert!(node.granted(ask));
     assert_eq!(booked(&node, large, device), mib(1048));
     assert_eq!(leaves(&node, large), 0);
+}
+
+/// On a card of 2048 MiB a process dies that is one of two of a managed tenant, each of so many
+/// MiB, while a tenant of 1800 is out and waits. Returns the two tenants. `seen`: a look shows it
+/// at once.
+fn one_of_two_dies(each: u64, seen: bool) -> (Node, DeviceId, [TenantId; 2]) {
+    let mut node = Node::with(policy(4));
+    let device = node.device_of(mib(2048));
+    let (large, process) = node.run(managed(device, 8192));
+    let sibling = node.start(large);
+    for one in [process, sibling] {
+        let ask = node.want(one, device, mib(each));
+        assert!(node.granted(ask));
+    }
+    let (other, second) = node.run(swapping(device, 1800));
+    let ask = node.want(second, device, mib(1800));
+    work(&mut node, &[large, other], 20);
+    assert!(node.granted(ask));
+    node.until("it waits", 60, |node| {
+        let places = [large, other].map(|tenant| node.place(tenant, device));
+        places == [Place::In, Place::Out] && node.world.waiting_on(device) == 1
+    });
+    node.devices.get_mut(&device).expect("it exists").linger = Some(secs(1));
+    node.lag = (!seen).then_some((Rng(1), secs(1)));
+    node.exit(process);
+    (node, device, [large, other])
+}
+
+#[test]
+fn the_sibling_of_a_dead_process_takes_turns_with_a_neighbour() {
+    let (mut node, device, both) = one_of_two_dies(2000, true);
+    let before = both.map(|tenant| leaves(&node, tenant));
+    let met = meet(&mut node, device, both, 100);
+    assert!(!met, "it works by faults beside the other");
+    for (tenant, before) in both.into_iter().zip(before) {
+        assert!(leaves(&node, tenant) > before + 2, "{tenant:?}");
+    }
+}
+
+#[test]
+fn a_dead_process_had_its_part_of_what_was_booked() {
+    let (node, device, [large, _]) = one_of_two_dies(2000, false);
+    assert_eq!(booked(&node, large, device), mib(1024));
+    let view = node.world.device(device).expect("it exists");
+    assert_eq!(view.limbo, mib(1024));
+    // All of a process that was booked whole is in limbo.
+    let (node, device, [large, _]) = one_of_two_dies(500, false);
+    assert_eq!(booked(&node, large, device), mib(500));
+    let view = node.world.device(device).expect("it exists");
+    assert_eq!(view.limbo, mib(500));
+}
+
+#[test]
+fn a_sibling_that_fits_beside_a_neighbour_does_not_leave() {
+    let (mut node, device, both) = one_of_two_dies(240, true);
+    let before = both.map(|tenant| leaves(&node, tenant));
+    assert!(meet(&mut node, device, both, 10));
+    assert_eq!(booked(&node, both[0], device), mib(240));
+    assert_eq!(before, both.map(|tenant| leaves(&node, tenant)));
 }

@@ -221,6 +221,15 @@ impl Account {
         (self.in_use - self.away).min(self.booked) + self.overhead + self.excess
     }
 
+    /// What is booked on the card for `held` bytes of its memory there, those of one process: each
+    /// has the same part of its own.
+    pub(crate) fn booked_of(&self, held: Bytes) -> Bytes {
+        let all = (self.in_use - self.away).max(held);
+        let bytes = u128::from(all.min(self.booked).0) * u128::from(held.0);
+        let part = bytes / u128::from(all.0.max(1));
+        Bytes(u64::try_from(part).unwrap_or(u64::MAX)).min(held)
+    }
+
     /// The part of its memory in use that can move and is booked on the card: what does not move
     /// is there too.
     pub(crate) fn gives(&self) -> Bytes {
