@@ -85,5 +85,6 @@ mod unlisted;
 mod unlisted_races;
 mod uvm;
 mod uvm_booked;
+mod uvm_rates;
 mod vacated;
 mod victims;

@@ -1,7 +1,7 @@
 //! A tenant's account on one device.
 
 use crate::ids::ReclaimId;
-use crate::residency::STORED;
+use crate::residency::{Load, STORED};
 use crate::room::Room;
 use crate::spec::{Loan, Quota};
 use gpushare_protocol::units::Bytes;
@@ -234,6 +234,19 @@ impl Account {
     /// is there too.
     pub(crate) fn gives(&self) -> Bytes {
         self.in_use.min(self.booked) - self.residue
+    }
+
+    /// What moves with it: the part of its memory in use that is booked on the card.
+    pub(crate) fn load(&self) -> Load {
+        self.load_of(self.in_use)
+    }
+
+    /// The same if it uses so much.
+    pub(crate) fn load_of(&self, in_use: Bytes) -> Load {
+        Load {
+            bytes: in_use.min(self.booked),
+            paged: self.loan.paged,
+        }
     }
 
     /// Granted and not in use.
