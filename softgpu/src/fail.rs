@@ -2,7 +2,8 @@
 //! process (from 1, or `*` for every call) fail before it does anything. `function` is an exported
 //! name, or a base name, which means all its versions and suffixes. With `SIGKILL` as its error the
 //! process is killed there, and with `SIGSTOP` it is stopped there and makes the call once it is
-//! continued: so a process dies, or another one does, at a chosen step of what it does.
+//! continued: so a process dies, or another one does, at a chosen step of what it does. With `!`
+//! behind the error the process's contexts are lost to it, as by a fault of their work.
 #![allow(unsafe_code, reason = "kill is a C function")]
 
 use std::sync::OnceLock;
@@ -10,6 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use gpushare_cuda_abi::cuda::CUresult;
 use gpushare_cuda_abi::nvml::nvmlReturn_t;
+
+use crate::context;
 
 /// The environment variable that holds the rules.
 pub const VARIABLE: &str = "SOFTGPU_FAIL";
@@ -28,6 +31,8 @@ struct Rule {
 enum Effect {
     /// It returns this.
     Error(u32),
+    /// The same, and all contexts are lost to it.
+    Fault(u32),
     /// The process gets this signal.
     Signal(i32),
 }
@@ -42,6 +47,12 @@ pub fn injected(symbol: &str) -> Option<CUresult> {
     } else {
         match due(rules, symbol)? {
             Effect::Error(error) => Some(CUresult(error)),
+            Effect::Fault(error) => {
+                let error = CUresult(error);
+                let all = context::live().into_iter();
+                all.for_each(|context| context.poison(error));
+                Some(error)
+            }
             Effect::Signal(signal) => {
                 // SAFETY: no memory is involved.
                 unsafe { libc::kill(libc::getpid(), signal) };
@@ -131,13 +142,18 @@ fn rule(pair: &str) -> Option<Rule> {
         "SIGSTOP" => Some(Effect::Signal(libc::SIGSTOP)),
         _ => None,
     };
+    let (error, faults) = match error.strip_suffix('!') {
+        Some(error) => (error, true),
+        None => (error, false),
+    };
     let results = CUresult::NAMES.iter().chain(nvmlReturn_t::NAMES);
     let named = results
         .filter(|(_, name)| name.to_str() == Ok(error))
         .map(|(number, _)| *number)
         .next();
     let number = || named.or_else(|| error.parse().ok());
-    let effect = signal.or_else(|| number().map(Effect::Error))?;
+    let failing = if faults { Effect::Fault } else { Effect::Error };
+    let effect = signal.or_else(|| number().map(failing))?;
     (parts.next().is_none() && !function.is_empty()).then(|| Rule {
         function: function.to_owned(),
         nth,
@@ -177,6 +193,14 @@ mod tests {
         let stopped = Some(Effect::Signal(libc::SIGSTOP));
         assert_eq!(due(&rules, "cuMemMap"), stopped);
         assert!(parse("cuMemMap:1:SIGTERM").is_err());
+    }
+
+    #[test]
+    fn a_mark_behind_the_error_loses_the_contexts() {
+        let rules = parse("cuMemMap:1:700!,cuMemUnmap:1:700").unwrap();
+        assert_eq!(due(&rules, "cuMemMap"), Some(Effect::Fault(700)));
+        assert_eq!(due(&rules, "cuMemUnmap"), Some(Effect::Error(700)));
+        assert!(parse("cuMemMap:1:SIGKILL!").is_err());
     }
 
     #[test]

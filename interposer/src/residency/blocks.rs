@@ -28,6 +28,8 @@ pub(super) enum Valid {
         /// To the host.
         home: bool,
     },
+    /// Nowhere: it was on the host when its context failed.
+    Gone,
 }
 
 impl Valid {
@@ -81,11 +83,17 @@ impl Block {
     }
 
     fn on_device(&self) -> u64 {
-        let chunks = self.chunks.iter();
-        chunks
-            .filter(|chunk| chunk.valid.is_on_device())
-            .map(|chunk| chunk.bytes)
-            .sum()
+        self.bytes_that(Valid::is_on_device)
+    }
+
+    /// The bytes that are somewhere.
+    fn movable(&self) -> u64 {
+        self.bytes_that(|valid| !matches!(valid, Valid::Gone))
+    }
+
+    fn bytes_that(&self, are: impl Fn(&Valid) -> bool) -> u64 {
+        let chunks = self.chunks.iter().filter(|chunk| are(&chunk.valid));
+        chunks.map(|chunk| chunk.bytes).sum()
     }
 }
 
@@ -153,8 +161,8 @@ impl Blocks {
     pub(super) fn remove(&mut self, base: u64) -> Option<Block> {
         let mut block = self.map.remove(&base)?;
         let device_index = block.device.index();
-        self.movable[device_index] -= block.reserved;
-        self.away[device_index] -= block.reserved - block.on_device();
+        self.movable[device_index] -= block.movable();
+        self.away[device_index] -= block.movable() - block.on_device();
         for chunk in &mut block.chunks {
             if let Valid::Host(pieces) = &mut chunk.valid {
                 self.store.give(core::mem::take(pieces));
@@ -165,7 +173,7 @@ impl Blocks {
 
     /// Puts managed memory back that [`Self::remove`] took: the driver has refused to free it.
     pub(super) fn put_back(&mut self, base: u64, block: Block) {
-        self.away[block.device.index()] += block.reserved - block.on_device();
+        self.away[block.device.index()] += block.movable() - block.on_device();
         self.insert(base, block);
     }
 
@@ -295,6 +303,29 @@ impl Blocks {
             }
         }
         bytes
+    }
+
+    /// What a failed context had on the host is nowhere from now on. Managed memory is wherever the
+    /// driver has it. Returns the physical memory of a return, if it has some.
+    pub(super) fn is_gone(
+        &mut self,
+        base: u64,
+        index: usize,
+    ) -> Option<CUmemGenericAllocationHandle> {
+        let own = self.owns.map.get(&base).map(|own| own.device);
+        let device = own.or_else(|| self.map.get(&base).map(|block| block.device))?;
+        let chunk = self.chunk(base, index)?;
+        if matches!(chunk.valid, Valid::Managed { .. }) {
+            self.has_gone(base, index, false);
+            return None;
+        }
+        let (bytes, new) = (chunk.bytes, chunk.new.take());
+        if let Valid::Host(pieces) = core::mem::replace(&mut chunk.valid, Valid::Gone) {
+            self.store.give(pieces);
+            self.movable[device.index()] -= bytes;
+            self.away[device.index()] -= bytes;
+        }
+        new.map(|new| new.handle)
     }
 
     /// All memory of a device is back: the valid copies are those on the device from now on.

@@ -13,6 +13,7 @@ use super::blocks::{Chunk, New, Valid};
 use super::copies::{
     Begun, Lane, PART, Place, Streams, Uncopied, begun, copied, each_piece, length,
 };
+use super::failed;
 use super::memory::blocks;
 use super::own::is_number;
 use super::own_moves;
@@ -37,9 +38,23 @@ pub(super) struct Entering {
 }
 
 impl Entering {
+    /// [`Self::tried`]. What a failed context had is given up, and the others' memory comes back.
+    pub(super) fn step(
+        &mut self,
+        streams: &mut Streams,
+        fetched: &mut Fetched,
+        device_index: usize,
+        withheld: u64,
+    ) -> Moved {
+        match self.tried(streams, fetched, device_index, withheld) {
+            Moved::Failed(_) if failed::give_up(device_index) => Moved::Some,
+            moved => moved,
+        }
+    }
+
     /// Begins the copies of some chunks, and waits for those before: of all chunks but so many
     /// bytes, which are `withheld`. The first time it takes the physical memory of all that is not.
-    pub(super) fn step(
+    fn tried(
         &mut self,
         streams: &mut Streams,
         fetched: &mut Fetched,
@@ -79,7 +94,7 @@ impl Entering {
             }
             (next, ended) => {
                 let next = next.and_then(|part| part.map_or(Ok(()), |part| part.copies.awaited()));
-                failed([next, ended], fetched, device_index);
+                dropped([next, ended], fetched, device_index);
                 Moved::Failed(0)
             }
         }
@@ -99,7 +114,7 @@ impl Entering {
             .take()
             .map_or(Ok(()), |part| part.copies.awaited());
         match under_way {
-            Err(uncopied) => failed([Ok(()), Err(uncopied)], fetched, device_index),
+            Err(uncopied) => dropped([Ok(()), Err(uncopied)], fetched, device_index),
             Ok(()) => {
                 fetched.release();
                 undo(device_index);
@@ -169,7 +184,7 @@ impl Part {
 
 /// Copies failed: what the return has made is given up, unless one of them may be under way still.
 /// That memory is not unmapped; the next return goes on with it.
-fn failed(copies: [Result<(), Uncopied>; 2], fetched: &mut Fetched, device_index: usize) {
+fn dropped(copies: [Result<(), Uncopied>; 2], fetched: &mut Fetched, device_index: usize) {
     let failures = || copies.iter().filter_map(|copy| copy.err());
     let why: Vec<_> = failures().map(Uncopied::why).collect();
     tracing::warn!(?why, "memory could not be brought back: it stays away");

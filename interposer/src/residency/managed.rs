@@ -15,6 +15,7 @@ use gpushare_pacing::mover::Moved;
 
 use super::blocks::{Block, CHUNK, Chunk, Valid};
 use super::copies::{Streams, copied, length};
+use super::failed;
 use super::memory::{blocks, granularity_of};
 use crate::account;
 use crate::driver::calls;
@@ -215,7 +216,10 @@ pub(super) fn enter(streams: &mut Streams, device_index: usize, booked: u64) -> 
                 "managed memory could not be brought back: it stays away"
             );
             undo(streams, device_index);
-            Moved::Failed(0)
+            match failed::give_up(device_index) {
+                true => Moved::Some,
+                false => Moved::Failed(0),
+            }
         }
     }
 }

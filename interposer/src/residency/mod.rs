@@ -11,6 +11,7 @@ mod blocks;
 mod copies;
 mod drain;
 mod enter;
+mod failed;
 mod host;
 pub(crate) mod kept_marks;
 mod later;

@@ -126,7 +126,7 @@ fn translated(handle: CUmemGenericAllocationHandle) -> Option<CUmemGenericAlloca
     }
     match blocks().owns.map.get(&handle)?.chunk.valid {
         Valid::Device(real) => Some(real),
-        Valid::Host(_) | Valid::Managed { .. } => None,
+        Valid::Host(_) | Valid::Managed { .. } | Valid::Gone => None,
     }
 }
 
@@ -285,7 +285,7 @@ fn end_if_unheld(number: u64) {
     let Some(own) = blocks.owns.map.remove(&number) else {
         return;
     };
-    if !own.is_fixed {
+    if !own.is_fixed && !matches!(own.chunk.valid, Valid::Gone) {
         blocks.movable[own.device.index()] -= own.chunk.bytes;
     }
     drop(blocks);

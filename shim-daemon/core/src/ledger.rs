@@ -122,9 +122,11 @@ impl Device {
         !old
     }
 
-    /// Reserves this much of the memory that the last sample showed free.
+    /// Reserves this much of the memory that the last sample showed free, then of what the driver
+    /// keeps.
     pub(crate) fn spend(&mut self, bytes: Bytes) {
         if let Some((_, free)) = &mut self.sampled {
+            self.kept -= bytes - *free;
             *free -= bytes;
         }
     }

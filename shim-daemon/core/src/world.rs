@@ -7,6 +7,7 @@ mod admission;
 mod ask;
 mod asks;
 mod bands;
+mod booking;
 mod change;
 mod collision;
 mod compute;
@@ -307,7 +308,7 @@ impl World {
     /// Facts about a device changed: reports if its accounts broke or recovered, and serves the
     /// asks that fit.
     fn facts_changed(&mut self, device: DeviceId) {
-        self.book_no_more_than_fits(device);
+        self.book_what_fits(device);
         let Some(books) = self.ledger.get_mut(device) else {
             return;
         };

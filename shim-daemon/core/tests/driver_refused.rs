@@ -2,10 +2,10 @@
 //! ask waits for. Each behaviour with its opposite.
 
 use crate::node::swap::{Obeys, policy, swapping};
-use crate::node::{Node, killable, resolving, secs, spec};
+use crate::node::{Node, Rng, killable, resolving, secs, spec};
 use gpushare_core::{
-    AskKey, Bytes, Denial, DeviceId, Event, Nanos, Notice, Place, Policy, Preemptible, ProcessId,
-    Quota, Resolver, TenantId, TenantSpec,
+    AskKey, Bytes, Denial, DeviceId, Event, Nanos, Notice, Oversubscribe, Place, Policy,
+    Preemptible, ProcessId, Quota, Resolver, TenantId, TenantSpec,
 };
 
 fn mib(count: u64) -> Bytes {
@@ -239,4 +239,45 @@ fn a_context_without_a_request_ends_nobody() {
     assert_eq!(scene.node.guests.len(), 2);
     let started = scene.node.processes.contains_key(&scene.process);
     assert!(started);
+}
+
+/// Two processes that the driver has just refused so many MiB each, on a card without a byte free
+/// where it keeps 1696 of a tenant whose managed memory is out.
+fn beside_kept_memory(each: u64) -> (Node, DeviceId, [AskKey; 2]) {
+    let (mut node, device) = Node::swaps(4096, 64);
+    let both = [(); 2].map(|()| {
+        let (_, process) = node.run(spec(device, 0, 2));
+        let ask = node.want(process, device, mib(1200));
+        assert!(node.granted(ask));
+        process
+    });
+    let (away, process) = node.run(TenantSpec {
+        oversubscribe: Oversubscribe::Uvm,
+        ..swapping(device, 1696)
+    });
+    node.guests.get_mut(&away).expect("it runs").moves.works = false;
+    node.want(process, device, mib(1696));
+    node.live(secs(1));
+    node.tell(Event::Suspend { tenant: away });
+    node.live(secs(3));
+    assert_eq!(node.place(away, device), Place::Out);
+    assert_eq!(node.physical(device), mib(4096), "its memory is kept");
+    // The looks that they ask for come late.
+    node.lag = Some((Rng(1), secs(1)));
+    node.pass(Nanos::millis(1));
+    let asks = both.map(|process| node.refused(process, device, mib(each)));
+    assert!(asks.iter().all(|ask| node.waits(*ask)));
+    (node, device, asks)
+}
+
+#[test]
+fn what_the_driver_keeps_is_given_to_one_ask_of_a_look() {
+    let (mut node, device, asks) = beside_kept_memory(1000);
+    node.sample(device);
+    let granted = asks.iter().filter(|ask| node.granted(**ask)).count();
+    assert_eq!(granted, 1);
+    // There is enough for two smaller ones.
+    let (mut node, device, asks) = beside_kept_memory(800);
+    node.sample(device);
+    assert!(asks.iter().all(|ask| node.granted(*ask)));
 }

@@ -84,5 +84,7 @@ mod turns;
 mod unlisted;
 mod unlisted_races;
 mod uvm;
+mod uvm_booked;
+mod uvm_rates;
 mod vacated;
 mod victims;

@@ -234,3 +234,31 @@ fn what_is_kept_of_managed_memory_is_there_for_a_neighbour_at_once() {
         );
     }
 }
+
+/// The pages that the driver keeps are listed or not: either way the tenant's unused grant is
+/// another's.
+#[test]
+fn what_a_tenant_freed_before_it_left_is_there_for_a_neighbour() {
+    for (listed, keeps) in [(true, true), (true, false), (false, true), (false, false)] {
+        let (mut node, device) = Node::swaps(2048, 64);
+        let hardware = node.devices.get_mut(&device).expect("it exists");
+        (hardware.lists_managed, hardware.keeps) = (listed, keeps);
+        let (tenant, process) = node.run(TenantSpec {
+            oversubscribe: Oversubscribe::Uvm,
+            ..swapping(device, 4096)
+        });
+        node.guests.get_mut(&tenant).expect("it runs").moves.works = false;
+        node.want(process, device, mib(1792));
+        node.live(secs(1));
+        node.free(process, device, mib(640));
+        node.tell(Event::Suspend { tenant });
+        node.live(secs(3));
+        assert_eq!(node.place(tenant, device), Place::Out);
+        let (_, neighbour) = node.run(swapping(device, 1536));
+        let ask = node.want(neighbour, device, mib(1536));
+        node.live(Nanos::millis(500));
+        assert!(node.granted(ask), "listed: {listed}, keeps: {keeps}");
+        let account = node.world.account(tenant, device).expect("admitted");
+        assert_eq!((account.in_use, account.away), (mib(1152), mib(1152)));
+    }
+}

@@ -13,7 +13,7 @@ fn mib(count: u64) -> Bytes {
     Bytes::mib(count)
 }
 
-fn managed(device: DeviceId, limit_mib: u64) -> TenantSpec {
+pub(crate) fn managed(device: DeviceId, limit_mib: u64) -> TenantSpec {
     TenantSpec {
         oversubscribe: Oversubscribe::Uvm,
         ..swapping(device, limit_mib)
@@ -21,7 +21,7 @@ fn managed(device: DeviceId, limit_mib: u64) -> TenantSpec {
 }
 
 /// A node of one device of so many MiB, without host memory to swap.
-fn card(mib: u64) -> (Node, DeviceId) {
+pub(crate) fn card(mib: u64) -> (Node, DeviceId) {
     let mut node = Node::with(policy(0));
     let device = node.device_of(Bytes::mib(mib));
     (node, device)
@@ -31,7 +31,7 @@ fn taken(node: &Node, device: DeviceId) -> Bytes {
     node.world.device(device).expect("it exists").taken
 }
 
-fn work(node: &mut Node, tenants: &[TenantId], seconds: u64) {
+pub(crate) fn work(node: &mut Node, tenants: &[TenantId], seconds: u64) {
     for _ in 0..seconds {
         for tenant in tenants {
             node.tell(Event::Worked { tenant: *tenant });
@@ -226,7 +226,7 @@ fn it_is_moved_only_where_it_allows_it() {
     assert!(node.granted(ask));
 }
 
-fn leaves(node: &Node, of: TenantId) -> usize {
+pub(crate) fn leaves(node: &Node, of: TenantId) -> usize {
     let all = node.notices.iter();
     all.filter(|one| matches!(one, Notice::Leaving { tenant, .. } if *tenant == of))
         .count()
@@ -272,7 +272,7 @@ fn what_leaves_beside_a_residue_serves_an_ask_of_its_size() {
     assert_eq!(leaves(&node, large), 2);
 }
 
-fn booked(node: &Node, tenant: TenantId, device: DeviceId) -> Bytes {
+pub(crate) fn booked(node: &Node, tenant: TenantId, device: DeviceId) -> Bytes {
     node.world.account(tenant, device).expect("admitted").booked
 }
 

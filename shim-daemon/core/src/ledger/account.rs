@@ -1,7 +1,7 @@
 //! A tenant's account on one device.
 
 use crate::ids::ReclaimId;
-use crate::residency::STORED;
+use crate::residency::{Load, STORED};
 use crate::room::Room;
 use crate::spec::{Loan, Quota};
 use gpushare_protocol::units::Bytes;
@@ -58,6 +58,9 @@ pub(crate) struct Account {
     /// The most of the grant that is booked on the card; the rest of managed memory counts as on
     /// the host. [`Bytes::MAX`] where memory is not managed.
     pub(crate) booked: Bytes,
+    /// What was booked when the grant last grew or the tenant last came in: facts lower only
+    /// `booked`, for as long as they last.
+    pub(crate) meant: Bytes,
     /// How memory that it holds above its request may be taken back.
     pub(crate) loan: Loan,
     /// A reclaim under way.
@@ -71,6 +74,7 @@ impl Account {
         let mut account = Self {
             capacity,
             booked: Bytes::MAX,
+            meant: Bytes::MAX,
             ..Self::default()
         };
         account.set(quota, loan, cost);
@@ -159,10 +163,16 @@ impl Account {
     pub(crate) fn grown(&self, level: Bytes, booked: Bytes, overhead: Bytes) -> Self {
         let mut grown = self.clone();
         if level > grown.grant {
-            (grown.grant, grown.booked) = (level, booked);
+            grown.grant = level;
+            grown.book(booked);
         }
         grown.overhead += overhead;
         grown
+    }
+
+    /// So much may be booked on the card from now on.
+    pub(crate) fn book(&mut self, booked: Bytes) {
+        (self.booked, self.meant) = (booked, booked);
     }
 
     /// The part of the grant that is booked on the card.
@@ -211,10 +221,32 @@ impl Account {
         (self.in_use - self.away).min(self.booked) + self.overhead + self.excess
     }
 
+    /// What is booked on the card for `held` bytes of its memory there, those of one process: each
+    /// has the same part of its own.
+    pub(crate) fn booked_of(&self, held: Bytes) -> Bytes {
+        let all = (self.in_use - self.away).max(held);
+        let bytes = u128::from(all.min(self.booked).0) * u128::from(held.0);
+        let part = bytes / u128::from(all.0.max(1));
+        Bytes(u64::try_from(part).unwrap_or(u64::MAX)).min(held)
+    }
+
     /// The part of its memory in use that can move and is booked on the card: what does not move
     /// is there too.
     pub(crate) fn gives(&self) -> Bytes {
         self.in_use.min(self.booked) - self.residue
+    }
+
+    /// What moves with it: the part of its memory in use that is booked on the card.
+    pub(crate) fn load(&self) -> Load {
+        self.load_of(self.in_use)
+    }
+
+    /// The same if it uses so much.
+    pub(crate) fn load_of(&self, in_use: Bytes) -> Load {
+        Load {
+            bytes: in_use.min(self.booked),
+            paged: self.loan.paged,
+        }
     }
 
     /// Granted and not in use.

@@ -32,6 +32,14 @@ impl Link {
         learn(&mut self.back, bytes, took);
     }
 
+    /// These rates, and another link's where none was measured.
+    pub(crate) fn or(&self, other: &Self) -> Self {
+        Self {
+            out: self.out.or(other.out),
+            back: self.back.or(other.back),
+        }
+    }
+
     /// How long so many bytes take, out or back.
     pub(crate) fn one_way(&self, bytes: Bytes, out: bool, first: u64) -> Nanos {
         let rate = if out { self.out } else { self.back };

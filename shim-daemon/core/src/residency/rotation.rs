@@ -14,11 +14,22 @@ const ONE_PIECE: u64 = 4;
 /// That is doubled so many times at most.
 const DOUBLED: u32 = 3;
 
+/// What moves of a tenant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Load {
+    pub(crate) bytes: Bytes,
+    /// It is managed memory. Pages that are on the host already, or that the program never touched,
+    /// move in no time: what its moves take says nothing of other memory.
+    pub(crate) paged: bool,
+}
+
 /// See the module's page.
 #[derive(Debug, Default)]
 pub(crate) struct Rotation {
     residents: BTreeMap<TenantId, Resident>,
     link: Link,
+    /// The same for managed memory.
+    paged: Link,
     detector: Detector,
     /// When it was last said that the host is full.
     pub(crate) full_said: Option<Nanos>,
@@ -53,67 +64,80 @@ impl Rotation {
         self.residents.remove(&tenant)
     }
 
-    /// So many bytes left in this time. Returns what the thrash detector says.
-    pub(crate) fn left(&mut self, now: Nanos, bytes: Bytes, took: Nanos) -> Option<Verdict> {
-        self.link.left(bytes, took);
+    /// So much left in this time. Returns what the thrash detector says.
+    pub(crate) fn left(&mut self, now: Nanos, load: Load, took: Nanos) -> Option<Verdict> {
+        self.link_mut(load).left(load.bytes, took);
         self.detector.moved(now, took)
     }
 
-    /// So many bytes came back in this time.
-    pub(crate) fn came(&mut self, now: Nanos, bytes: Bytes, took: Nanos) -> Option<Verdict> {
-        self.link.came(bytes, took);
+    /// So much came back in this time.
+    pub(crate) fn came(&mut self, now: Nanos, load: Load, took: Nanos) -> Option<Verdict> {
+        self.link_mut(load).came(load.bytes, took);
         self.detector.moved(now, took)
     }
 
-    /// How long a tenant with so many bytes stays at least once it entered. `urgent`: towards a
+    fn link_mut(&mut self, load: Load) -> &mut Link {
+        match load.paged {
+            true => &mut self.paged,
+            false => &mut self.link,
+        }
+    }
+
+    fn link(&self, load: Load) -> Link {
+        match load.paged {
+            true => self.paged.or(&self.link),
+            false => self.link,
+        }
+    }
+
+    /// How long a tenant with such a load stays at least once it entered. `urgent`: towards a
     /// tenant that ranks above it.
-    pub(crate) fn stay(&self, bytes: Bytes, urgent: bool, terms: &SwapPolicy) -> Nanos {
+    pub(crate) fn stay(&self, load: Load, urgent: bool, terms: &SwapPolicy) -> Nanos {
         let times = if urgent {
             terms.urgent_stay
         } else {
             terms.stay
         };
-        let cost = self.link.round_trip(bytes, terms.first_rate).0;
+        let cost = self.round_trip(load, terms).0;
         let stay = cost
             .saturating_mul(u64::from(times))
             .saturating_mul(self.detector.stretch());
         Nanos(stay).max(terms.stays.0).min(terms.stays.1)
     }
 
-    /// How long so many bytes take out and back.
-    pub(crate) fn round_trip(&self, bytes: Bytes, terms: &SwapPolicy) -> Nanos {
-        self.link.round_trip(bytes, terms.first_rate)
+    /// How long such a load takes out and back.
+    pub(crate) fn round_trip(&self, load: Load, terms: &SwapPolicy) -> Nanos {
+        self.link(load).round_trip(load.bytes, terms.first_rate)
     }
 
-    /// How long a move may report nothing of which so many bytes are left: all of them may be one
+    /// How long a move may report nothing of which so much is left: all of it may be one
     /// piece, a handle that the program made. Twice as long each time that was too short.
     pub(crate) fn patience(
         &self,
-        (tenant, left): (TenantId, Bytes),
+        (tenant, left): (TenantId, Load),
         out: bool,
         terms: &SwapPolicy,
     ) -> Nanos {
-        let time = self.link.one_way(left, out, terms.first_rate).0;
+        let link = self.link(left);
+        let time = link.one_way(left.bytes, out, terms.first_rate).0;
         let slow = self.get(tenant).map_or(0, Resident::slow).min(DOUBLED);
         let times = ONE_PIECE << if out { slow } else { 0 };
         terms.progress.max(Nanos(time.saturating_mul(times)))
     }
 
-    /// A round, in which each tenant of these `sizes` leaves and the next one stays the longest
+    /// A round, in which each tenant of these `loads` leaves and the next one stays the longest
     /// stay of any.
-    pub(crate) fn round(&self, sizes: impl Iterator<Item = Bytes>, terms: &SwapPolicy) -> Round {
-        let (mut largest, mut steps) = (Bytes::ZERO, 0);
-        for bytes in sizes {
-            largest = largest.max(bytes);
-            steps += 1;
-        }
-        let copies = self.round_trip(largest, terms);
-        Round {
-            stay: self.stay(largest, false, terms),
-            copies,
+    pub(crate) fn round(&self, loads: impl Iterator<Item = Load>, terms: &SwapPolicy) -> Round {
+        let mut round = Round {
             spare: terms.seal + terms.look_grace,
-            steps,
+            ..Round::default()
+        };
+        for load in loads {
+            round.stay = round.stay.max(self.stay(load, false, terms));
+            round.copies = round.copies.max(self.round_trip(load, terms));
+            round.steps += 1;
         }
+        round
     }
 }
 

@@ -123,7 +123,7 @@ impl World {
                 let capacity = books.capacity();
                 books.open(tenant, Account::new(quota, loan, cost, capacity));
                 let booked = books.bookable(tenant);
-                books.change(tenant, |account| account.booked = booked);
+                books.change(tenant, |account| account.book(booked));
             }
             if loan.moves && self.ledger.get(device).is_some() {
                 self.residency.add(device, tenant);

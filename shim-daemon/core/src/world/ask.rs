@@ -265,8 +265,7 @@ impl World {
             if raised || lowered {
                 account.lowering = None;
             }
-            let grown = account.grown(level, booked, Bytes::ZERO);
-            (account.grant, account.booked) = (grown.grant, grown.booked);
+            *account = account.grown(level, booked, Bytes::ZERO);
             let shown = account.used_by_page().max(used.min(account.grant));
             account.in_use = account.in_use.max(shown);
             account.late = account.in_use - shown;

@@ -20,7 +20,8 @@ pub(crate) mod suspend;
 use super::World;
 use crate::decision::{Decision, Notice};
 use crate::ids::{DeviceId, ProcessId, TenantId};
-use crate::residency::{Place, Thrash, Told, Turned};
+use crate::ledger::Account;
+use crate::residency::{Load, Place, Thrash, Told, Turned};
 use crate::time::Nanos;
 use crate::timers::Timer;
 use gpushare_protocol::units::Bytes;
@@ -76,16 +77,20 @@ impl World {
     fn set_move_timer(&mut self, tenant: TenantId, device: DeviceId) {
         let terms = self.policy.swap;
         let bytes = self.in_use(tenant, device);
+        let Load { paged, .. } = self.load(tenant, device);
         let Some(rotation) = self.residency.on(device) else {
             return;
         };
         let Some(resident) = rotation.get(tenant) else {
             return;
         };
-        let slow = rotation.round_trip(bytes, &terms).0.saturating_mul(SLOW);
+        // More of it may be on the card than is booked there.
+        let load = |bytes| Load { bytes, paged };
+        let slow = rotation.round_trip(load(bytes), &terms);
+        let slow = slow.0.saturating_mul(SLOW);
         let out = resident.is_leaving();
         let there = resident.told_away();
-        let left = if out { bytes - there } else { bytes };
+        let left = load(if out { bytes - there } else { bytes });
         let patience = rotation.patience((tenant, left), out, &terms);
         let latest = resident.begun() + terms.seal + patience + Nanos(slow);
         let at = match resident.place() {
@@ -268,7 +273,8 @@ impl World {
         let books = self.ledger.get(device);
         let booked = books.map_or(Bytes::MAX, |books| books.bookable(tenant));
         self.ledger.change(device, tenant, |account| {
-            (account.away, account.booked) = (Bytes::ZERO, booked);
+            account.away = Bytes::ZERO;
+            account.book(booked);
         });
         self.tell_withheld(tenant, device);
         self.go(tenant, device, Place::Entering, true);
@@ -277,21 +283,22 @@ impl World {
     /// All processes of a tenant are back.
     fn entered(&mut self, tenant: TenantId, device: DeviceId) {
         let now = self.timers.now();
-        let paged = self.ledger.account(device, tenant);
-        let paged = paged.filter(|account| account.loan.paged);
-        let paged = paged.map(|account| account.in_use.min(account.booked));
+        let load = self.load(tenant, device);
         let Some(rotation) = self.residency.on_mut(device) else {
             return;
         };
         let known = rotation.get(tenant);
         let known = known.map(|resident| {
-            let bytes = paged.unwrap_or_else(|| resident.moved_out());
+            let bytes = match load.paged {
+                true => load.bytes,
+                false => resident.moved_out(),
+            };
             (bytes, now - resident.begun())
         });
         let Some((bytes, took)) = known else {
             return;
         };
-        let thrash = rotation.came(now, bytes, took);
+        let thrash = rotation.came(now, Load { bytes, ..load }, took);
         self.residency.reserve(device, tenant, Bytes::ZERO);
         if let Some(resident) = self.residency.get_mut(device, tenant) {
             resident.misses = 0;
@@ -367,6 +374,12 @@ impl World {
     fn in_use(&self, tenant: TenantId, device: DeviceId) -> Bytes {
         let account = self.ledger.account(device, tenant);
         account.map_or(Bytes::ZERO, |account| account.in_use)
+    }
+
+    /// What moves of a tenant.
+    fn load(&self, tenant: TenantId, device: DeviceId) -> Load {
+        let account = self.ledger.account(device, tenant);
+        account.map(Account::load).unwrap_or_default()
     }
 
     fn on_card(&self, tenant: TenantId, device: DeviceId) -> Bytes {

@@ -217,6 +217,7 @@ impl World {
             let away = if last { account.away } else { away.min(told) };
             let away = away.min(account.away).min(held);
             let held = held - away;
+            let there = account.booked_of(held);
             account.away -= away;
             account.grant = account.grant - held - away;
             account.overhead -= overhead;
@@ -227,14 +228,14 @@ impl World {
             account.lowering = account
                 .lowering
                 .filter(|lowering| lowering.to < account.grant);
-            // Of managed memory no more was on the card than was booked there.
+            // Of managed memory no more was on the card than was booked there for this process.
             // And what it had sent to the host may still be kept there.
             let kept = if account.loan.paged {
                 away
             } else {
                 Bytes::ZERO
             };
-            let (held, evictable) = (held.min(before), held - before + kept);
+            let (held, evictable) = (there, held - there + kept);
             if account.loan.paged {
                 account.booked = account.booked.min(before - held);
             }

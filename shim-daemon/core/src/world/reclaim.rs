@@ -185,6 +185,9 @@ impl World {
         held: Bytes,
         used: Option<Bytes>,
     ) {
+        let account = self.ledger.account(device, tenant);
+        let gone = account.map(|account| self.gone_by_report(device, tenant, account));
+        let gone = gone.unwrap_or_default().min(held);
         let Some(books) = self.ledger.get_mut(device) else {
             return;
         };
@@ -192,7 +195,11 @@ impl World {
             let lowering = account
                 .lowering
                 .take_if(|lowering| lowering.reclaim_id == reclaim_id)?;
-            let shown = used.map_or(Bytes::ZERO, |used| used - account.overhead + account.away);
+            let shown = used.map_or(Bytes::ZERO, |used| {
+                // What the driver keeps of managed pages that have gone is listed, and nobody's.
+                let kept = (used - (held - gone + account.overhead)).min(gone);
+                used - kept - account.overhead + account.away
+            });
             let (before, away) = (account.used_by_page(), account.away);
             account.in_use = held.max(shown).min(account.grant);
             account.late = account.in_use - held;

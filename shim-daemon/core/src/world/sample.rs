@@ -40,48 +40,6 @@ impl World {
         self.book_managed(device);
     }
 
-    /// Books less of managed memory where more has come to stay on the card beside it: the driver
-    /// evicts pages for that, or has.
-    pub(super) fn book_no_more_than_fits(&mut self, device: DeviceId) {
-        let paged = self.paged(device, |_| true);
-        let Some(books) = self.ledger.get_mut(device) else {
-            return;
-        };
-        for tenant in paged {
-            let most = books.bookable(tenant);
-            books.change(tenant, |account| account.booked = account.booked.min(most));
-        }
-    }
-
-    /// The tenants with managed memory on a device whose accounts are so.
-    fn paged(&self, device: DeviceId, are: impl Fn(&Account) -> bool) -> Vec<TenantId> {
-        let books = self.ledger.get(device).into_iter();
-        let all = books.flat_map(|books| books.accounts());
-        let paged = all.filter(|(_, account)| account.loan.paged && are(account));
-        paged.map(|(tenant, _)| tenant).collect()
-    }
-
-    /// Books managed memory of which a part counts as on the host where the card has room for it
-    /// that no ask waits for: the driver has it there, or will.
-    fn book_managed(&mut self, device: DeviceId) {
-        if self.asks.count_on(device) > 0 || self.residency.is_waited(device) {
-            return;
-        }
-        let paged = self.paged(device, |account| {
-            account.on_card() < account.may_be_on_card()
-        });
-        let Some(books) = self.ledger.get_mut(device) else {
-            return;
-        };
-        for tenant in paged {
-            let (most, free) = (books.bookable(tenant), books.slack().taken);
-            books.change(tenant, |account| {
-                let more = (account.on_card() + free).min(most);
-                account.booked = account.booked.max(more);
-            });
-        }
-    }
-
     fn by_process(
         &mut self,
         (device, taken): (DeviceId, Nanos),

@@ -294,7 +294,7 @@ impl Node {
 
     /// The managed memory of a process that is on a device: as much as the rest leaves room for,
     /// the first process's first.
-    fn pages(&self, process: ProcessId, device: DeviceId) -> Bytes {
+    pub(super) fn pages(&self, process: ProcessId, device: DeviceId) -> Bytes {
         if !self.processes[&process].paged {
             return Bytes::ZERO;
         }

@@ -316,7 +316,8 @@ impl Node {
     /// The next part that leaves, and how long it takes.
     fn moves_out(&mut self, process: ProcessId, device: DeviceId) -> Option<(Nanos, Told)> {
         let proc = &self.processes[&process];
-        let moves = &self.guests[&proc.tenant].moves;
+        let guest = &self.guests[&proc.tenant];
+        let moves = &guest.moves;
         let (charged, away) = (proc.charged(device), proc.away(device));
         let residue = moves.residue.min(charged);
         let all = charged - residue;
@@ -324,13 +325,18 @@ impl Node {
             .max(Bytes::mib(64))
             .min(all - away);
         let half = Bytes(all.0 / 2);
+        // Managed pages that are on the host already are not copied: they go first.
+        let copied = match guest.spec.oversubscribe {
+            Oversubscribe::Uvm => part - (charged - away - self.pages(process, device)),
+            _ => part,
+        };
         let told = match (part.is_zero(), moves.obeys) {
             (false, Obeys::Failing) if away >= half => Told::NoRoom { bytes: Bytes(1) },
             (false, Obeys::Stopping) if away >= half => return None,
             (false, _) => Told::Moved { away: away + part },
             (true, _) => Told::Away { away: all, residue },
         };
-        Some((moves.time(part), told))
+        Some((moves.time(copied), told))
     }
 
     /// The next part that returns: as much as is not withheld. The memory is taken at once.
@@ -343,7 +349,7 @@ impl Node {
         let (moves, away) = (&guest.moves, proc.away(device));
         let time = |bytes| moves.time(bytes);
         if guest.spec.oversubscribe == Oversubscribe::Uvm {
-            let told = Some((time(away), Told::Back));
+            let told = Some((time(away.min(room)), Told::Back));
             let proc = self.processes.get_mut(&process).expect("it lives");
             proc.set_away(device, Bytes::ZERO);
             return told;

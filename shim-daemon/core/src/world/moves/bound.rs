@@ -7,7 +7,7 @@
 
 use crate::decision::Decision;
 use crate::ids::{AskKey, DeviceId};
-use crate::residency::Round;
+use crate::residency::{Load, Round};
 use crate::time::Nanos;
 use crate::timers::Timer;
 use crate::world::World;
@@ -24,11 +24,18 @@ impl World {
         else {
             return Round::default();
         };
-        let sizes = rotation.all().filter_map(|(tenant, resident)| {
+        let loads = rotation.all().filter_map(|(tenant, resident)| {
             let account = books.account(tenant)?;
-            (!resident.is_empty()).then_some(account.grant)
+            (!resident.is_empty()).then(|| Load {
+                // More of managed memory is never booked.
+                bytes: match account.loan.paged {
+                    true => account.grant.min(books.usable()),
+                    false => account.grant,
+                },
+                paged: account.loan.paged,
+            })
         });
-        rotation.round(sizes, &self.policy.swap)
+        rotation.round(loads, &self.policy.swap)
     }
 
     /// The latest end of a wait for the rotation that began `since`.

@@ -4,7 +4,7 @@
 use crate::decision::{Decision, Notice};
 use crate::ids::{DeviceId, TenantId};
 use crate::ledger::Account;
-use crate::residency::Place;
+use crate::residency::{Load, Place};
 use crate::time::Nanos;
 use crate::timers::Timer;
 use crate::world::World;
@@ -63,7 +63,12 @@ impl World {
     }
 
     /// The memory that a tenant with managed memory has reported gone.
-    fn gone_by_report(&self, device: DeviceId, tenant: TenantId, account: &Account) -> Bytes {
+    pub(in crate::world) fn gone_by_report(
+        &self,
+        device: DeviceId,
+        tenant: TenantId,
+        account: &Account,
+    ) -> Bytes {
         let resident = self.residency.get(device, tenant);
         let resident = resident.filter(|resident| {
             account.loan.paged && matches!(resident.place(), Place::Confirming | Place::Out)
@@ -184,9 +189,12 @@ impl World {
             if !lied {
                 account.residue = stays;
             }
-            (account.away, stays)
+            // Of managed memory most may have been on the host before.
+            let moved = account.load_of(account.away + account.residue);
+            let bytes = moved.bytes - account.residue;
+            (account.away, stays, Load { bytes, ..moved })
         });
-        let (away, residue) = gone.unwrap_or_default();
+        let (away, residue, moved) = gone.unwrap_or_default();
         // No more of it has left than it has, whatever its processes say.
         self.reserve(device, tenant, away.max(told).min(away + residue));
         let Some(resident) = self.residency.get_mut(device, tenant) else {
@@ -203,7 +211,7 @@ impl World {
         } else {
             resident.has_left();
             if !dropped {
-                resident.count_move(true, away);
+                resident.count_move(true, moved.bytes);
             }
         }
         self.go(tenant, device, Place::Out, false);
@@ -220,13 +228,13 @@ impl World {
             return;
         }
         let rotation = self.residency.on_mut(device);
-        let thrash = rotation.and_then(|rotation| rotation.left(now, away, took));
+        let thrash = rotation.and_then(|rotation| rotation.left(now, moved, took));
         // A look within the tolerance confirms the report; the next one shows the rest.
         let left = away.max(told);
         self.notice(Notice::Left {
             tenant,
             device,
-            bytes: left,
+            bytes: if moved.paged { moved.bytes } else { left },
             residue: away + residue - left,
             took,
         });

@@ -66,7 +66,7 @@ impl World {
         let account = self.ledger.account(device, tenant)?;
         let known = self.tenants.get(tenant)?;
         let loan = account.in_use > account.request;
-        let cost = rotation.round_trip(account.in_use, terms);
+        let cost = rotation.round_trip(account.load(), terms);
         let gives = account.gives();
         let asked = resident.place() == Place::In
             && resident.can_when_connected()
@@ -82,7 +82,7 @@ impl World {
         let first = cost.max(terms.rest);
         let soon = (!fixed).then(|| resident.rest().after(first, terms.least_rest));
         let (since, rested) = (resident.stay().from(), rested(known, resident, soon));
-        let stay = |urgent| since + rotation.stay(account.in_use, urgent, terms);
+        let stay = |urgent| since + rotation.stay(account.load(), urgent, terms);
         let ends = Ends {
             loan,
             // Of two that wait for memory the later one makes way, else neither ever had enough.
@@ -148,7 +148,7 @@ impl World {
         let known = resident.zip(self.tenants.get(tenant));
         let known = known.filter(|_| self.wait_of(tenant, Some(device)).is_none());
         known.is_some_and(|((rotation, resident), known)| {
-            let cost = rotation.round_trip(self.in_use(tenant, device), terms);
+            let cost = rotation.round_trip(self.load(tenant, device), terms);
             let soon = resident
                 .rest()
                 .after(cost.max(terms.rest), terms.least_rest);

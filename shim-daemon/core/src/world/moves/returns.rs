@@ -2,7 +2,7 @@
 
 use crate::ids::{AskKey, DeviceId, ProcessId, TenantId};
 use crate::ledger::{Account, Device};
-use crate::residency::{Place, Rotation};
+use crate::residency::{Load, Place, Rotation};
 use crate::resolver::{Burst, Case, Mover, Resolve, Resolver, Verdict};
 use crate::time::Nanos;
 use crate::timers::Timer;
@@ -27,9 +27,9 @@ impl World {
 
     /// A tenant wants to return to a device. Whether that is new.
     fn want_in(&mut self, tenant: TenantId, device: DeviceId, now: Nanos) -> bool {
-        let bytes = self.in_use(tenant, device);
+        let load = self.load(tenant, device);
         let rotation = self.residency.on(device);
-        let cost = rotation.map(|rotation| rotation.round_trip(bytes, &self.policy.swap));
+        let cost = rotation.map(|rotation| rotation.round_trip(load, &self.policy.swap));
         let halted = self.wait_of(tenant, None);
         let resident = self.residency.get_mut(device, tenant);
         resident.zip(cost).is_some_and(|(resident, cost)| {
@@ -116,25 +116,27 @@ impl World {
         let Some(rotation) = self.residency.on(device) else {
             return false;
         };
-        let Some(resident) = rotation.get(tenant) else {
+        let (resident, account) = (rotation.get(tenant), self.ledger.account(device, tenant));
+        let Some((resident, account)) = resident.zip(account) else {
             return false;
         };
         let now = self.timers.now();
+        let spare_time = |had| self.spare_time(rotation, account.load_of(had));
         let (until, bytes) = match resident.stay().emptied() {
             // It may be about to take memory again.
-            Some((since, had)) if now < since + self.spare_time(rotation, had) => (since, had),
+            Some((since, had)) if now < since + spare_time(had) => (since, had),
             _ => {
                 let until = self.blocked(tenant).unwrap_or(now);
-                (until, self.in_use(tenant, device))
+                (until, account.in_use)
             }
         };
-        let stay = rotation.stay(bytes, false, &self.policy.swap);
+        let stay = rotation.stay(account.load_of(bytes), false, &self.policy.swap);
         resident.place() == Place::In && !bytes.is_zero() && until < resident.stay().from() + stay
     }
 
     /// How long a tenant that has freed all of its memory keeps its turn: no longer than its moves
     /// would take.
-    fn spare_time(&self, rotation: &Rotation, had: Bytes) -> Nanos {
+    fn spare_time(&self, rotation: &Rotation, had: Load) -> Nanos {
         let terms = &self.policy.swap;
         rotation.round_trip(had, terms).min(terms.rest)
     }
@@ -148,8 +150,9 @@ impl World {
     ) -> Option<Nanos> {
         let rotation = self.residency.on(device)?;
         let stay = rotation.get(tenant)?.stay();
+        let account = self.ledger.account(device, tenant)?;
         let until = match stay.emptied() {
-            Some((since, had)) => since + self.spare_time(rotation, had),
+            Some((since, had)) => since + self.spare_time(rotation, account.load_of(had)),
             None => stay.freed() + self.policy.swap.rest,
         };
         (until > self.timers.now() && self.has_turn(tenant, device)).then_some(until)

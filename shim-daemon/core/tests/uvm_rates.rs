@@ -1,0 +1,99 @@
+//! What moves of managed memory cost, and teach: the pages on the card alone are copied.
+
+use crate::node::swap::{policy, swapping};
+use crate::node::{Node, secs};
+use crate::uvm::{leaves, managed};
+use gpushare_core::{Bytes, DeviceId, Event, Nanos, Notice, Place, TenantId};
+
+/// Bytes a second, each way.
+const RATE: u64 = 2 << 30;
+
+fn mib(count: u64) -> Bytes {
+    Bytes::mib(count)
+}
+
+/// A card of 2048 MiB with a tenant that has as much as it can of so many MiB of managed memory,
+/// and one that swaps 1500; both at work. Returns them after some turns.
+fn beside_managed(many: u64) -> (Node, DeviceId, [TenantId; 2]) {
+    let mut node = Node::with(policy(4));
+    let device = node.device_of(mib(2048));
+    let (large, first) = node.run(managed(device, many));
+    let (plain, second) = node.run(swapping(device, 1500));
+    for tenant in [large, plain] {
+        node.guests.get_mut(&tenant).expect("it runs").moves.rate = RATE;
+    }
+    let ask = node.want(first, device, mib(many));
+    assert!(node.granted(ask));
+    node.want(second, device, mib(1500));
+    lives(&mut node, [large, plain], secs(120));
+    (node, device, [large, plain])
+}
+
+fn lives(node: &mut Node, both: [TenantId; 2], time: Nanos) {
+    let end = node.now + time;
+    while node.now < end {
+        for tenant in both {
+            node.tell(Event::Worked { tenant });
+        }
+        node.live(Nanos::millis(50));
+    }
+}
+
+/// Eleven times as long as so many MiB take out and back.
+fn stay_of(mib: u64) -> Nanos {
+    Nanos(11 * 2 * mib * 1_000_000_000 / (RATE >> 20))
+}
+
+/// How long a tenant is in at once, on the average over a while.
+fn stay(node: &mut Node, device: DeviceId, both: [TenantId; 2], of: TenantId) -> Nanos {
+    let (mut time, before) = (Nanos::ZERO, leaves(node, of));
+    for _ in 0..12_000 {
+        lives(node, both, Nanos::millis(50));
+        if node.place(of, device) == Place::In {
+            time = time + Nanos::millis(50);
+        }
+    }
+    let stays = leaves(node, of) - before;
+    assert!(stays > 3, "{stays}");
+    Nanos(time.0 / stays as u64)
+}
+
+#[test]
+fn a_plain_tenant_stays_as_long_beside_managed_memory_of_any_size() {
+    let due = stay_of(1500);
+    for many in [1900, 8192] {
+        let (mut node, device, both) = beside_managed(many);
+        let stay = stay(&mut node, device, both, both[1]);
+        let part = stay.0 * 100 / due.0;
+        assert!((85..=125).contains(&part), "beside {many}: {part} %");
+    }
+}
+
+#[test]
+fn a_tenant_above_the_card_stays_by_what_moves_of_it() {
+    let due = stay_of(2048);
+    let (mut node, device, both) = beside_managed(8192);
+    let stay = stay(&mut node, device, both, both[0]);
+    let part = stay.0 * 100 / due.0;
+    assert!((85..=125).contains(&part), "{part} %");
+}
+
+#[test]
+fn what_leaves_of_a_tenant_above_the_card_is_told_as_what_returns() {
+    let (node, device, [large, _]) = beside_managed(8192);
+    let mut out = node.notices.iter().filter_map(|one| match one {
+        Notice::Left { tenant, bytes, .. } if *tenant == large => Some(*bytes),
+        _ => None,
+    });
+    assert!(out.all(|bytes| bytes == mib(2048)));
+    let residence = node.world.residence(large, device).expect("it moves");
+    assert!(residence.left > 2);
+    assert!(residence.moved <= Bytes(2 * residence.left * mib(2048).0));
+    // Nothing of it is on the card when it is out.
+    let (node, _, [large, _]) = beside_managed(1900);
+    let mut out = node.notices.iter().filter_map(|one| match one {
+        Notice::Left { tenant, bytes, .. } if *tenant == large => Some(*bytes),
+        _ => None,
+    });
+    assert!(out.all(|bytes| bytes == mib(1900)));
+}
