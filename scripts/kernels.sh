@@ -38,7 +38,7 @@ embedded() {
 }
 
 # The texts of softgpu's own tests never run on a GPU.
-known="cli/sys/src/meet.ptx cli/sys/src/spin.ptx scripts/gpu/driver.h scripts/gpu/slice.c softgpu/conformance/engine.c softgpu/conformance/home.c softgpu/conformance/kernel.c softgpu/conformance/launch.c softgpu/conformance/module.c"
+known="cli/sys/src/meet.ptx cli/sys/src/spin.ptx scripts/gpu/driver.h scripts/gpu/pairs.c scripts/gpu/slice.c softgpu/conformance/engine.c softgpu/conformance/home.c softgpu/conformance/kernel.c softgpu/conformance/launch.c softgpu/conformance/module.c"
 found=$(grep -rlE '^ *"?\.version [0-9]|\\n\.target sm_' cli interposer protocol scripts shim-daemon softgpu/conformance tests --include='*.ptx' --include='*.[ch]' --include='*.rs' --include='*.py' | sort | xargs)
 [ "$found" = "$known" ] || die "PTX is in $found; this script knows $known"
 
@@ -53,6 +53,7 @@ assemble spin
 assemble meet
 embedded scripts/gpu/driver.h nothing_ptx
 embedded scripts/gpu/slice.c leaps_ptx
+embedded scripts/gpu/pairs.c spin_ptx
 embedded softgpu/conformance/launch.c FILL_PTX
 embedded softgpu/conformance/engine.c SPIN_PTX
 embedded softgpu/conformance/home.c TOUCH_PTX

@@ -89,6 +89,18 @@ def marks(machine):
     return f"{said}; to put one and ask once: event {cost['event']} ns, write {cost['write']} ns: better to keep: {better} (kept now: event, ADR 20)", facts
 
 
+def pairs(machine):
+    """What a pair of events adds to a kernel's time, of which gpushare takes off what two events without a kernel say (ADR 67)."""
+    facts = json.loads(machine.run([machine.compile("scripts/gpu/pairs.c")]))
+    said = "; ".join(f"{fact['kernel'] / 1e3:.0f} us: {fact['each'] / 1e3:.2f} us each in a full stream, {fact['pair'] / 1e3:.2f} by two events there, "
+                     f"{fact['pair_alone'] / 1e3:.2f} in an empty one" for fact in facts)
+    behind = min(fact["behind"] for fact in facts)
+    over = max(abs(fact["pair"] - behind - fact["each"]) for fact in facts)
+    said = f"two events without a kernel are {behind / 1e3:.2f} us apart; {said}; without that a time is {over / 1e3:.2f} us off at most (goal: 1)"
+    assert machine.soft or over < 3000, said
+    return said, facts
+
+
 def contended(machine, flags, count):
     """What marks could disturb, without gpushare and in so many tenants at once: under a cap or beside another the gate opens and closes all the time."""
     program = machine.compile("scripts/gpu/contended.c")
@@ -130,6 +142,7 @@ def slices(machine):
 def rows():
     """The driver's own sharing, the benchmark's experiments, their cost."""
     return ([Row("time: the driver's own slices", slices, expected=4), Row("time: marks by event and by stream write", marks),
+             Row("time: what two events around a kernel add", pairs),
              Row("time: programs that marks could disturb, beside another", lambda machine: contended(machine, (), 2), limit=90, expected=15),
              Row("time: programs that marks could disturb, under a cap", lambda machine: contended(machine, ("--sm-limit", "40"), 1), limit=90, expected=15)],
             [*(Row(f"time, without and with: {name}", lambda machine, name=name: against_bare(machine, name), limit=40, expected=13) for name in AGAINST),

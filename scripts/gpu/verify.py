@@ -23,15 +23,22 @@ RESULTS = machines.ROOT / "docs/results"
 # Rows whose questions are open, or whose figures are of an older row. Remove a row when a report has
 # the answer.
 OPEN = (
-    "conformance transcript",
     "PyTorch: starts",
-    "PyTorch time: serve beside copies, without and with",
-    "time, without and with: decode-10ms",
     "PyTorch time: matmul beside decode, without and with",
-    "swap: suspend, resume, managed",
-    "time: sync",
-    "time, without and with: gaps-sync",
     "PyTorch time: small beside small, without and with",
+    "time: lengths",
+    "time: sync",
+    "time: three",
+    "time: processes",
+    "time, without and with: serving-1",
+    "time, without and with: gaps-sync",
+    "time: what two events around a kernel add",
+    "conformance transcript",
+    "swap: suspend, resume, managed",
+    "swap: a tenant above the device, managed",
+    "swap: three tenants on one and a half",
+    "swap: bench swap",
+    "swap: three of PyTorch on one and a half",
 )
 FIRST = 60  # seconds at most to find the GPU
 FACTS = 60  # seconds at most to say what the machine is
