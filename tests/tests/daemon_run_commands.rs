@@ -354,3 +354,38 @@ fn with_json_a_failure_is_an_object_on_standard_error() {
     let told = text(&home.gpushare(&["ps"]).stderr);
     assert!(told.starts_with("gpushare: no daemon"), "{told}");
 }
+
+#[test]
+fn with_json_an_answer_that_fails_is_an_object_on_both_outputs() {
+    let home = Home::new("mem=16GiB");
+    let gpu = format!("soft:{}", home.gpu().spec());
+    let doctor = ["doctor", "--json", "--gpu", &gpu];
+    let whole = home.gpushare(&doctor);
+    assert!(whole.stderr.is_empty(), "{whole:?}");
+    let guest = home.guest("one", &["--mem-limit", "1GiB"]);
+    let known = home.gpushare(&["why", "one", "--json"]);
+    assert!(
+        known.status.success() && known.stderr.is_empty(),
+        "{known:?}"
+    );
+    let absent = home.gpushare(&["why", "absent", "--json"]);
+    let mut ill = home.command(&doctor);
+    ill.env("GPUSHARE_MEM_LIMIT", "much");
+    let ill = ill.output().expect("gpushare runs");
+    for (output, form, part) in [
+        (absent, "why.json", "Nothing is known"),
+        (ill, "doctor.json", "variables"),
+    ] {
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let told: Value = serde_json::from_slice(&output.stdout).expect("an object");
+        schema::check(form, &told);
+        let said = text(&output.stderr);
+        let last = said.lines().last().unwrap_or_default();
+        let error: Value = serde_json::from_str(last).expect("an object");
+        schema::check("error.json", &error);
+        assert_eq!(error["status"], 1);
+        let said = error["error"].as_str().unwrap_or_default();
+        assert!(said.contains(part), "{said}");
+    }
+    guest.finish().silently();
+}
