@@ -1,7 +1,7 @@
 //! `gpushare ps` and `gpushare set` show and change the true state of tenants.
 
 use gpushare_tests::gpu::links;
-use gpushare_tests::{GIB, Home, MIB, clients, schema};
+use gpushare_tests::{GIB, Guest, Home, MIB, clients, schema};
 use serde_json::Value;
 
 const GRANTED: &str = "alloc 0";
@@ -182,6 +182,35 @@ fn nvml_inside_shows_the_tenant_as_set_and_its_processes_only() {
         "{seen} {output:?}"
     );
     for guest in [guest, other] {
+        guest.finish().silently();
+    }
+}
+
+#[test]
+fn nvml_inside_hides_others_also_on_a_gpu_of_theirs_alone() {
+    let home = Home::new("mem=16GiB,count=2");
+    let on = |name: &str, gpu: &str, program: &str| {
+        let mut run = home.run(name, &["--mem-limit", "2GiB"]);
+        run.env("CUDA_VISIBLE_DEVICES", gpu);
+        run.arg(clients::compile(program, &[]));
+        run
+    };
+    let [one, other] = [("one", "1"), ("other", "0")].map(|(name, gpu)| {
+        let mut guest = Guest::start(on(name, gpu, "quota"));
+        assert_eq!(guest.ask("init"), "init 0");
+        guest
+    });
+    // It asks about GPU 0.
+    let seen = |name, gpu| text(&on(name, gpu, "monitor").output().unwrap().stdout);
+    let (inside, outside) = (seen("other", "0"), seen("one", "1"));
+    assert!(inside.contains("\nprocesses: 0, 1\n"), "{inside}");
+    assert!(inside.contains(&format!("total {}, ", 2 * GIB)), "{inside}");
+    assert!(outside.contains("\nprocesses: 0, 0\n"), "{outside}");
+    assert!(
+        outside.contains(&format!("total {}, ", 16 * GIB)),
+        "{outside}"
+    );
+    for guest in [one, other] {
         guest.finish().silently();
     }
 }
