@@ -10,7 +10,7 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 
 /// Where the machine's daemon keeps its journal.
-const MACHINE: &str = "/var/lib/gpushare";
+pub(crate) const MACHINE: &str = "/var/lib/gpushare";
 
 /// Where this user's daemons keep theirs: the folder for state of the XDG base directories.
 pub(crate) fn own_state(environment: &Environment) -> Option<PathBuf> {

@@ -281,6 +281,21 @@ fn refusals_come_with_what_would_have_helped() {
 }
 
 #[test]
+fn refusals_are_counted_from_the_begin_of_the_life_that_had_them() {
+    let mut facts = facts();
+    facts.tenants = vec![row("web", GIB, ProcessState::Running)];
+    facts.since_ms = 1_000;
+    let numbers = [("count", 2), ("over_limit", 2)];
+    let refused = event("refused", "REASON", &numbers);
+    let of = |ms| format!("Since {} 2 of its", crate::when::local(ms));
+    facts.past = vec![refused.clone()];
+    says(&facts, State::Running, &[&of(1_000)], &[]);
+    facts.past = vec![event("admitted", "may run", &[]), refused];
+    let began = facts.past[0].at_ms;
+    says(&facts, State::Running, &[&of(began)], &[]);
+}
+
+#[test]
 fn a_tenant_that_was_ended_is_told_for_whom() {
     let mut ended = event("ended", "SIGTERM: tenant big needs memory", &[]);
     let reason = ("reason".to_owned(), Fact::Word("collision".to_owned()));
