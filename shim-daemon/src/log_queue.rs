@@ -1,6 +1,6 @@
-//! The log on its way out. The loop and the threads beside it hand their messages over and go on; a
-//! thread of its own writes them. What reads the log may stop reading: then it costs messages, never
-//! a turn. They are counted, and the count is a message itself.
+//! The log on its way out. The loop and the threads beside it hand their messages over and go on;
+//! a thread of its own writes them. What reads the log may stop reading: then it costs messages,
+//! never a turn. They are counted, and the count is a message itself.
 
 use std::io::{self, Write};
 use std::sync::Arc;
