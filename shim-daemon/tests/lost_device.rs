@@ -98,6 +98,38 @@ fn told(command: &mut Wire, kind: &str) -> EventRecord {
     }
 }
 
+/// What `ps` and `why` tell of such a tenant by: it has no account.
+#[test]
+fn the_status_of_a_tenant_of_a_lost_device_alone_has_what_it_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::with(folder.path(), two());
+    let mut command = daemon.command();
+    let alone = Control::Create {
+        name: Some("alone".to_owned()),
+        environment: vec![("GPUSHARE_MEM_LIMIT".to_owned(), "12GiB".to_owned())],
+        devices: vec![GPU],
+    };
+    let created: ControlReply = command.call(&alone);
+    assert!(
+        matches!(created, ControlReply::Created { .. }),
+        "{created:?}"
+    );
+    let accounts = |command: &mut Wire| match page(command, Listing::Tenants) {
+        Rows::Tenants(rows) => rows.len(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(accounts(&mut command), 1);
+    lose(&daemon, &mut command);
+    assert_eq!(accounts(&mut command), 0);
+    let Rows::TenantStatus(rows) = page(&mut command, Listing::TenantStatus) else {
+        panic!("a status")
+    };
+    let [row] = &rows[..] else { panic!("{rows:?}") };
+    let asks = row.asks.iter().map(|asked| (asked.device, asked.limit));
+    assert_eq!(asks.collect::<Vec<_>>(), [(GPU, 12 * GIB)]);
+    assert_eq!((&*row.name, &row.queued), ("alone", &None));
+}
+
 #[test]
 fn what_a_lost_device_refuses_is_not_blamed_on_the_limit() {
     let folder = tempfile::tempdir().unwrap();
