@@ -10,7 +10,7 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 
 /// Where the machine's daemon keeps its journal.
-const MACHINE: &str = "/var/lib/gpushare";
+pub(crate) const MACHINE: &str = "/var/lib/gpushare";
 
 /// Where this user's daemons keep theirs: the folder for state of the XDG base directories.
 pub(crate) fn own_state(environment: &Environment) -> Option<PathBuf> {
@@ -24,11 +24,26 @@ pub(crate) fn own_state(environment: &Environment) -> Option<PathBuf> {
 
 /// Everything since then that is still known, oldest first.
 pub(crate) fn read(daemons: &mut [Talk], since_ms: u64) -> Result<Vec<EventRecord>, Failure> {
-    let (mut all, mut failed) = (Vec::new(), Vec::new());
     // The daemons first: what they have told is in the journals a moment later.
+    let mut told = Vec::new();
     for daemon in daemons.iter_mut() {
-        all.extend(daemon.past()?);
+        told.extend(daemon.past()?);
     }
+    with_journals(told, !daemons.is_empty(), since_ms)
+}
+
+/// What the journals have, beside daemons that serve and tell the rest themselves.
+pub(crate) fn beside_daemons(since_ms: u64) -> Result<Vec<EventRecord>, Failure> {
+    with_journals(Vec::new(), true, since_ms)
+}
+
+/// What was told and what the journals have; `served` where a daemon was there to tell.
+fn with_journals(
+    mut all: Vec<EventRecord>,
+    served: bool,
+    since_ms: u64,
+) -> Result<Vec<EventRecord>, Failure> {
+    let mut failed = Vec::new();
     for folder in journals() {
         let past = match gpushare_journal::read(&folder, since_ms) {
             Ok(past) => past,
@@ -50,7 +65,7 @@ pub(crate) fn read(daemons: &mut [Talk], since_ms: u64) -> Result<Vec<EventRecor
         all.extend(past.records);
     }
     // A daemon or another journal that answered is enough: the rest is a note.
-    if daemons.is_empty() && all.is_empty() && !failed.is_empty() {
+    if !served && all.is_empty() && !failed.is_empty() {
         return Err(Failure::ours(failed.join("; ")));
     }
     for text in failed {

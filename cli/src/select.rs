@@ -1,6 +1,7 @@
 //! Which tenants and GPUs a listing is about: `--tenant`, `--gpu`.
 
 use crate::failure::Failure;
+use gpushare_client::Talk;
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::EventRecord;
 use std::str::FromStr;
@@ -52,6 +53,8 @@ pub(crate) struct Wanted {
     pub(crate) tenants: Vec<String>,
     /// On this GPU.
     pub(crate) gpu: Option<GpuIs>,
+    /// Its places with the daemons that serve: events of tenants on several GPUs name only places.
+    pub(crate) places: Vec<u32>,
     /// Of these kinds; empty: of all.
     pub(crate) kinds: Vec<String>,
     /// From then on, in milliseconds since 1970.
@@ -67,17 +70,37 @@ impl Wanted {
         record.at_ms >= self.since_ms
             && is_one(&self.tenants, record.tenant.as_deref())
             && is_one(&self.kinds, Some(&*record.kind))
-            && self.gpu.as_ref().is_none_or(|gpu| on(gpu, record))
+            && self.gpu.as_ref().is_none_or(|gpu| self.on(gpu, record))
     }
-}
 
-/// Whether an event is about that GPU. One about a tenant on several GPUs is about each of them.
-fn on(gpu: &GpuIs, record: &EventRecord) -> bool {
-    if let Some(device) = record.device {
-        return gpu.is(device.uuid, Some(device.index));
+    /// Whether an event is about that GPU. One about a tenant on several GPUs is about each of
+    /// them.
+    fn on(&self, gpu: &GpuIs, record: &EventRecord) -> bool {
+        if let Some(device) = record.device {
+            return gpu.is(device.uuid, Some(device.index));
+        }
+        let several = record.word_of("gpus").unwrap_or_default().split(',');
+        let mut several = several.filter_map(|one| one.parse::<u32>().ok());
+        match gpu {
+            GpuIs::Place(wanted) => several.any(|place| place == *wanted),
+            GpuIs::Begins(_) => several.any(|place| self.places.contains(&place)),
+        }
     }
-    let mut several = record.word_of("gpus").unwrap_or_default().split(',');
-    matches!(gpu, GpuIs::Place(place) if several.any(|one| one.parse() == Ok(*place)))
+
+    /// Asks the daemons for the places of a GPU that is named by its UUID.
+    pub(crate) fn find_places(&mut self, daemons: &mut [Talk]) -> Result<(), Failure> {
+        let Some(gpu @ GpuIs::Begins(_)) = &self.gpu else {
+            return Ok(());
+        };
+        for daemon in daemons {
+            let devices = daemon.devices()?;
+            let places = (0..)
+                .zip(&devices)
+                .filter(|(_, row)| gpu.is(row.uuid, None));
+            self.places.extend(places.map(|(place, _)| place));
+        }
+        Ok(())
+    }
 }
 
 /// The value of `--gpu` of a listing.
@@ -156,6 +179,14 @@ mod tests {
             ..record(Some("a"), None)
         };
         assert!(on("3", &several) && !on("0", &several) && !on("13", &several));
+        for (places, is_there) in [(vec![0, 3], true), (vec![0], false), (vec![], false)] {
+            let wanted = Wanted {
+                gpu: Some("GPU-ab".parse().expect("a GPU")),
+                places,
+                ..Wanted::default()
+            };
+            assert_eq!(wanted.has(&several), is_there, "{wanted:?}");
+        }
         for wrong in ["", "GPU-", "first", "-1"] {
             assert!(gpu(Some(wrong)).is_err(), "{wrong}");
         }

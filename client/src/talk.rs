@@ -103,7 +103,7 @@ impl Talk {
     }
 
     /// The daemon's number: another one at every start.
-    pub(crate) fn instance(&self) -> u64 {
+    pub fn instance(&self) -> u64 {
         self.instance
     }
 

@@ -10,7 +10,7 @@ use gpushare_client::{Talk, TalkError};
 use crate::http::{Answer, Ask};
 use crate::{Format, Report, Snapshot, encode, families, host, page};
 
-/// Longest the daemon may take for one answer: a scrape must end.
+/// Longest the daemon may take for each list of an answer: a scrape must end.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The answer of the daemon in `folder`. It is asked one question at a time, whose asker has the

@@ -266,22 +266,7 @@ fn events(out: &mut String, report: &Report) {
     for event in report.events.iter().rev().take(EVENTS) {
         let ago = span(report.now_ms.saturating_sub(event.at_ms));
         let tenant = event.tenant.as_deref().unwrap_or("");
-        let bad = [
-            "refused",
-            "ended",
-            "overrun",
-            "unmanaged",
-            "overdrawn",
-            "lost",
-            "host-full",
-            "thrashing",
-            "spill-failed",
-            "memory-lost",
-            "file-refused",
-            "not-registered",
-            "not-restored",
-        ];
-        let class = if bad.contains(&event.kind.as_str()) {
+        let class = if event.is_notable() {
             " class=\"warn\""
         } else {
             ""

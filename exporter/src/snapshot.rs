@@ -55,6 +55,8 @@ impl Snapshot {
     /// # Errors
     /// It hung up, or refused.
     pub fn read(talk: &mut Talk) -> Result<Self, TalkError> {
+        // A tenant may be admitted meanwhile. In this order it is in one of the two lists at least.
+        let metrics = talk.metrics()?;
         let mut snapshot = Self {
             devices: talk.devices()?,
             sharing: talk.sharing()?,
@@ -68,7 +70,7 @@ impl Snapshot {
             ends: talk.ends()?,
             ..Self::default()
         };
-        for row in talk.metrics()? {
+        for row in metrics {
             match row {
                 MetricsRow::Node(row) => snapshot.node = Some(row),
                 MetricsRow::Device(row) => snapshot.counted.push(row),
@@ -79,6 +81,10 @@ impl Snapshot {
                 _ => {}
             }
         }
+        let Self {
+            tenants, queued, ..
+        } = &mut snapshot;
+        queued.retain(|row| tenants.iter().all(|one| one.name != row.name));
         for row in talk.swaps()? {
             match row {
                 SwapRow::Room(row) => snapshot.room = Some(row),
@@ -94,6 +100,13 @@ impl Snapshot {
     pub fn place(&self, name: &str, device: [u8; 16]) -> Option<&ResidencyRow> {
         let mut all = self.residency.iter();
         all.find(|row| row.device == device && row.name == name)
+    }
+
+    /// Tenants that are admitted and have no account, because their devices are lost.
+    pub fn stranded(&self) -> impl Iterator<Item = &Identity> {
+        let some_lost = self.devices.iter().any(DeviceRow::is_lost);
+        let all = self.identities.iter().filter(move |_| some_lost);
+        all.filter(|one| self.tenants.iter().all(|row| row.name != one.name))
     }
 
     /// The moves of a tenant's memory on a device.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use gpushare_exporter::{Family, Format, Kind, Sample, Snapshot, encode, families};
 use gpushare_protocol::units::GIB;
-use gpushare_protocol::wire::DeviceRow;
+use gpushare_protocol::wire::{DeviceRow, EventRecord, Place};
 
 use crate::sample;
 
@@ -190,4 +190,67 @@ fn what_a_tenant_holds_beyond_its_grant_is_told_of_it_and_its_device() {
     snapshot.excess = None;
     assert!(values(&snapshot, of_device).is_empty());
     assert!(values(&snapshot, of_tenant).is_empty());
+}
+
+/// Kinds of events that tell of ordinary work, or that something is as it should be again.
+const PLAIN: &str = "queued admitted waiting served set gone idle active ends-soon spared balanced \
+     lapsed vacated unmanaged-spared ungated look-works events-left-out leaving left returned silent \
+     suspended resumed spilled fetched did-not-leave left-less slow-return unshared settled awaited \
+     attached shared fence fence-foreign fence-off";
+
+#[test]
+fn each_kind_of_event_is_notable_or_plain() {
+    let text = read("docs/OPERATIONS.md");
+    let (_, text) = text
+        .split_once("| event | what it says |")
+        .expect("a table");
+    let rows = text
+        .lines()
+        .skip(2)
+        .take_while(|line| line.starts_with("| "));
+    let mut listed: Vec<&str> = Vec::new();
+    for row in rows {
+        let first = row.split(" | ").next().unwrap_or(row);
+        listed.extend(first.split('`').skip(1).step_by(2));
+    }
+    assert!(listed.len() > 50, "{listed:?}");
+    let event = |kind: &str| EventRecord {
+        instance: 1,
+        number: 1,
+        at_ms: 1,
+        kind: kind.to_owned(),
+        tenant: None,
+        device: None,
+        text: String::new(),
+        facts: Vec::new(),
+    };
+    let plain: BTreeSet<&str> = PLAIN.split_whitespace().collect();
+    for kind in &listed {
+        let record = event(kind);
+        assert_ne!(record.is_notable(), plain.contains(kind), "{kind}");
+        assert!(record.is_notable() || !record.is_grave(), "{kind}");
+    }
+    assert!(plain.iter().all(|kind| listed.contains(kind)), "{plain:?}");
+    let grave = |kind: &str| event(kind).is_grave();
+    assert!(grave("memory-lost") && grave("unenforced") && !grave("refused"));
+}
+
+#[test]
+fn a_tenant_is_suspended_where_its_memory_is_off_the_device() {
+    for (place, suspended, told) in [
+        (Place::In, true, "0"),
+        (Place::Leaving, true, "0"),
+        (Place::Out, true, "2"),
+        (Place::Out, false, "1"),
+        (Place::In, false, "0"),
+    ] {
+        let mut node = sample::node();
+        let row = &mut node.residency[0];
+        (row.place, row.suspended) = (place, suspended);
+        let values = values(&node, "gpushare_tenant_suspended");
+        let [(_, value)] = &values[..] else {
+            panic!("{values:?}")
+        };
+        assert_eq!(value, told, "{place:?} {suspended}");
+    }
 }

@@ -6,7 +6,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use clap::Parser;
@@ -17,6 +16,7 @@ use gpushared::devices::Nvml;
 use gpushared::guard::Among;
 use gpushared::journal::{self, Files, Journal};
 use gpushared::log::Log;
+use gpushared::log_queue::{LogQueue, Rest};
 use gpushared::node::Settings;
 use gpushared::peer;
 use gpushared::server::{Folder, Reload, Server, Start};
@@ -123,7 +123,8 @@ fn main() -> ExitCode {
     let is_managed = !args.private && std::env::var_os("NOTIFY_SOCKET").is_some();
     // With wrong settings the unit is not started again, and a daemon that served is followed at
     // once.
-    let (status, error, waits) = match run(args) {
+    let mut rest = None;
+    let (status, error, waits) = match run(args, &mut rest) {
         Ok(()) => return ExitCode::SUCCESS,
         Err(Failed::Here(error)) => (ExitCode::FAILURE, error, is_managed),
         Err(Failed::Taken(error)) => (ExitCode::from(TAKEN), error, is_managed),
@@ -151,11 +152,12 @@ fn pause() {
     let _ = poll(&mut [PollFd::new(stop.as_fd(), PollFlags::POLLIN)], timeout);
 }
 
-fn run(args: Args) -> Result<(), Failed> {
+/// `rest` is the log's, to be dropped at the end.
+fn run(args: Args, rest: &mut Option<Rest>) -> Result<(), Failed> {
     if args.print_cdi {
         return print_cdi(&args);
     }
-    start_log(args.log.as_deref())?;
+    *rest = Some(start_log(args.log.as_deref())?);
     if let Err(error) = gpushared::limits::raise_descriptors() {
         tracing::warn!(%error, "only few clients can connect at once");
     }
@@ -260,17 +262,28 @@ fn print_cdi(args: &Args) -> Result<(), Failed> {
 }
 
 /// Says what happens from now on where it is to be said.
-fn start_log(file: Option<&Path>) -> Result<(), String> {
+fn start_log(file: Option<&Path>) -> Result<Rest, String> {
     let told = tracing_subscriber::fmt().with_max_level(tracing::Level::INFO);
-    let Some(file) = file else {
-        let told = told.with_ansi(std::io::stderr().is_terminal());
-        told.with_writer(std::io::stderr).init();
-        return Ok(());
+    let failed = |error: std::io::Error| format!("cannot start the log: {error}");
+    let (queue, rest, ansi) = match file {
+        None => {
+            // Not by the library's handle: its lock would be held while the reader does not read.
+            let errors = std::io::stderr().as_fd().try_clone_to_owned();
+            let errors = File::from(errors.map_err(failed)?);
+            let ansi = errors.is_terminal();
+            let (queue, rest) = LogQueue::start(errors).map_err(failed)?;
+            (queue, rest, ansi)
+        }
+        Some(file) => {
+            let log = Log::open(file)
+                .map_err(|error| format!("cannot open {}: {error}", file.display()))?;
+            let (queue, rest) = LogQueue::start(log).map_err(failed)?;
+            (queue, rest, false)
+        }
     };
-    let log =
-        Log::open(file).map_err(|error| format!("cannot open {}: {error}", file.display()))?;
-    told.with_ansi(false).with_writer(Mutex::new(log)).init();
-    Ok(())
+    let told = told.with_ansi(ansi);
+    told.with_writer(move || queue.clone()).init();
+    Ok(rest)
 }
 
 /// Standard input, if it is a pipe. The starter of a transient daemon holds the other end until its

@@ -81,16 +81,101 @@ fn a_lost_device_keeps_its_place_and_has_no_memory_to_give() {
     );
     assert!(rows[1].reserve < rows[1].capacity, "{:?}", rows[1]);
     // Events count the devices alike.
+    let lost = told(&mut command, "lost").device.unwrap();
+    assert_eq!((lost.uuid, lost.index), (GPU, 0));
+}
+
+/// The first event of a kind.
+fn told(command: &mut Wire, kind: &str) -> EventRecord {
     let id = command.ask(&Control::FollowRecords { past: 100 });
-    let lost = loop {
+    loop {
         let ControlReply::Record(record) = command.answer(id) else {
             panic!("an event")
         };
-        if record.kind == "lost" {
-            break record.device.unwrap();
+        if record.kind == kind {
+            break record;
         }
+    }
+}
+
+/// What `ps` and `why` tell of such a tenant by: it has no account.
+#[test]
+fn the_status_of_a_tenant_of_a_lost_device_alone_has_what_it_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::with(folder.path(), two());
+    let mut command = daemon.command();
+    let alone = Control::Create {
+        name: Some("alone".to_owned()),
+        environment: vec![("GPUSHARE_MEM_LIMIT".to_owned(), "12GiB".to_owned())],
+        devices: vec![GPU],
     };
-    assert_eq!((lost.uuid, lost.index), (GPU, 0));
+    let created: ControlReply = command.call(&alone);
+    assert!(
+        matches!(created, ControlReply::Created { .. }),
+        "{created:?}"
+    );
+    let accounts = |command: &mut Wire| match page(command, Listing::Tenants) {
+        Rows::Tenants(rows) => rows.len(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(accounts(&mut command), 1);
+    lose(&daemon, &mut command);
+    assert_eq!(accounts(&mut command), 0);
+    let Rows::TenantStatus(rows) = page(&mut command, Listing::TenantStatus) else {
+        panic!("a status")
+    };
+    let [row] = &rows[..] else { panic!("{rows:?}") };
+    let asks = row.asks.iter().map(|asked| (asked.device, asked.limit));
+    assert_eq!(asks.collect::<Vec<_>>(), [(GPU, 12 * GIB)]);
+    assert_eq!((&*row.name, &row.queued), ("alone", &None));
+}
+
+#[test]
+fn what_a_lost_device_refuses_is_not_blamed_on_the_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::with(folder.path(), two());
+    let (mut command, socket) = daemon.tenant("a", &LIMITS);
+    let mut a = Client::register(&socket);
+    assert!(matches!(a.open(), Reply::Granted { .. }));
+    lose(&daemon, &mut command);
+    let asked = ask(&mut a.wire, 0, GIB);
+    let lost = Reply::Refused(Refusal::DeviceLost);
+    assert_eq!(a.wire.answer::<Reply>(asked), lost);
+    let line = a.page().line(a.slot, 0).unwrap();
+    line.refused.fetch_add(1, Ordering::Relaxed);
+    let record = told(&mut command, "refused");
+    let facts = ["gone", "over_limit", "limit_bytes"].map(|name| record.number_of(name));
+    assert_eq!(facts, [Some(1), None, None], "{record:?}");
+    assert!(!record.text.contains("0 B"), "{}", record.text);
+}
+
+#[test]
+fn events_of_a_tenant_on_several_devices_name_all_of_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::with(folder.path(), two());
+    let (mut command, _) = daemon.tenant("both", &LIMITS);
+    let record = told(&mut command, "admitted");
+    assert_eq!((record.device, record.word_of("gpus")), (None, Some("0,1")));
+    let alone = Control::Create {
+        name: Some("alone".to_owned()),
+        environment: vec![],
+        devices: vec![SECOND],
+    };
+    let mut other = daemon.command();
+    let created: ControlReply = other.call(&alone);
+    assert!(
+        matches!(created, ControlReply::Created { .. }),
+        "{created:?}"
+    );
+    let set = Control::Set {
+        tenant: "alone".to_owned(),
+        changes: vec![("GPUSHARE_MEM_LIMIT".to_owned(), "8GiB".to_owned())],
+    };
+    let done: ControlReply = other.call(&set);
+    assert_eq!(done, ControlReply::Done);
+    let record = told(&mut other, "set");
+    let place = record.device.map(|device| device.index);
+    assert_eq!((place, record.word_of("gpus")), (Some(1), None));
 }
 
 #[test]

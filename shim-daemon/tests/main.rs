@@ -44,6 +44,7 @@ mod stopped;
 mod storing;
 mod turns;
 mod unmanaged;
+mod unread_log;
 mod unrestored;
 mod users;
 mod words;

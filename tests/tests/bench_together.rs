@@ -54,12 +54,16 @@ fn only_a_copying_tenant_is_reported_in_bytes() {
             "name=both,kernel=500us,copy=1MiB",
             "--tenant",
             "name=plain,kernel=500us",
+            "--tenant",
+            "name=sets,mode=memset,copy=1MiB",
         ],
     );
-    let [mover, both, plain] = [0, 1, 2].map(|at| &all["experiments"][0]["tenants"][at]);
-    assert!(number(mover, "copied_per_s") > 0.0);
-    assert_eq!(number(mover, "device"), 0.0);
-    assert!(mover["launches_per_s"].is_null());
+    let [mover, both, plain, sets] = [0, 1, 2, 3].map(|at| &all["experiments"][0]["tenants"][at]);
+    for one in [mover, sets] {
+        assert!(number(one, "copied_per_s") > 0.0);
+        assert_eq!(number(one, "device"), 0.0);
+        assert!(one["launches_per_s"].is_null());
+    }
     // One copy every 10 ms at most.
     let copied = number(both, "copied_per_s");
     assert!(copied > 0.0);

@@ -1,7 +1,7 @@
 //! `gpushare ps` and `gpushare set` show and change the true state of tenants.
 
 use gpushare_tests::gpu::links;
-use gpushare_tests::{GIB, Home, MIB, clients, schema};
+use gpushare_tests::{GIB, Guest, Home, MIB, clients, schema};
 use serde_json::Value;
 
 const GRANTED: &str = "alloc 0";
@@ -187,6 +187,35 @@ fn nvml_inside_shows_the_tenant_as_set_and_its_processes_only() {
 }
 
 #[test]
+fn nvml_inside_hides_others_also_on_a_gpu_of_theirs_alone() {
+    let home = Home::new("mem=16GiB,count=2");
+    let on = |name: &str, gpu: &str, program: &str| {
+        let mut run = home.run(name, &["--mem-limit", "2GiB"]);
+        run.env("CUDA_VISIBLE_DEVICES", gpu);
+        run.arg(clients::compile(program, &[]));
+        run
+    };
+    let [one, other] = [("one", "1"), ("other", "0")].map(|(name, gpu)| {
+        let mut guest = Guest::start(on(name, gpu, "quota"));
+        assert_eq!(guest.ask("init"), "init 0");
+        guest
+    });
+    // It asks about GPU 0.
+    let seen = |name, gpu| text(&on(name, gpu, "monitor").output().unwrap().stdout);
+    let (inside, outside) = (seen("other", "0"), seen("one", "1"));
+    assert!(inside.contains("\nprocesses: 0, 1\n"), "{inside}");
+    assert!(inside.contains(&format!("total {}, ", 2 * GIB)), "{inside}");
+    assert!(outside.contains("\nprocesses: 0, 0\n"), "{outside}");
+    assert!(
+        outside.contains(&format!("total {}, ", 16 * GIB)),
+        "{outside}"
+    );
+    for guest in [one, other] {
+        guest.finish().silently();
+    }
+}
+
+#[test]
 fn devices_tells_what_the_driver_shows_and_what_the_daemon_knows() {
     let home = Home::new("mem=16GiB,count=2");
     let mut guest = home.guest("one", &["--mem-limit", "4GiB"]);
@@ -353,4 +382,39 @@ fn with_json_a_failure_is_an_object_on_standard_error() {
     // Without the flag it is a sentence.
     let told = text(&home.gpushare(&["ps"]).stderr);
     assert!(told.starts_with("gpushare: no daemon"), "{told}");
+}
+
+#[test]
+fn with_json_an_answer_that_fails_is_an_object_on_both_outputs() {
+    let home = Home::new("mem=16GiB");
+    let gpu = format!("soft:{}", home.gpu().spec());
+    let doctor = ["doctor", "--json", "--gpu", &gpu];
+    let whole = home.gpushare(&doctor);
+    assert!(whole.stderr.is_empty(), "{whole:?}");
+    let guest = home.guest("one", &["--mem-limit", "1GiB"]);
+    let known = home.gpushare(&["why", "one", "--json"]);
+    assert!(
+        known.status.success() && known.stderr.is_empty(),
+        "{known:?}"
+    );
+    let absent = home.gpushare(&["why", "absent", "--json"]);
+    let mut ill = home.command(&doctor);
+    ill.env("GPUSHARE_MEM_LIMIT", "much");
+    let ill = ill.output().expect("gpushare runs");
+    for (output, form, part) in [
+        (absent, "why.json", "Nothing is known"),
+        (ill, "doctor.json", "variables"),
+    ] {
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let told: Value = serde_json::from_slice(&output.stdout).expect("an object");
+        schema::check(form, &told);
+        let said = text(&output.stderr);
+        let last = said.lines().last().unwrap_or_default();
+        let error: Value = serde_json::from_str(last).expect("an object");
+        schema::check("error.json", &error);
+        assert_eq!(error["status"], 1);
+        let said = error["error"].as_str().unwrap_or_default();
+        assert!(said.contains(part), "{said}");
+    }
+    guest.finish().silently();
 }

@@ -2,24 +2,20 @@
 //! of all of them.
 
 use gpushare_tests::waiting::until;
-use gpushare_tests::{GIB, Gpu, Guest, Home, clients};
+use gpushare_tests::{GIB, Gpu, Guest, Home, clients, schema};
+use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 /// The quota client in a tenant of this name on this GPU.
 fn guest(home: &Home, gpu: &Gpu, name: &str) -> Guest {
+    limited(home, gpu, name, &[])
+}
+
+fn limited(home: &Home, gpu: &Gpu, name: &str, more: &[&str]) -> Guest {
     let gpu = format!("soft:{}", gpu.spec());
-    let flags = [
-        "run",
-        "--gpu",
-        &gpu,
-        "--name",
-        name,
-        "--mem-limit",
-        "4GiB",
-        "--",
-    ];
-    let mut run = home.command(&flags);
+    let flags = ["run", "--gpu", &gpu, "--name", name, "--mem-limit", "4GiB"];
+    let mut run = home.command(&[&flags[..], more, &["--"]].concat());
     run.arg(clients::compile("quota", &[]));
     Guest::start(run).started()
 }
@@ -112,4 +108,37 @@ fn a_follower_sees_the_events_of_every_daemon() {
     assert_eq!(home.daemons().len(), 2, "they stay for followers");
     drop(events);
     home.until_no_daemon();
+}
+
+#[test]
+fn tenants_of_one_name_keep_their_daemons_facts_apart() {
+    let home = Home::new("mem=16GiB");
+    let (one, other) = (home.gpu(), Gpu::new("mem=8GiB"));
+    let ends = ["--run-limit", "1h", "--gang", "g"];
+    let said = |json: &str| home.gpushare(&["why", "web", json]).stdout;
+    for (first, second) in [(&ends[..], &[][..]), (&[], &ends)] {
+        let a = limited(&home, one, "web", first);
+        assert!(!String::from_utf8_lossy(&said("--json")).contains("Another daemon"));
+        let b = limited(&home, &other, "web", second);
+        let rows = home.ps();
+        assert_eq!(rows.len(), 2, "{rows:?}");
+        let limited = |row: &Value| !row["ends"].is_null() || !row["gang"].is_null();
+        let both = rows.iter().filter(|row| limited(row)).count();
+        assert_eq!(both, 1, "{rows:?}");
+        // It is about one of them, and says so.
+        let why: Value = serde_json::from_slice(&said("--json")).expect("an object");
+        schema::check("why.json", &why);
+        let told = why["sentences"].to_string();
+        assert!(told.contains("Another daemon"), "{told}");
+        // The end of one is not that of the other.
+        a.finish().silently();
+        let rows = home.ps();
+        assert_eq!(rows.len(), 1, "{rows:?}");
+        let told = String::from_utf8_lossy(&said("--json")).into_owned();
+        let ends = told.contains("--run-limit");
+        assert_eq!(ends, !second.is_empty(), "{told}");
+        assert!(!told.contains("Another daemon"), "{told}");
+        b.finish().silently();
+        home.until_no_daemon();
+    }
 }

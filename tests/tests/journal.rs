@@ -5,8 +5,9 @@ use gpushare_protocol::wire::Control;
 use gpushare_tests::{GIB, Guest, Home, MIB, clients, schema};
 use serde_json::Value;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Output;
+use std::process::{Output, Stdio};
 
 const GRANTED: &str = "alloc 0";
 const REFUSED: &str = "alloc 2";
@@ -333,6 +334,19 @@ fn a_journal_that_cannot_be_read_takes_no_other_events_away() {
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(text(&output).contains("admitted"), "{output:?}");
     assert!(told.contains("note: cannot read the journal"), "{told}");
+    let mut command = home.command(&["events", "--follow", "--since", "1h", "--tenant", web]);
+    command.env("XDG_STATE_HOME", &other);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut follower = command.spawn().expect("gpushare runs");
+    let told = follower.stdout.as_mut().expect("piped");
+    let mut line = String::new();
+    BufReader::new(told).read_line(&mut line).expect("text");
+    assert!(line.contains("admitted"), "{line}");
+    // It would keep the daemon from leaving.
+    follower.kill().expect("it follows");
+    let followed = follower.wait_with_output().expect("it ended");
+    let told = String::from_utf8_lossy(&followed.stderr).into_owned();
+    assert!(told.contains("note: cannot read the journal"), "{told}");
     guest.finish().silently();
     home.until_no_daemon();
     // Nothing else is known now.
@@ -340,4 +354,36 @@ fn a_journal_that_cannot_be_read_takes_no_other_events_away() {
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success(), "{output:?}");
     assert!(told.contains("cannot read the journal"), "{told}");
+}
+
+#[test]
+fn why_knows_a_tenant_without_a_daemon_while_it_runs() {
+    let home = Home::new("mem=16GiB");
+    let gpu = format!("soft:{}", home.gpu().spec());
+    let name = &*own("alone");
+    let flags = ["run", "--gpu", &gpu, "--daemon", "off", "--name", name];
+    let limit = ["--mem-limit", "2GiB", "--"];
+    let mut run = home.command(&[&flags[..], &limit].concat());
+    run.arg(clients::compile("quota", &[]));
+    let mut guest = Guest::start(run).started();
+    assert_eq!(guest.ask(&alloc(GIB)), GRANTED);
+    let told = || {
+        let output = home.gpushare(&["why", name, "--json"]);
+        let json: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        (output.status.code(), json)
+    };
+    let (status, json) = told();
+    schema::check("why.json", &json);
+    assert_eq!((status, &json["state"]), (Some(0), &"running".into()));
+    let said = json["sentences"].to_string();
+    for words in ["without a daemon", "1 GiB", "2 GiB"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    // The library does not know one that a daemon has.
+    let other = home.guest("kept", &["--mem-limit", "1GiB"]);
+    let why = text(&home.gpushare(&["why", "kept"]));
+    assert!(!why.contains("without a daemon"), "{why}");
+    guest.finish().silently();
+    assert_eq!(told().0, Some(1));
+    other.finish().silently();
 }

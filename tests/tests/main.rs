@@ -1,5 +1,6 @@
 //! Real programs under the library, one module per behaviour. A new file needs a line here.
 
+mod admitted_between;
 mod arrows;
 mod bad_limits;
 mod barrier;

@@ -26,11 +26,12 @@ pub(crate) enum Bench {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchShare {
-    /// name=a and what it runs: kernel=500us, mode=queue|sync|burst|graph|decode|copy|stream|gang,
-    /// gpus=0 (a gang's: 0+1), procs=1, every=10ms (pauses), arrivals=regular|poisson, depth=N,
-    /// nodes=20 (of a graph), copy=64MiB (copies on a second stream), churn=2s (its process comes
-    /// and goes), job=j (tenants whose kernels wait for each other); what it is promised: share=70,
-    /// cap=30, priority=700. May be repeated.
+    /// name=a and what it runs: kernel=500us,
+    /// mode=queue|sync|burst|graph|decode|copy|stream|memset|gang, gpus=0 (a gang's: 0+1), procs=1,
+    /// every=10ms (pauses), arrivals=regular|poisson, depth=N, nodes=20 (of a graph), copy=64MiB
+    /// (copies on a second stream), churn=2s (its process comes and goes), job=j (tenants whose
+    /// kernels wait for each other); what it is promised: share=70, cap=30, priority=700. May be
+    /// repeated.
     #[arg(long, value_name = "KEY=VALUE,…")]
     pub(crate) tenant: Vec<String>,
     /// An experiment that comes with gpushare, a group of them (`together`, `gaps`, `serving`,

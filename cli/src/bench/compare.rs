@@ -316,7 +316,7 @@ impl Tenant {
         if let Some(Pair { bare, shared }) = self.copied {
             let [bare, shared] = [bare, shared].map(|bytes| bytes / 1e9);
             lines.push(format!(
-                "  {:<12} {bare:.2} GB copied a second, with {shared:.2}",
+                "  {:<12} {bare:.2} GB copied or set a second, with {shared:.2}",
                 ""
             ));
         }

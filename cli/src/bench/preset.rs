@@ -43,7 +43,7 @@ pub(crate) type Row = (&'static str, &'static str, &'static [&'static str]);
 
 /// Experiments on shares, caps and turns, and on programs that leave gaps between kernels; more are
 /// in [`together::PRESETS`].
-const PRESETS: [Row; 23] = [
+const PRESETS: [Row; 24] = [
     (
         "equal",
         "70:30, equal kernels",
@@ -223,6 +223,14 @@ const PRESETS: [Row; 23] = [
             "name=train,kernel=500us",
         ],
     ),
+    (
+        "serving-sets",
+        "a server of 300 us every 1 ms beside memsets of 64 MiB",
+        &[
+            "name=server,kernel=300us,mode=sync,every=1ms",
+            "name=sets,mode=memset",
+        ],
+    ),
 ];
 
 fn all() -> impl Iterator<Item = &'static Row> {
@@ -309,7 +317,7 @@ mod tests {
         assert_eq!(possible(gang, 2).unwrap().0.len(), 1);
         assert!(possible(all, 2).unwrap().1.is_empty());
         assert_eq!(find("gaps").unwrap().len(), 4);
-        assert_eq!(find("serving").unwrap().len(), 6);
+        assert_eq!(find("serving").unwrap().len(), 7);
         assert!(find("serv").is_err() && find("").is_err());
         assert!(find("none").unwrap_err().message.contains("lengths"));
     }

@@ -104,7 +104,10 @@ fn notes(outcome: &Outcome) -> Vec<String> {
         }
         if let Some(copied) = row.copied_per_s {
             let name = &row.tenant.name;
-            notes.push(format!("{name}: {:.2} GB copied a second", copied / 1e9));
+            notes.push(format!(
+                "{name}: {:.2} GB copied or set a second",
+                copied / 1e9
+            ));
         }
         if let Some(Newcomer {
             visits,

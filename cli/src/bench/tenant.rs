@@ -25,12 +25,14 @@ pub(crate) enum Mode {
     Copy,
     /// Many copies within the device ahead, and no kernels: they use its memory's bandwidth.
     Stream,
+    /// Many memsets of device memory ahead, and no kernels.
+    Memset,
     /// Many launches ahead on several GPUs at once. Each launch holds its GPU until its peers on
     /// the other GPUs run too, like a collective.
     Gang,
 }
 
-const MODES: [(&str, Mode); 8] = [
+const MODES: [(&str, Mode); 9] = [
     ("queue", Mode::Queue),
     ("sync", Mode::Sync),
     ("burst", Mode::Burst),
@@ -38,11 +40,12 @@ const MODES: [(&str, Mode); 8] = [
     ("decode", Mode::Decode),
     ("copy", Mode::Copy),
     ("stream", Mode::Stream),
+    ("memset", Mode::Memset),
     ("gang", Mode::Gang),
 ];
 
 /// Accepted values of `mode=`, for messages.
-const MODES_ACCEPTED: &str = "queue, sync, burst, graph, decode, copy, stream, gang";
+const MODES_ACCEPTED: &str = "queue, sync, burst, graph, decode, copy, stream, memset, gang";
 
 /// When a tenant with pauses starts its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -156,14 +159,14 @@ impl Tenant {
         match self.mode {
             Mode::Graph | Mode::Decode => ns(self.kernel) * u64::from(self.nodes),
             Mode::Queue | Mode::Sync | Mode::Burst | Mode::Gang => ns(self.kernel),
-            Mode::Copy | Mode::Stream => 0,
+            Mode::Copy | Mode::Stream | Mode::Memset => 0,
         }
     }
 
-    /// Bytes of one copy; zero for a tenant without copies.
+    /// Bytes of one copy or memset; zero for a tenant without any.
     pub(crate) fn chunk(&self) -> u64 {
         match (self.mode, self.copy) {
-            (Mode::Copy | Mode::Stream, 0) => CHUNK,
+            (Mode::Copy | Mode::Stream | Mode::Memset, 0) => CHUNK,
             (_, bytes) => bytes,
         }
     }

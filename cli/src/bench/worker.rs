@@ -61,7 +61,7 @@ pub(crate) fn run(arguments: &BenchWorker) -> Result<ExitCode, Failure> {
     let graph = match tenant.mode {
         Mode::Graph | Mode::Decode => Some(stream.graph(ns(tenant.kernel), tenant.nodes)),
         Mode::Queue | Mode::Sync | Mode::Burst => None,
-        Mode::Copy | Mode::Stream | Mode::Gang => None,
+        Mode::Copy | Mode::Stream | Mode::Memset | Mode::Gang => None,
     };
     let graph = graph.transpose().map_err(failed)?;
     let copies = Copies::start(&tenant, arguments.device).map_err(failed)?;
@@ -69,6 +69,7 @@ pub(crate) fn run(arguments: &BenchWorker) -> Result<ExitCode, Failure> {
     let cargo = match tenant.mode {
         Mode::Copy => Some(gpu.cargo(chunk)),
         Mode::Stream => Some(gpu.cargo_within(chunk)),
+        Mode::Memset => Some(gpu.cargo_set(chunk)),
         _ => None,
     };
     let cargo = cargo.transpose().map_err(failed)?;

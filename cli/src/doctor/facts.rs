@@ -47,6 +47,8 @@ pub(crate) struct Daemon {
     pub(crate) minor: u16,
     /// UUIDs of its devices, and whether NVML tells it what each process holds.
     pub(crate) devices: Vec<(String, bool)>,
+    /// UUIDs of those that do not answer any more.
+    pub(crate) lost: Vec<String>,
 }
 
 /// A folder that gpushare writes to.

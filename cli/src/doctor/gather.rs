@@ -116,6 +116,7 @@ fn daemons(talks: Vec<daemon::Talk>) -> Vec<Daemon> {
             folder: talk.folder().to_owned(),
             minor: talk.minor(),
             devices: devices.collect(),
+            lost: rows.iter().filter(|row| row.is_lost()).map(named).collect(),
         }
     };
     talks.into_iter().map(one).collect()
@@ -189,6 +190,8 @@ fn folders(environment: &Environment) -> Vec<Folder> {
         Some(PathBuf::from("/run")),
         Some(PathBuf::from("/dev/shm")),
         runtime,
+        // The journals of the machine's daemon and of this user's.
+        Some(PathBuf::from(history::MACHINE)),
         history::own_state(environment),
     ];
     all.into_iter().flatten().filter_map(folder).collect()

@@ -250,6 +250,13 @@ fn daemon(facts: &Facts) -> Judged {
             "nothing to do for yourself: `gpushare run` starts one. For all users: systemctl enable --now gpushared",
         );
     };
+    let mut lost = facts.daemons.iter().flat_map(|daemon| &daemon.lost);
+    if let Some(uuid) = lost.next() {
+        return fail(
+            format!("{uuid} does not answer any more"),
+            "calls of programs there fail: look at nvidia-smi and `dmesg`, bring the GPU back, and restart the daemon: systemctl restart gpushared",
+        );
+    }
     let other = facts
         .daemons
         .iter()

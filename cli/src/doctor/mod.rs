@@ -42,6 +42,9 @@ pub(crate) fn doctor(arguments: &Doctor) -> Result<ExitCode, Failure> {
     let checks = judge::judge(&gather::facts(&arguments.gpu)?);
     let verdict = checks.iter().map(|check| check.verdict).max();
     let verdict = verdict.unwrap_or(Verdict::Ok);
+    let failed = checks.iter().filter(|check| check.verdict == Verdict::Fail);
+    let failed: Vec<&str> = failed.map(|check| check.check).collect();
+    let failed = failed.join(", ");
     if arguments.json {
         said(&Report {
             schema: SCHEMA,
@@ -52,6 +55,10 @@ pub(crate) fn doctor(arguments: &Doctor) -> Result<ExitCode, Failure> {
         print(&checks)?;
     }
     Ok(match verdict {
+        Verdict::Fail if arguments.json => {
+            let text = format!("these checks fail: {failed}; each says what to do");
+            return Err(Failure::ours(text));
+        }
         Verdict::Fail => ExitCode::from(FAILED),
         Verdict::Ok | Verdict::Warn => ExitCode::SUCCESS,
     })

@@ -22,16 +22,18 @@ pub(crate) fn events(arguments: &Events) -> Result<ExitCode, Failure> {
     let since = arguments.since.as_deref();
     let since = since.map(|text| when::since(text, when::now_ms()));
     let since = since.transpose()?;
-    let wanted = Wanted {
+    let mut wanted = Wanted {
         tenants: arguments.tenant.clone(),
         gpu: select::gpu(arguments.gpu.as_deref())?,
         kinds: arguments.kind.clone(),
         since_ms: since.unwrap_or(0),
+        ..Wanted::default()
     };
     if arguments.follow {
         return follow(arguments.json, wanted, since.is_some());
     }
     let mut daemons = history::daemons()?;
+    wanted.find_places(&mut daemons)?;
     let from = match arguments.perfetto {
         // A tenant's end is known also where that event is not asked for.
         Some(_) => 0,
@@ -68,11 +70,12 @@ enum Ended {
 
 /// Until the daemons leave, or nothing reads it. The past is what they remember, and with `--since`
 /// what the journals have, too.
-fn follow(as_json: bool, wanted: Wanted, with_journals: bool) -> Result<ExitCode, Failure> {
-    let daemons = daemon::some()?;
+fn follow(as_json: bool, mut wanted: Wanted, with_journals: bool) -> Result<ExitCode, Failure> {
+    let mut daemons = daemon::some()?;
+    wanted.find_places(&mut daemons)?;
     let mut seen = BTreeSet::new();
     if with_journals {
-        for record in history::read(&mut [], wanted.since_ms)? {
+        for record in history::beside_daemons(wanted.since_ms)? {
             seen.insert((record.instance, record.number));
             if wanted.has(&record) {
                 print(&record, as_json)?;

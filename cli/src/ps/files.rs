@@ -1,5 +1,6 @@
 //! Tenants without a daemon: their books are files of this user.
 
+use super::known::measured;
 use super::row::{Process, Row, SCHEMA};
 use crate::tenant;
 use gpushare_protocol::page::{DeviceUse, ProcessUse, Snapshot, SnapshotDevice, lock_byte};
@@ -57,7 +58,7 @@ fn row(name: &str, uid: u32, device: &SnapshotDevice, processes: &[ProcessUse]) 
     let processes = uses.iter().map(|(pid, found)| Process {
         pid: *pid,
         charged: found.charged,
-        overhead: super::measured(found.overhead),
+        overhead: measured(found.overhead),
         state: "running",
         waits_for: None,
         for_ms: None,
@@ -75,7 +76,7 @@ fn row(name: &str, uid: u32, device: &SnapshotDevice, processes: &[ProcessUse]) 
         limit: device.limit,
         grant: sum(|found| found.credit),
         charged: sum(|found| found.charged),
-        overhead: sum(|found| super::measured(found.overhead).unwrap_or(0)),
+        overhead: sum(|found| measured(found.overhead).unwrap_or(0)),
         limbo: 0,
         time: None,
         sharing: None,

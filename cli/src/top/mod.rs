@@ -112,6 +112,7 @@ fn page(model: &mut Model) -> String {
         .filter(|width| (40..=500).contains(width))
         .unwrap_or(100);
     let rows = model.snapshot.tenants.len() + model.snapshot.queued.len();
+    let rows = rows + model.snapshot.stranded().count();
     let height = rows + 3 * model.snapshot.devices.len() + 8;
     // A third of the height must do for the devices.
     let height = height.max(9 * model.snapshot.devices.len());

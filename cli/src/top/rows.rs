@@ -5,7 +5,7 @@ use crate::residency;
 use gpushare_exporter::Snapshot;
 use gpushare_protocol::histogram::Histogram;
 use gpushare_protocol::wire::{
-    Place, ProcessState, ShareRow, ShareState, TenantMetrics, TenantRow,
+    Identity, Place, ProcessState, ShareRow, ShareState, TenantMetrics, TenantRow,
 };
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -84,8 +84,9 @@ impl Facts<'_> {
     pub(super) fn rows(&self, filter: &str, sort: Sort) -> Vec<Row> {
         let tenants = self.snapshot.tenants.iter().map(|row| self.tenant(row));
         let queued = self.snapshot.queued.iter().map(|row| self.queued(row));
+        let lost = self.snapshot.stranded().map(|one| self.stranded(one));
         let fits = |row: &Row| row.key.0.contains(filter) || row.user.contains(filter);
-        let mut rows: Vec<Row> = tenants.chain(queued).filter(fits).collect();
+        let mut rows: Vec<Row> = tenants.chain(lost).chain(queued).filter(fits).collect();
         rows.sort_by(|a, b| a.key.cmp(&b.key));
         rows.sort_by_key(|row| {
             let (memory, time, wait, refused) = row.order;
@@ -152,6 +153,24 @@ impl Facts<'_> {
             let known = self.users.get(&uid).cloned();
             known.unwrap_or_else(|| uid.to_string())
         })
+    }
+
+    /// A tenant whose devices are all lost.
+    fn stranded(&self, one: &Identity) -> Row {
+        Row {
+            key: (one.name.clone(), None),
+            user: self.user(one.owner),
+            gpu: dash(),
+            memory: dash(),
+            request: dash(),
+            peak: dash(),
+            time: dash(),
+            wait: dash(),
+            refused: dash(),
+            state: "its GPU is lost".to_owned(),
+            alarms: true,
+            ..Row::default()
+        }
     }
 
     fn queued(&self, row: &gpushare_protocol::wire::QueuedTenant) -> Row {
@@ -224,7 +243,8 @@ impl Facts<'_> {
     fn away(&self, row: &TenantRow) -> Option<String> {
         let own = self.snapshot.place(&row.name, row.device)?;
         let what = match own.place {
-            _ if own.suspended => "suspended",
+            Place::In | Place::Sealed if own.suspended => return Some("is to leave".to_owned()),
+            Place::Out if own.suspended => "suspended",
             Place::Leaving => "moves out",
             Place::Out => "swapped out",
             Place::Entering => "moves in",

@@ -5,7 +5,7 @@ use super::model::{Action, Model};
 use super::rows::Sort;
 use super::{draw, lines, page};
 use gpushare_exporter::Snapshot;
-use gpushare_protocol::wire::{EventRecord, ShareState};
+use gpushare_protocol::wire::{EventRecord, Place, ShareState};
 use ratatui_core::backend::TestBackend;
 use ratatui_core::terminal::Terminal;
 use std::time::Instant;
@@ -157,7 +157,14 @@ fn a_tenant_whose_memory_can_move_is_suspended_and_resumed() {
     let order = |resume| Some(Action::Suspend("serve".to_owned(), resume));
     assert_eq!(press(&mut all, "s"), order(false));
     let mut node = sample::node();
-    (node.residency[0].suspended, node.residency[0].away) = (true, 27 << 30);
+    node.residency[0].suspended = true;
+    // By command, and its programs do not let it go.
+    for place in [Place::In, Place::Sealed] {
+        node.residency[0].place = place;
+        all.take(node.clone(), NOW);
+        assert_eq!(all.rows().0[0].state, "is to leave", "{place:?}");
+    }
+    (node.residency[0].place, node.residency[0].away) = (Place::Out, 27 << 30);
     all.take(node, NOW);
     assert_eq!(all.rows().0[0].state, "suspended 27G 5s");
     assert_eq!(press(&mut all, "s"), order(true));
@@ -186,6 +193,30 @@ fn an_event_that_a_daemon_tells_again_is_shown_once() {
         all.happened(event);
     }
     assert_eq!(all.events.len(), 3);
+    // A daemon before minor 8 gives its events no numbers: each is another one.
+    let old = EventRecord {
+        number: 0,
+        ..all.events[0].clone()
+    };
+    (0..2).for_each(|_| all.happened(old.clone()));
+    assert_eq!(all.events.len(), 5);
+}
+
+#[test]
+fn a_tenant_whose_only_device_is_lost_keeps_a_row() {
+    let mut node = sample::node();
+    node.tenants.retain(|row| row.name != "serve");
+    let mut all = model();
+    let state = |all: &Model| {
+        let rows = all.rows().0;
+        let row = rows.into_iter().find(|row| row.key.0 == "serve");
+        row.map(|row| row.state)
+    };
+    all.take(node.clone(), NOW);
+    assert_eq!(state(&all), None, "it has left between two lists");
+    node.devices[0].capabilities.push("lost".to_owned());
+    all.take(node, NOW);
+    assert_eq!(state(&all).as_deref(), Some("its GPU is lost"));
 }
 
 /// The tenant that follows is not the one that was chosen.

@@ -1,10 +1,11 @@
 //! The answer of `why`, from facts. Pure.
 
 use super::{past, status};
+use crate::ps;
 use gpushare_protocol::wire::{
     EndRow, EventRecord, ResidencyRow, ShareRow, TenantRow, TenantStatusRow, TenantSwaps,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Everything that is known.
 #[derive(Debug, Default)]
@@ -22,8 +23,35 @@ pub(super) struct Facts {
     pub(super) swaps: Vec<TenantSwaps>,
     /// Names of devices.
     pub(super) devices: BTreeMap<[u8; 16], String>,
+    /// Those that do not answer any more.
+    pub(super) lost: BTreeSet<[u8; 16]>,
+    /// Its devices, where it has no daemon and its books are files.
+    pub(super) in_files: Vec<InFiles>,
+    /// How many other daemons have a tenant of that name.
+    pub(super) others: usize,
     /// Events of all tenants of that name, oldest first.
     pub(super) past: Vec<EventRecord>,
+}
+
+/// A device of a tenant without a daemon. Bytes.
+#[derive(Clone, Debug)]
+pub(super) struct InFiles {
+    /// The device's UUID, in words.
+    pub(super) device: String,
+    pub(super) processes: usize,
+    pub(super) charged: u64,
+    pub(super) limit: Option<u64>,
+}
+
+impl InFiles {
+    pub(super) fn of(row: &ps::Row) -> Self {
+        Self {
+            device: row.device.clone(),
+            processes: row.processes.len(),
+            charged: row.charged,
+            limit: row.limit,
+        }
+    }
 }
 
 /// A tenant's state.
@@ -37,6 +65,8 @@ pub(super) enum State {
     Out,
     /// It is kept from the device for a while.
     Throttled,
+    /// Its calls on a device fail, because the device does not answer any more.
+    Lost,
     /// It runs, and nothing holds it up.
     Running,
     /// It has ended.
@@ -53,6 +83,7 @@ impl State {
             Self::Waiting => "waiting",
             Self::Out => "out",
             Self::Throttled => "throttled",
+            Self::Lost => "lost",
             Self::Running => "running",
             Self::Gone => "gone",
             Self::Unknown => "unknown",
@@ -69,7 +100,7 @@ pub(super) struct Answer {
 
 /// The tenant's state, and sentences that explain it: the present first, then the past.
 pub(super) fn answer(facts: &Facts) -> Answer {
-    let now = status::now(facts);
+    let now = status::now(facts).or_else(|| status::in_files(facts));
     let life = past::life(&facts.past, now.is_some());
     let (state, mut sentences) = now.unwrap_or_else(|| past::gone(facts, life));
     sentences.extend(past::refusals(facts, life));
@@ -78,10 +109,23 @@ pub(super) fn answer(facts: &Facts) -> Answer {
     if state != State::Gone {
         sentences.extend(past::warned(life));
     }
+    if facts.others > 0 {
+        sentences.push(format!(
+            "Another daemon has a tenant named {} too. This is about the first of them in `gpushare ps`; what was before its daemon started may be of either.",
+            facts.name
+        ));
+    }
     Answer { state, sentences }
 }
 
 impl Facts {
+    /// Whether the daemon has the tenant.
+    pub(super) fn has_it(&self) -> bool {
+        let mut names = self.tenants.iter().map(|row| &row.name);
+        let mut queued = self.status.iter().map(|row| &row.name);
+        queued.any(|name| *name == self.name) || names.any(|name| *name == self.name)
+    }
+
     /// A device's name.
     pub(super) fn device(&self, uuid: [u8; 16]) -> &str {
         self.devices.get(&uuid).map_or("a device", String::as_str)

@@ -8,8 +8,10 @@ use crate::args;
 use crate::devices::named;
 use crate::failure::Failure;
 use crate::select::Wanted;
-use crate::{history, output, residency, when};
-use answer::Facts;
+use crate::{history, output, ps, residency, when};
+use answer::{Facts, InFiles};
+use gpushare_client::Talk;
+use gpushare_protocol::wire::EventRecord;
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -21,34 +23,40 @@ const UNKNOWN: u8 = 1;
 /// Says in sentences why a tenant is as it is.
 pub(crate) fn why(arguments: &args::Why) -> Result<ExitCode, Failure> {
     let since_ms = when::since(&arguments.since, when::now_ms())?;
-    let mut facts = Facts {
-        name: arguments.tenant.clone(),
-        since_ms,
-        ..Facts::default()
+    let in_files = ps::in_files(&arguments.tenant);
+    let mut daemons = match history::daemons() {
+        Err(failure) if !in_files.is_empty() => {
+            output::note(&format!("note: {}", failure.message));
+            Vec::new()
+        }
+        other => other?,
     };
-    let mut daemons = history::daemons()?;
+    let mut all = Vec::new();
     for daemon in &mut daemons {
-        let devices = daemon.devices()?;
-        let named = devices.iter().enumerate().map(|(at, row)| {
-            let name = named(row);
-            let short = name.get(..12).unwrap_or(&name);
-            (row.uuid, format!("GPU {at} ({short})"))
-        });
-        facts.devices.extend(named);
-        facts.tenants.extend(daemon.tenants()?);
-        facts.shares.extend(daemon.shares()?);
-        facts.ends.extend(daemon.ends()?);
-        facts.status.extend(daemon.status()?);
-        facts.residency.extend(daemon.residency()?);
-        facts.swaps.extend(residency::swaps(daemon)?);
+        let facts = facts_of(daemon, &arguments.tenant)?;
+        if facts.has_it() {
+            all.push((daemon.instance(), facts));
+        }
     }
+    // The machine's daemon before the user's own. One name may have a tenant in each.
+    let others = all.split_off(all.len().min(1));
+    let mut facts = all.pop().map_or_else(Facts::default, |(_, facts)| facts);
+    facts.name.clone_from(&arguments.tenant);
+    (facts.since_ms, facts.others) = (since_ms, others.len());
     let wanted = Wanted {
         tenants: vec![arguments.tenant.clone()],
         since_ms,
         ..Wanted::default()
     };
-    facts.past = history::read(&mut daemons, since_ms)?;
-    facts.past.retain(|record| wanted.has(record));
+    if facts.has_it() || in_files.is_empty() {
+        facts.past = history::read(&mut daemons, since_ms)?;
+        let is_others = |instance| others.iter().any(|(other, _)| *other == instance);
+        let is_its = |record: &EventRecord| wanted.has(record) && !is_others(record.instance);
+        facts.past.retain(is_its);
+    } else {
+        // Events of that name are those of another tenant, which had a daemon.
+        facts.in_files = in_files.iter().map(InFiles::of).collect();
+    }
     let answer = answer::answer(&facts);
     if arguments.json {
         let text = json!({
@@ -65,7 +73,35 @@ pub(crate) fn why(arguments: &args::Why) -> Result<ExitCode, Failure> {
         }
     }
     Ok(match answer.state {
+        answer::State::Unknown if arguments.json => {
+            return Err(Failure::ours(answer.sentences.join(" ")));
+        }
         answer::State::Unknown => ExitCode::from(UNKNOWN),
         _ => ExitCode::SUCCESS,
+    })
+}
+
+/// What a daemon tells of its tenants.
+fn facts_of(daemon: &mut Talk, tenant: &str) -> Result<Facts, Failure> {
+    // First: a tenant that is admitted meanwhile is told as queued.
+    let status = daemon.status()?;
+    let devices = daemon.devices()?;
+    let named = devices.iter().enumerate().map(|(at, row)| {
+        let name = named(row);
+        let short = name.get(..12).unwrap_or(&name);
+        (row.uuid, format!("GPU {at} ({short})"))
+    });
+    let lost = devices.iter().filter(|row| row.is_lost());
+    Ok(Facts {
+        name: tenant.to_owned(),
+        status,
+        tenants: daemon.tenants()?,
+        shares: daemon.shares()?,
+        ends: daemon.ends()?,
+        residency: daemon.residency()?,
+        swaps: residency::swaps(daemon)?,
+        devices: named.collect(),
+        lost: lost.map(|row| row.uuid).collect(),
+        ..Facts::default()
     })
 }

@@ -14,11 +14,15 @@ pub(super) fn life(past: &[EventRecord], lives: bool) -> &[EventRecord] {
         end.map_or(0, |end| end + 1)
     };
     let last = after_end(past);
-    let begins = |record: &EventRecord| matches!(&*record.kind, "queued" | "admitted");
     if lives || last == 0 || past[last..].iter().any(begins) {
         return &past[last..];
     }
     &past[after_end(&past[..last - 1])..]
+}
+
+/// Whether a life may begin with it.
+fn begins(record: &EventRecord) -> bool {
+    matches!(&*record.kind, "queued" | "admitted")
 }
 
 /// The end of a tenant that no daemon has.
@@ -84,13 +88,16 @@ pub(super) fn refusals(facts: &Facts, life: &[EventRecord]) -> Vec<String> {
         parts.sum()
     };
     let (count, name) = (sum("count"), &facts.name);
+    // Of a life that began later: since then.
+    let first = life.first().filter(|record| begins(record));
+    let since_ms = first.map_or(facts.since_ms, |record| record.at_ms);
     let many = match count {
         1 => "1 of its allocations was refused, at".to_owned(),
         count => format!("{count} of its allocations were refused, lately at"),
     };
     let mut sentences = vec![format!(
         "Since {} {many} {}: {}.",
-        local(facts.since_ms),
+        local(since_ms),
         local(last.at_ms),
         last.text
     )];

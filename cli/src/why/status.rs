@@ -1,11 +1,11 @@
 //! A tenant's present state: queued, waiting, throttled, or running freely.
 
-use super::answer::{Facts, State};
+use super::answer::{Facts, InFiles, State};
 use crate::residency;
 use crate::when::span;
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{
-    EndsBy, Place, ProcessState, ResidencyRow, ShareRow, ShareState, TenantRow,
+    EndsBy, Place, ProcessState, ResidencyRow, ShareRow, ShareState, TenantRow, TenantStatusRow,
 };
 
 /// Its state and why, if a daemon has it.
@@ -32,15 +32,21 @@ pub(super) fn now(facts: &Facts) -> Option<(State, Vec<String>)> {
     let throttled: Vec<String> = shares.filter_map(|row| throttled(facts, row)).collect();
     let moved = facts.residency.iter().filter(|row| row.name == *name);
     let moved: Vec<String> = moved.filter_map(|row| place(facts, row)).collect();
+    let lost: Vec<String> = status.map_or_else(Vec::new, |row| lost(facts, row));
     let state = match (waits.is_empty(), moved.is_empty(), throttled.is_empty()) {
         (false, ..) => State::Waiting,
         (true, false, _) => State::Out,
         (true, true, false) => State::Throttled,
+        (true, true, true) if !lost.is_empty() => State::Lost,
         (true, true, true) => State::Running,
     };
-    let mut sentences = waits;
+    let mut sentences = lost;
+    sentences.extend(waits);
     sentences.extend(moved);
     sentences.extend(throttled);
+    if state == State::Lost {
+        sentences.extend(rows.iter().map(|row| holds(facts, row)));
+    }
     if state == State::Running {
         let since = status.map(|row| format!(" for {}", span(row.for_ms)));
         let since = since.unwrap_or_default();
@@ -57,6 +63,42 @@ pub(super) fn now(facts: &Facts) -> Option<(State, Vec<String>)> {
     }
     sentences.extend(ends(facts));
     Some((state, sentences))
+}
+
+/// The state of one without a daemon, if there is one.
+pub(super) fn in_files(facts: &Facts) -> Option<(State, Vec<String>)> {
+    let of_one = |row: &InFiles| {
+        let processes = match row.processes {
+            1 => "its process is".to_owned(),
+            many => format!("its {many} processes are"),
+        };
+        let limit = row.limit.map_or_else(
+            || "it has no limit".to_owned(),
+            |limit| format!("its limit is {}", Bytes(limit).human()),
+        );
+        let charged = Bytes(row.charged).human();
+        format!("On {} {processes} charged {charged}; {limit}.", row.device)
+    };
+    let mut sentences = vec![format!(
+        "{} runs without a daemon: the library alone keeps its limits; nothing is guaranteed, nothing waits for others' memory, and no events are kept of it.",
+        facts.name
+    )];
+    sentences.extend(facts.in_files.iter().map(of_one));
+    (!facts.in_files.is_empty()).then_some((State::Running, sentences))
+}
+
+/// Its devices that are lost.
+fn lost(facts: &Facts, row: &TenantStatusRow) -> Vec<String> {
+    let devices = row.asks.iter().map(|asked| asked.device);
+    let lost = devices.filter(|device| facts.lost.contains(device));
+    let told = lost.map(|device| {
+        format!(
+            "{} does not answer any more: the calls of {} there fail until the GPU is back and the daemon is started again.",
+            facts.device(device),
+            row.name
+        )
+    });
+    told.collect()
 }
 
 /// Its waiting allocations on a device, and whose memory they wait for.
@@ -196,7 +238,7 @@ fn throttled(facts: &Facts, row: &ShareRow) -> Option<String> {
     Some(match &row.state {
         ShareState::Capped { for_us } => format!(
             "{name} has used up its cap of {} on {device} and has waited {} for its next part; `gpushare set {name} --sm-limit PERCENT` changes the cap.",
-            row.cap.map_or_else(|| "its cap".to_owned(), percent),
+            row.cap.map_or_else(|| "the time".to_owned(), percent),
             span(for_us / 1000)
         ),
         ShareState::Held { for_us } => format!(

@@ -84,6 +84,7 @@ api! {
     to_host = "cuMemcpyDtoH_v2" (*mut c_void, u64, usize);
     copy = "cuMemcpyHtoDAsync_v2" (u64, *const c_void, usize, Handle);
     copy_within = "cuMemcpyDtoDAsync_v2" (u64, u64, usize, Handle);
+    set = "cuMemsetD8Async" (u64, u8, usize, Handle);
     stream = "cuStreamCreate" (*mut Handle, c_uint);
     synchronize = "cuStreamSynchronize" (Handle);
     launch = "cuLaunchKernel" (Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut Handle, *mut Handle);

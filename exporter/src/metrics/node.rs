@@ -83,7 +83,7 @@ const BYTES: [Bytes; 6] = [
     ),
     (
         "gpushare_gpu_memory_granted_bytes",
-        "Memory that tenants may charge without asking.",
+        "Memory that tenants may charge without asking, less what of it is off the device.",
         |row| row.granted,
     ),
     (

@@ -86,8 +86,8 @@ const MOVES: [Move; 7] = [
         "Whether a command holds the tenant's memory off the device: 2, or it is away for others: 1.",
         Kind::Gauge,
         |row| match (row.suspended, row.place) {
-            (true, _) => 2,
-            (_, Place::Out) => 1,
+            (true, Place::Out) => 2,
+            (false, Place::Out) => 1,
             _ => 0,
         },
     ),

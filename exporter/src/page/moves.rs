@@ -67,7 +67,7 @@ pub(super) fn moves(out: &mut String, report: &Report) {
 fn now(row: &ResidencyRow) -> String {
     let place = match row.place {
         Place::In => "on the GPU",
-        _ if row.suspended => "suspended",
+        Place::Out if row.suspended => "suspended",
         Place::Sealed | Place::Leaving => "leaves",
         Place::Out => "off the GPU",
         Place::Entering => "comes back",

@@ -49,11 +49,25 @@ pub(crate) struct Glance {
 ///
 /// `None` where there is neither a tenant nor a limit: the device's own answers stand.
 pub(crate) fn glance(device: &Described, capacity: u64) -> Option<Glance> {
+    look(daemons_page(), device, capacity)
+}
+
+/// The tenant's processes, also for a list of a device that the tenant was not given.
+///
+/// `None` where there is neither a tenant nor a limit.
+pub(crate) fn members(device: &Described, capacity: u64) -> Option<Members> {
+    match daemons_page() {
+        Daemons::Page(page, _) => Some(members_of(page)),
+        other => look(other, device, capacity).map(|glance| glance.members),
+    }
+}
+
+fn look(daemons: Daemons, device: &Described, capacity: u64) -> Option<Glance> {
     let uuid = &device.uuid.0;
     let visible = std::env::var_os("CUDA_VISIBLE_DEVICES");
     let visible = visible.as_ref().map(|list| list.to_string_lossy());
     let ordinal = ordinal(device, visible.as_deref()).unwrap_or(ordinal::NONE);
-    match daemons_page() {
+    match daemons {
         Daemons::Page(page, movability) => return by_daemon(page, movability, uuid),
         Daemons::Away(limits) => return while_away(&limits, uuid, ordinal, capacity),
         Daemons::NoTenant => {}
@@ -64,7 +78,7 @@ pub(crate) fn glance(device: &Described, capacity: u64) -> Option<Glance> {
         _ => {
             let known = page.is_some();
             let limits = law::limits().ok()?;
-            let members = page.as_ref().map(members).unwrap_or_default();
+            let members = page.as_ref().map(in_books).unwrap_or_default();
             (known || limits.any() || named().is_some())
                 .then(|| from_environment(&limits, uuid, ordinal, capacity, members))?
         }
@@ -118,13 +132,7 @@ fn by_daemon(page: &Page, movability: Movability, uuid: &[u8; 16]) -> Option<Gla
     let is = |device: &Device| device.uuid().as_ref() == Some(uuid);
     let device_index = page.devices.iter().position(is)?;
     let device = &page.devices[device_index];
-    let taken = |slot: &usize| page.slots[*slot].taken.load(Ordering::Acquire) != 0;
-    let slots: Vec<usize> = (0..MAX_SLOTS).filter(taken).collect();
-    let lines = || {
-        slots
-            .iter()
-            .filter_map(|slot| page.line(*slot, device_index))
-    };
+    let lines = || taken(page).filter_map(|slot| page.line(slot, device_index));
     let charged = |line: &Line| u64::from(line.word.load().charged) * UNIT;
     let own = member().and_then(|member| member.own.get(device_index).copied());
     let own = own.unwrap_or(Own::NONE);
@@ -147,17 +155,27 @@ fn by_daemon(page: &Page, movability: Movability, uuid: &[u8; 16]) -> Option<Gla
         overhead: lines()
             .map(|line| line.overhead.load(Ordering::Relaxed))
             .sum(),
-        members: Members::of(slots.iter().map(|slot| {
-            let slot = &page.slots[*slot];
-            // The daemon says here which process of the machine it is.
-            let outer = slot.generation.load(Ordering::Relaxed);
-            Known {
-                pid: slot.pid.load(Ordering::Relaxed),
-                namespace: slot.pid_namespace.load(Ordering::Relaxed),
-                outer: u32::try_from(outer).unwrap_or(0),
-            }
-        })),
+        members: members_of(page),
     })
+}
+
+/// The slots of the tenant's processes.
+fn taken(page: &Page) -> impl Iterator<Item = usize> {
+    let taken = |slot: &usize| page.slots[*slot].taken.load(Ordering::Acquire) != 0;
+    (0..MAX_SLOTS).filter(taken)
+}
+
+fn members_of(page: &Page) -> Members {
+    Members::of(taken(page).map(|slot| {
+        let slot = &page.slots[slot];
+        // The daemon says here which process of the machine it is.
+        let outer = slot.generation.load(Ordering::Relaxed);
+        Known {
+            pid: slot.pid.load(Ordering::Relaxed),
+            namespace: slot.pid_namespace.load(Ordering::Relaxed),
+            outer: u32::try_from(outer).unwrap_or(0),
+        }
+    }))
 }
 
 fn in_page(page: &Snapshot, uuid: &[u8; 16]) -> Option<Glance> {
@@ -176,11 +194,11 @@ fn in_page(page: &Snapshot, uuid: &[u8; 16]) -> Option<Glance> {
             .filter(|usage| usage.device_index == device.device_index)
             .map(|usage| usage.overhead)
             .sum(),
-        members: members(page),
+        members: in_books(page),
     })
 }
 
-fn members(page: &Snapshot) -> Members {
+fn in_books(page: &Snapshot) -> Members {
     Members::of(page.processes.iter().map(|process| Known {
         pid: process.pid,
         namespace: process.pid_namespace,

@@ -42,6 +42,12 @@ hooks! {
 
 /// The tenant's memory on a device; `None` where the device's own values apply.
 fn glance(device: nvmlDevice_t) -> Option<Glance> {
+    let (described, capacity) = described(device)?;
+    peek::glance(&described, capacity)
+}
+
+/// A device and its capacity.
+fn described(device: nvmlDevice_t) -> Option<(Described, u64)> {
     let text = nvml::uuid(device)?;
     let described = Described {
         uuid: Uuid::parse(&text, '-')?,
@@ -49,7 +55,7 @@ fn glance(device: nvmlDevice_t) -> Option<Glance> {
         index: nvml::index(device),
     };
     let capacity = nvml::memory(device).map_or(0, |memory| memory.total);
-    peek::glance(&described, capacity)
+    Some((described, capacity))
 }
 
 /// Total, free and used as the tenant sees them.
@@ -157,5 +163,6 @@ fn listed_within<L: Listing<Entry: Entry>>(
 }
 
 fn members(device: nvmlDevice_t) -> Option<Members> {
-    glance(device).map(|glance| glance.members)
+    let (described, capacity) = described(device)?;
+    peek::members(&described, capacity)
 }

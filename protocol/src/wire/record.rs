@@ -25,6 +25,34 @@ pub struct EventRecord {
     pub facts: Vec<(String, Fact)>,
 }
 
+/// Kinds of events that say that the node needs a person, or has ended a program.
+const GRAVE: [&str; 20] = [
+    "ended",
+    "excess",
+    "fence-failed",
+    "file-refused",
+    "host-failed",
+    "journal-lost",
+    "look-failed",
+    "look-slow",
+    "lost",
+    "memory-lost",
+    "no-return",
+    "not-registered",
+    "not-restored",
+    "overdrawn",
+    "spill-failed",
+    "unenforced",
+    "unmanaged",
+    "unmanaged-ended",
+    "unsaved",
+    "will-not-yield",
+];
+
+/// Kinds of events that a tenant or its owner should know of. A program may cause them by its
+/// ordinary work: an allocator that asks until it is refused, and then frees.
+const NOTABLE: [&str; 4] = ["host-full", "overrun", "refused", "thrashing"];
+
 /// A device as an event names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventDevice {
@@ -66,6 +94,19 @@ impl EventRecord {
     fn fact(&self, name: &str) -> Option<&Fact> {
         let mut facts = self.facts.iter();
         facts.find_map(|(known, fact)| (known == name).then_some(fact))
+    }
+
+    /// Whether a person should look at it: a warning in the log.
+    #[must_use]
+    pub fn is_grave(&self) -> bool {
+        GRAVE.contains(&&*self.kind)
+    }
+
+    /// Whether it stands out among the events of a page: it is grave, or told a tenant something
+    /// unwelcome.
+    #[must_use]
+    pub fn is_notable(&self) -> bool {
+        self.is_grave() || NOTABLE.contains(&&*self.kind)
     }
 
     /// The same without its facts, as commands before minor 8 know it.

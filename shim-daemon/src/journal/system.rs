@@ -17,20 +17,6 @@ use super::sinks::Sink;
 /// Where journald listens.
 pub const SOCKET: &str = "/run/systemd/journal/socket";
 
-/// Kinds of events that a person should look at.
-const GRAVE: [&str; 10] = [
-    "ended",
-    "lost",
-    "look-failed",
-    "look-slow",
-    "overdrawn",
-    "excess",
-    "will-not-yield",
-    "unmanaged-ended",
-    "unsaved",
-    "journal-lost",
-];
-
 /// The daemon's own log: journald if that is where standard error goes, else a line of text each.
 #[must_use]
 pub fn log(socket: &Path) -> Box<dyn Sink> {
@@ -60,7 +46,7 @@ impl Sink for Lines {
                 let _ = writeln!(text, "{}", Line(record));
             }
             let text = text.trim_end_matches('\n');
-            match records.iter().any(|record| is_grave(record)) {
+            match records.iter().any(|record| record.is_grave()) {
                 true => tracing::warn!(target: "event", "{text}"),
                 false => tracing::info!(target: "event", "{text}"),
             }
@@ -83,10 +69,6 @@ impl Display for Line<'_> {
         }
         write!(out, ": {}", record.text)
     }
-}
-
-fn is_grave(record: &EventRecord) -> bool {
-    GRAVE.contains(&&*record.kind)
 }
 
 /// journald's socket.
@@ -143,7 +125,7 @@ fn fields(record: &EventRecord) -> Vec<u8> {
         out.push(b'\n');
     };
     put("MESSAGE", &Line(record).to_string());
-    put("PRIORITY", if is_grave(record) { "4" } else { "6" });
+    put("PRIORITY", if record.is_grave() { "4" } else { "6" });
     put("SYSLOG_IDENTIFIER", "gpushared");
     put("GPUSHARE_EVENT", &record.kind);
     if let Some(tenant) = &record.tenant {

@@ -111,6 +111,18 @@ fn journald_is_sent_a_field_for_each_part_of_an_event() {
     assert_eq!(field("GPUSHARE_GPU"), Some("3"));
     assert_eq!(field("GPUSHARE_LIMIT_BYTES"), Some("12"));
     assert_eq!(field("GPUSHARE_REASON"), Some("limit"));
+    // One that a person should look at is a warning.
+    let lost = EventRecord {
+        kind: "memory-lost".to_owned(),
+        ..EventRecord::clone(&record(2))
+    };
+    journal.put(&Arc::new(lost));
+    let length = journald.recv(&mut bytes).unwrap();
+    let sent = fields_of(&bytes[..length]);
+    assert!(
+        sent.contains(&("PRIORITY".to_owned(), "4".to_owned())),
+        "{sent:?}"
+    );
     // Nobody listens any more: nothing happens.
     drop(journald);
     journal.put(&record(2));

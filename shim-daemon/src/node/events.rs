@@ -171,7 +171,12 @@ impl Node {
             .unwrap_or_default();
         self.events.number += 1;
         let device = device.or_else(|| self.only_device(tenant?));
-        let facts = facts.iter();
+        // One about a tenant on several devices is about each of them.
+        let several = match (tenant, device) {
+            (Some(tenant), None) => self.gpus_of(tenant),
+            _ => None,
+        };
+        let facts = facts.iter().chain(&several);
         let record = Arc::new(EventRecord {
             instance: self.instance,
             number: self.events.number,

@@ -15,6 +15,8 @@ pub(super) struct Refusals {
     pub(super) cycle: u64,
     /// The driver had no memory.
     pub(super) driver: u64,
+    /// No memory can come: its device is lost, it is being ended, or too many of its threads wait.
+    pub(super) gone: u64,
     /// How many of all of these had waited before.
     pub(super) waited: u64,
 }
@@ -28,17 +30,19 @@ impl Refusals {
 
     /// Those for which no room was found, or none could come.
     pub(super) fn without_room(&self) -> u64 {
-        self.no_room.saturating_add(self.cycle)
+        let known = self.no_room.saturating_add(self.cycle);
+        known.saturating_add(self.gone)
     }
 
     /// Each with the name of its fact.
-    pub(super) fn parts(&self) -> [(&'static str, u64); 5] {
+    pub(super) fn parts(&self) -> [(&'static str, u64); 6] {
         [
             ("over_limit", self.over_limit),
             ("timed_out", self.timed_out),
             ("no_room", self.no_room),
             ("cycle", self.cycle),
             ("driver", self.driver),
+            ("gone", self.gone),
         ]
     }
 
@@ -49,6 +53,7 @@ impl Refusals {
             (&mut self.no_room, other.no_room),
             (&mut self.cycle, other.cycle),
             (&mut self.driver, other.driver),
+            (&mut self.gone, other.gone),
             (&mut self.waited, other.waited),
         ] {
             *known = known.saturating_add(more);
@@ -68,6 +73,7 @@ impl Refusals {
             timed_out: of(&mut self.timed_out),
             cycle: of(&mut self.cycle),
             driver: of(&mut self.driver),
+            gone: of(&mut self.gone),
             no_room: of(&mut self.no_room),
             over_limit: of(&mut self.over_limit),
             waited: 0,
@@ -127,25 +133,37 @@ impl Denied {
             Denial::NoRoom { .. } => &mut fresh.no_room,
             // The limit was lowered meanwhile. One that is over it at once needs no answer.
             Denial::OverLimit { .. } if waited => &mut fresh.over_limit,
-            _ => return,
+            Denial::OverLimit { .. } => return,
+            Denial::NoQuota | Denial::Ending | Denial::TooMany | Denial::DeviceLost => {
+                &mut fresh.gone
+            }
         } += 1;
     }
 
     /// What could not be had at once was refused, or is waited for.
     pub(super) fn at_once_is_over(&mut self) {
-        self.fresh.others.no_room = 0;
-        self.older.others.no_room = 0;
+        self.take_at_once();
+    }
+
+    /// Takes out what could not be had at once.
+    fn take_at_once(&mut self) -> Refusals {
+        let mut all = Refusals::default();
+        for answers in [&mut self.older, &mut self.fresh] {
+            all.no_room += std::mem::take(&mut answers.others.no_room);
+            all.gone += std::mem::take(&mut answers.others.gone);
+        }
+        all
     }
 
     /// The counters are read, and show so many refusals more: those that answers explain.
     pub(super) fn explain(&mut self, count: u64) -> Refusals {
-        let at_once = self.older.others.no_room + self.fresh.others.no_room;
-        if count > 0 {
-            self.at_once_is_over();
-        }
+        let mut at_once = match count {
+            0 => Refusals::default(),
+            _ => self.take_at_once(),
+        };
         let mut explained = self.older.take(count);
         explained.add(self.fresh.take(count - explained.sum()));
-        explained.no_room += at_once.min(count - explained.sum());
+        explained.add(at_once.take(count - explained.sum()));
         self.older = std::mem::take(&mut self.fresh);
         explained
     }

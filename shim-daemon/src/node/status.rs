@@ -84,7 +84,6 @@ impl Node {
                 .map(|status| number("exit_status", status.into())),
         );
         facts.extend(self.user_of(tenant));
-        facts.extend(self.gpus_of(tenant));
         self.event_with("gone", (Some(tenant), None), text, &facts);
     }
 
@@ -227,21 +226,22 @@ impl Node {
         };
         let charged = known.charged(device_index);
         let account = self.world.account(tenant, device);
-        let limit = account.map_or(Bytes::ZERO, |account| account.quota.limit);
+        let limit = account.map(|account| account.quota.limit);
         let timeout = self.world.spec(tenant).map(|spec| spec.wait_timeout);
         let mut facts = vec![
             number("count", refusals.sum()),
-            number("limit_bytes", limit.0),
             number("charged_bytes", charged.0),
             number("waited", refusals.waited),
         ];
+        // The books of a device that is lost are gone.
+        facts.extend(limit.map(|limit| number("limit_bytes", limit.0)));
         let mut whys = Vec::new();
         for (name, count) in refusals.parts().into_iter().filter(|(_, count)| *count > 0) {
             facts.push(number(name, count));
             let why = match name {
                 "over_limit" => format!(
-                    "over its own limit of {}, of which {} are charged",
-                    limit.human(),
+                    "over its own limit{}, of which {} are charged",
+                    limit.map_or_else(String::new, |limit| format!(" of {}", limit.human())),
                     charged.human()
                 ),
                 "timed_out" => format!(
@@ -250,6 +250,8 @@ impl Node {
                 ),
                 "no_room" => "no memory was free, and it was not to wait, or no longer".to_owned(),
                 "cycle" => "it waited for a tenant that waited for it".to_owned(),
+                "gone" if account.is_none() => "its GPU is lost".to_owned(),
+                "gone" => "it is being ended, or too many of its threads wait".to_owned(),
                 _ => "the driver had no memory".to_owned(),
             };
             whys.push(match count == refusals.sum() {
@@ -267,7 +269,7 @@ impl Node {
     }
 
     /// The devices of a tenant that has several, by their places.
-    fn gpus_of(&self, tenant: TenantId) -> Option<Told> {
+    pub(super) fn gpus_of(&self, tenant: TenantId) -> Option<Told> {
         let device_ids = self.tenants.get(&tenant)?.device_ids();
         let all = device_ids.iter().map(|device| device.0.to_string());
         (device_ids.len() > 1).then(|| word("gpus", all.collect::<Vec<_>>().join(",")))

@@ -2,11 +2,12 @@
 //! NVIDIA's.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 
 use crate::support::Wire;
+use nix::fcntl::{FcntlArg, fcntl};
 
 /// Killed when dropped.
 pub(crate) struct Binary {
@@ -26,6 +27,18 @@ impl Binary {
 
     /// As [`Self::with`], with this configuration.
     pub(crate) fn configured(flags: &[&str], before: &str, config: &str) -> Self {
+        let (daemon, errors) = Self::unread(flags, before, config);
+        std::thread::spawn(move || errors.lines().count());
+        daemon
+    }
+
+    /// As [`Self::configured`]. Its standard error is a pipe of a page that is not read once it
+    /// serves.
+    pub(crate) fn unread(
+        flags: &[&str],
+        before: &str,
+        config: &str,
+    ) -> (Self, BufReader<ChildStderr>) {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("config.toml");
         std::fs::write(&file, config).unwrap();
@@ -50,11 +63,13 @@ impl Binary {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let errors = child.stderr.take().unwrap();
+        fcntl(&errors, FcntlArg::F_SETPIPE_SZ(4096)).unwrap();
+        let mut errors = BufReader::new(errors);
+        let mut lines = errors.by_ref().lines();
         let serving = lines.find(|line| line.as_ref().is_ok_and(|line| line.contains("serving")));
         assert!(serving.is_some(), "it ended before it served");
-        std::thread::spawn(move || lines.count());
-        Self { child, folder }
+        (Self { child, folder }, errors)
     }
 
     pub(crate) fn control(&self) -> PathBuf {

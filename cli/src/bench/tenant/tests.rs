@@ -20,6 +20,7 @@ fn a_tenant_is_read_as_it_is_written() {
     assert_eq!(random.to_string().parse::<Tenant>().unwrap(), random);
     for text in [
         "name=c,mode=copy,copy=3MiB",
+        "name=m,mode=memset,copy=3MiB",
         "name=d,kernel=500us,copy=1MiB",
         "name=e,mode=sync,every=3ms,churn=2s",
         "name=f,mode=decode,nodes=40,every=20ms",
@@ -61,6 +62,7 @@ fn what_is_not_accepted_is_refused_by_key_and_value() {
         ("name=a,copy=50%", "copy=\"50%\""),
         ("name=a,mode=gang,gpus=0+1,copy=1MiB", "copy= is not for"),
         ("name=a,mode=copy,every=5ms", "every= is for"),
+        ("name=a,mode=memset,every=5ms", "every= is for"),
         ("name=a,churn=2s", "every="),
         ("name=a,mode=sync,every=5ms,churn=100ms", "at least 500ms"),
         ("name=a,job=j", "job= is for mode=gang"),

@@ -31,6 +31,7 @@ fn healthy() -> Facts {
             folder: "/run/gpushare".into(),
             minor: 8,
             devices: vec![("GPU-1".to_owned(), true)],
+            lost: vec![],
         }],
         silent: vec![],
         died: vec![],
@@ -276,6 +277,16 @@ fn a_daemon_that_is_silent_missing_or_of_another_version_is_named() {
             };
             facts.daemons.push(other);
         },
+    );
+}
+
+#[test]
+fn a_gpu_that_a_daemon_has_lost_is_named() {
+    breaks(
+        "daemon",
+        Verdict::Fail,
+        ("GPU-1 does not answer", "restart the daemon"),
+        |facts| facts.daemons[0].lost.push("GPU-1".to_owned()),
     );
 }
 

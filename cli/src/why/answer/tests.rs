@@ -3,7 +3,7 @@
 use super::*;
 use gpushare_protocol::histogram::Histogram;
 use gpushare_protocol::wire::{
-    EndsBy, Fact, Place, ProcessRow, ProcessState, Residue, ShareState, Want,
+    AskedRow, EndsBy, Fact, Place, ProcessRow, ProcessState, Residue, ShareState, Want,
 };
 
 const GPU: [u8; 16] = [7; 16];
@@ -194,6 +194,65 @@ fn an_idle_tenant_is_told_when_it_will_be_ended() {
     );
 }
 
+/// A daemon that has the tenant with the device, which it may have lost with its account.
+fn on_a_device(is_lost: bool) -> Facts {
+    let mut facts = facts();
+    facts.status = vec![TenantStatusRow {
+        name: "web".to_owned(),
+        owner: None,
+        for_ms: 60_000,
+        queued: None,
+        asks: vec![AskedRow {
+            device: GPU,
+            request: GIB,
+            limit: GIB,
+        }],
+    }];
+    match is_lost {
+        true => facts.lost = [GPU].into(),
+        false => facts.tenants = vec![row("web", GIB, ProcessState::Running)],
+    }
+    facts
+}
+
+#[test]
+fn a_tenant_of_a_lost_device_is_not_said_to_run_freely() {
+    let (lost, free) = ("GPU 0 (GPU-0707) does not answer", "nothing holds it up");
+    says(&on_a_device(true), State::Lost, &[lost], &[free]);
+    says(&on_a_device(false), State::Running, &[free], &[lost]);
+    // Another one's.
+    let mut facts = on_a_device(false);
+    facts.lost = [[8; 16]].into();
+    says(&facts, State::Running, &[free], &["does not answer"]);
+}
+
+#[test]
+fn a_tenant_without_a_daemon_is_known_from_its_books() {
+    let mut facts = facts();
+    facts.in_files = vec![InFiles {
+        device: "GPU-0707".to_owned(),
+        processes: 2,
+        charged: GIB,
+        limit: Some(2 * GIB),
+    }];
+    let said = [
+        "without a daemon",
+        "its 2 processes are charged 1 GiB",
+        "limit is 2 GiB",
+    ];
+    says(&facts, State::Running, &said, &["Nothing is known"]);
+    facts.in_files.clear();
+    says(&facts, State::Unknown, &["Nothing is known"], &said);
+}
+
+#[test]
+fn a_name_that_two_daemons_have_is_said_to_be() {
+    let mut facts = on_a_device(false);
+    says(&facts, State::Running, &[], &["Another daemon"]);
+    facts.others = 1;
+    says(&facts, State::Running, &["Another daemon"], &[]);
+}
+
 #[test]
 fn refusals_come_with_what_would_have_helped() {
     let advice = ["--mem-limit SIZE", "--wait-timeout", "--on-collision wait"];
@@ -219,6 +278,21 @@ fn refusals_come_with_what_would_have_helped() {
             &others,
         );
     }
+}
+
+#[test]
+fn refusals_are_counted_from_the_begin_of_the_life_that_had_them() {
+    let mut facts = facts();
+    facts.tenants = vec![row("web", GIB, ProcessState::Running)];
+    facts.since_ms = 1_000;
+    let numbers = [("count", 2), ("over_limit", 2)];
+    let refused = event("refused", "REASON", &numbers);
+    let of = |ms| format!("Since {} 2 of its", crate::when::local(ms));
+    facts.past = vec![refused.clone()];
+    says(&facts, State::Running, &[&of(1_000)], &[]);
+    facts.past = vec![event("admitted", "may run", &[]), refused];
+    let began = facts.past[0].at_ms;
+    says(&facts, State::Running, &[&of(began)], &[]);
 }
 
 #[test]

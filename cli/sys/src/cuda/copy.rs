@@ -1,10 +1,10 @@
-//! Copies of pinned host memory to the device, and within the device.
+//! Copies of pinned host memory to the device, copies within the device, and memsets there.
 
 use super::{Gpu, Stream, check};
 use std::marker::PhantomData;
 use std::ptr::null_mut;
 
-/// Memory that is copied, and device memory of the same size that it is copied to. Both live as
+/// Memory that is copied, or a value, and device memory that it is copied to. The memory lives as
 /// long as the process.
 #[derive(Debug)]
 pub struct Cargo<'gpu> {
@@ -18,6 +18,7 @@ pub struct Cargo<'gpu> {
 enum From {
     Host(super::Handle),
     Device(u64),
+    Value(u8),
 }
 
 impl Gpu {
@@ -41,6 +42,14 @@ impl Gpu {
         self.cargo_from(from, bytes)
     }
 
+    /// Takes so many bytes on the device, to be set to a value.
+    ///
+    /// # Errors
+    /// As [`Gpu::open`].
+    pub fn cargo_set(&self, bytes: usize) -> Result<Cargo<'_>, String> {
+        self.cargo_from(From::Value(0x5a), bytes)
+    }
+
     fn cargo_from(&self, from: From, bytes: usize) -> Result<Cargo<'_>, String> {
         let device = self.taken(bytes)?;
         Ok(Cargo {
@@ -59,7 +68,7 @@ impl Gpu {
 }
 
 impl<'gpu> Stream<'gpu> {
-    /// Submits a copy of all of it.
+    /// Submits a copy or a memset of all of it.
     ///
     /// # Errors
     /// As [`Gpu::open`].
@@ -73,6 +82,10 @@ impl<'gpu> Stream<'gpu> {
             From::Device(from) => {
                 let copied = (api.copy_within)(to, from, cargo.bytes, self.handle);
                 check("cuMemcpyDtoDAsync", copied)
+            }
+            From::Value(value) => {
+                let set = (api.set)(to, value, cargo.bytes, self.handle);
+                check("cuMemsetD8Async", set)
             }
         }
     }

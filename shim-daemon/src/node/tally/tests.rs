@@ -209,6 +209,40 @@ fn a_wait_that_timed_out_explains_more_than_what_was_denied_at_once() {
     assert_eq!((told.timed_out, told.sum()), (1, 1));
 }
 
+/// It may be asked for up to three times.
+#[test]
+fn what_no_memory_can_come_for_is_not_blamed_on_the_limit() {
+    let gone = [
+        Denial::NoQuota,
+        Denial::Ending,
+        Denial::TooMany,
+        Denial::DeviceLost,
+    ];
+    for denial in gone {
+        for asks in [1, 3] {
+            let mut tally = tally();
+            (0..asks).for_each(|_| denied(&mut tally, denial));
+            tally.read(PROCESS, 0, refused(1));
+            let told = tally.take_untold(0, at(3), false).unwrap();
+            assert_eq!((told.gone, told.sum()), (1, 1), "{denial:?}");
+            assert_eq!((told.without_room(), told.waited), (1, 0), "{denial:?}");
+            // The next one has no answer.
+            tally.read(PROCESS, 0, refused(2));
+            let told = tally.take_untold(0, at(13), false).unwrap();
+            assert_eq!((told.over_limit, told.sum()), (1, 1), "{denial:?}");
+        }
+    }
+    // It waited when its device was lost, and asked again.
+    let mut tally = tally();
+    tally.asks(ASK, 0, Bytes(5), false);
+    tally.waits(ASK, at(1));
+    tally.settled(ASK, at(2), Some(Denial::DeviceLost));
+    denied(&mut tally, Denial::DeviceLost);
+    tally.read(PROCESS, 0, refused(2));
+    let told = tally.take_untold(0, at(3), false).unwrap();
+    assert_eq!((told.gone, told.waited, told.sum()), (2, 1, 2));
+}
+
 #[test]
 fn several_denials_at_once_explain_no_refusal_that_is_read_later() {
     let mut tally = tally();
