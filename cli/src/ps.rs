@@ -245,6 +245,14 @@ pub(crate) fn has_files_only(tenant: &str) -> bool {
 impl Set {
     /// Blames the flag where the daemon blames the variable that came from it.
     fn in_flags(&self, mut failure: Failure) -> Failure {
+        for set in settings::chosen(&self.amounts).unwrap_or_default() {
+            let blamed = format!("{}={:?} ", set.variable, set.value);
+            if failure.message.starts_with(&blamed) {
+                let flag = format!("{}={:?} ", set.flag, set.given);
+                failure.message.replace_range(..blamed.len(), &flag);
+                return failure;
+            }
+        }
         let terms = self
             .terms
             .given()
