@@ -40,6 +40,13 @@ pub(crate) fn ps(arguments: &Ps) -> Result<ExitCode, Failure> {
         gpu.as_ref()
             .is_none_or(|gpu| uuid.is_some_and(|uuid| gpu.is(uuid, row.gpu)))
     });
+    if rows.is_empty() {
+        let devices = known
+            .names
+            .iter()
+            .map(|(uuid, (_, place))| (*uuid, Some(*place)));
+        select::is_among(gpu.as_ref(), &devices.collect::<Vec<_>>())?;
+    }
     let text = match arguments.json {
         true => serde_json::to_string(&rows).map_err(Failure::ours)?,
         false => table::of(&rows, output::width()),
