@@ -447,3 +447,15 @@ fn a_listing_of_a_gpu_that_there_is_not_is_refused_with_those_there_are() {
     }
     guest.finish().silently();
 }
+
+#[test]
+fn a_missing_file_of_settings_is_refused_by_its_variable() {
+    let home = Home::new("mem=16GiB");
+    let mut run = home.run("one", &[]);
+    run.env("GPUSHARE_DAEMON_CONFIG", "/nonexistent")
+        .arg("true");
+    let ended = Guest::start(run).finish();
+    assert_eq!(ended.status.code(), Some(125), "{ended:?}");
+    let words = "GPUSHARE_DAEMON_CONFIG=/nonexistent is refused: it cannot be read";
+    assert!(ended.stderr.contains(words), "{ended:?}");
+}
