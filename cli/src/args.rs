@@ -248,8 +248,8 @@ pub(crate) struct Events {
     /// On this GPU: an index, or the beginning of a UUID.
     #[arg(long, value_name = "GPU", allow_hyphen_values = true)]
     pub(crate) gpu: Option<String>,
-    /// Of this kind, such as refused or ended. May be repeated.
-    #[arg(long, value_name = "KIND")]
+    /// Of this kind, such as refused or ended (docs/OPERATIONS.md has all). May be repeated.
+    #[arg(long, value_name = "KIND", value_parser = clap::builder::PossibleValuesParser::new(crate::events::KINDS), hide_possible_values = true)]
     pub(crate) kind: Vec<String>,
     /// Print one JSON object a line (docs/schema/event.json).
     #[arg(long)]

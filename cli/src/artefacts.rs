@@ -1,4 +1,4 @@
-//! Where the libraries are: beside this executable.
+//! Where the libraries and the daemon are: beside this executable.
 
 use crate::failure::Failure;
 use std::env;
@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 /// The interposer.
 pub(crate) const INTERPOSER: &str = "libgpushare.so";
+/// The daemon.
+pub(crate) const DAEMON: &str = "gpushared";
 /// The software GPU's driver and its NVML.
 pub(crate) const SOFT_CUDA: &str = "libsoftgpu_cuda.so";
 /// See [`SOFT_CUDA`].
@@ -39,13 +41,18 @@ fn find_beside(executable: &Path, library: &str) -> Result<PathBuf, Failure> {
         let package = match library {
             INTERPOSER => "gpushare-interposer",
             SOFT_CUDA => "softgpu-cuda",
-            _ => "softgpu-nvml",
+            SOFT_NVML => "softgpu-nvml",
+            program => program,
+        };
+        let place = match library.ends_with(".so") {
+            true => own.parent().unwrap_or(own).join("lib/gpushare"),
+            false => own.to_owned(),
         };
         Failure::ours(format!(
-            "{library} is neither in {} nor in lib/ there or beside it; run gpushare from the folder it was packaged in, or build it \
-             with `cargo build --release -p {package}` and copy it to {}",
+            "{library} is neither in {} nor in lib/ there or beside it: the package and the tarball bring it \
+             (scripts/package.sh); or build it with `cargo build --release -p {package}` and copy it to {}",
             own.display(),
-            own.parent().unwrap_or(own).join("lib/gpushare").display()
+            place.display()
         ))
     })
 }
@@ -74,6 +81,23 @@ mod tests {
             .message;
         for part in [INTERPOSER, "/nonexistent", "cargo build"] {
             assert!(message.contains(part), "{message}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_built_by_its_own_package_and_copied_to_its_place() {
+        let libraries = "/opt/lib/gpushare";
+        for (missing, package, place) in [
+            (INTERPOSER, "gpushare-interposer", libraries),
+            (SOFT_CUDA, "softgpu-cuda", libraries),
+            (SOFT_NVML, "softgpu-nvml", libraries),
+            (DAEMON, "gpushared", "/opt/bin"),
+        ] {
+            let message = find_beside(Path::new("/opt/bin/gpushare"), missing)
+                .unwrap_err()
+                .message;
+            let advice = format!("-p {package}` and copy it to {place}");
+            assert!(message.ends_with(&advice), "{message}");
         }
     }
 }

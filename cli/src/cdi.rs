@@ -10,7 +10,7 @@ use crate::failure::Failure;
 
 /// Becomes the daemon's program, which prints the specification.
 pub(crate) fn generate(generate: &Generate) -> Result<ExitCode, Failure> {
-    let mut command = Command::new(artefacts::find("gpushared")?);
+    let mut command = Command::new(artefacts::find(artefacts::DAEMON)?);
     command.arg("--print-cdi");
     if let Some(config) = &generate.config {
         command.arg("--config").arg(config);

@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::gpu::{BY_BUS, ORDER};
 use crate::mps;
 use crate::output;
-use crate::select::{self, GpuIs};
+use crate::select::{self, GpuIs, Seen};
 use crate::settings::Environment;
 use crate::sharing;
 use gpushare_protocol::units::Bytes;
@@ -80,7 +80,11 @@ pub(crate) fn print(arguments: Devices) -> Result<ExitCode, Failure> {
         listed => listed.map_err(|why| Failure::ours(format!("{why}; {SOFT}")))?,
     };
     let mut known = matched(devices, rows);
+    let all = known.iter().filter_map(seen).collect::<Vec<_>>();
     known.retain(|known| gpu.as_ref().is_none_or(|gpu| is(gpu, known)));
+    if known.is_empty() {
+        select::is_among(gpu.as_ref(), &all)?;
+    }
     let text = if arguments.json {
         Value::from(
             known
@@ -139,11 +143,15 @@ fn matched(devices: Vec<Device>, mut rows: Vec<DeviceRow>) -> Vec<Known> {
 }
 
 /// Whether it is that device. An index is the one that programs see here.
-fn is(gpu: &GpuIs, (device, row): &Known) -> bool {
+fn is(gpu: &GpuIs, known: &Known) -> bool {
+    seen(known).is_some_and(|(uuid, ordinal)| gpu.is(uuid, ordinal))
+}
+
+fn seen((device, row): &Known) -> Option<Seen> {
     let uuid = device.as_ref().map(|device| device.uuid);
     let uuid = uuid.or_else(|| row.as_ref().map(|row| row.uuid));
     let ordinal = device.as_ref().map(|device| device.ordinal);
-    uuid.is_some_and(|uuid| gpu.is(uuid, ordinal))
+    Some((uuid?, ordinal))
 }
 
 /// The device's name as `CUDA_VISIBLE_DEVICES` takes it. Whether it is a MIG instance only a daemon

@@ -20,6 +20,8 @@ const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 const SOFT_SPEC: &str = "SOFTGPU";
 /// Names the devices of one run that gave no name of its own.
 const SOFT_TOKEN: &str = "SOFTGPU_PRIVATE";
+/// The driver's answer where `CUDA_VISIBLE_DEVICES` names no device.
+const NO_DEVICE: &str = "CUDA_ERROR_NO_DEVICE";
 const HINT: &str = "try `--gpu soft` for a GPU without hardware";
 
 /// The value of `--gpu`.
@@ -123,9 +125,7 @@ impl Gpu {
             (Ok(_), Self::Auto) => Err(Failure::ours(format!(
                 "the NVIDIA driver reports no GPU; {HINT}"
             ))),
-            (Ok(_), Self::Real(device)) => Err(Failure::ours(format!(
-                "there is no GPU {device}; `gpushare devices` lists those there are"
-            ))),
+            (Ok(_), Self::Real(device)) => Err(no_such(device)),
             (Ok(_), Self::Soft(_)) => Err(Failure::ours(
                 "the software GPU has no devices; give count=1 or more",
             )),
@@ -137,9 +137,17 @@ impl Gpu {
                     "the software GPU does not start with {spec:?}: {why}"
                 )))
             }
+            // The variable is our own doing.
+            (Err(why), Self::Real(device)) if why.contains(NO_DEVICE) => Err(no_such(device)),
             (Err(why), _) => Err(Failure::ours(format!("there is no GPU: {why}; {HINT}"))),
         }
     }
+}
+
+fn no_such(device: &str) -> Failure {
+    Failure::ours(format!(
+        "there is no GPU {device}; `gpushare devices` lists those there are; {HINT}"
+    ))
 }
 
 /// Puts the links where libraries are looked for first.

@@ -44,12 +44,19 @@ pub(crate) struct Plan {
 pub(crate) fn make(share: &Share, inherited: Environment) -> Result<Plan, Failure> {
     let mut environment = inherited;
     let gpu: Gpu = share.gpu.parse()?;
-    let limits = settings::apply(share, &mut environment)?;
+    let (limits, origins) = settings::apply(share, &mut environment)?;
     let tenant = tenant::choose(share.name.as_deref(), &environment)?;
     environment.insert(TENANT.into(), tenant.name.as_str().into());
     preload(&mut environment)?;
     let links = gpu.apply(&mut environment, tenant.name.as_str())?;
     let devices = check_devices(&gpu, &limits, &environment)?;
+    // What a program inside a tenant inherits is of the tenant's devices. It may see fewer.
+    let inherits = daemon::is_container() || tenant.is_marked(&environment);
+    let uuids: Vec<_> = devices.iter().map(|device| device.uuid).collect();
+    let unseen = limits.unseen(&uuids, |variable| !inherits || origins.have(variable));
+    if let Some(error) = unseen {
+        return Err(origins.blame(error).into());
+    }
     let note = mps::apply(share, &limits, &devices, &mut environment)?;
     Ok(Plan {
         environment,

@@ -26,9 +26,10 @@ pub(crate) fn ps(arguments: &Ps) -> Result<ExitCode, Failure> {
             Vec::new()
         }
     };
-    let (mut kept, mut shared) = (Vec::new(), Vec::new());
+    let (mut kept, mut shared, mut devices) = (Vec::new(), Vec::new(), Vec::new());
     for mut daemon in daemons {
         let known = Known::of(&mut daemon)?;
+        devices.extend(known.places());
         kept.extend(known.rows());
         shared.extend(known.sharing);
     }
@@ -38,6 +39,9 @@ pub(crate) fn ps(arguments: &Ps) -> Result<ExitCode, Failure> {
         gpu.as_ref()
             .is_none_or(|gpu| uuid.is_some_and(|uuid| gpu.is(uuid, row.gpu)))
     });
+    if rows.is_empty() {
+        select::is_among(gpu.as_ref(), &devices)?;
+    }
     let text = match arguments.json {
         true => serde_json::to_string(&rows).map_err(Failure::ours)?,
         false => table::of(&rows, output::width()),
@@ -83,6 +87,14 @@ pub(crate) fn has_files_only(tenant: &str) -> bool {
 impl Set {
     /// Blames the flag where the daemon blames the variable that came from it.
     fn in_flags(&self, mut failure: Failure) -> Failure {
+        for set in settings::chosen(&self.amounts).unwrap_or_default() {
+            let blamed = format!("{}={:?} ", set.variable, set.value);
+            if failure.message.starts_with(&blamed) {
+                let flag = format!("{}={:?} ", set.flag, set.given);
+                failure.message.replace_range(..blamed.len(), &flag);
+                return failure;
+            }
+        }
         let terms = self
             .terms
             .given()

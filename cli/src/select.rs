@@ -1,9 +1,10 @@
 //! Which tenants and GPUs a listing is about: `--tenant`, `--gpu`.
 
+use crate::daemon::Talk;
 use crate::failure::Failure;
-use gpushare_client::Talk;
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::EventRecord;
+use std::fmt;
 use std::str::FromStr;
 
 /// A GPU by its place among the daemon's devices, or by the beginning of its UUID.
@@ -62,6 +63,11 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
+    /// Whether an event is about the GPU that is asked for, if one is.
+    pub(crate) fn is_on_gpu(&self, record: &EventRecord) -> bool {
+        self.gpu.as_ref().is_none_or(|gpu| self.on(gpu, record))
+    }
+
     /// Whether an event is asked for.
     pub(crate) fn has(&self, record: &EventRecord) -> bool {
         let is_one = |of: &[String], name: Option<&str>| {
@@ -70,7 +76,7 @@ impl Wanted {
         record.at_ms >= self.since_ms
             && is_one(&self.tenants, record.tenant.as_deref())
             && is_one(&self.kinds, Some(&*record.kind))
-            && self.gpu.as_ref().is_none_or(|gpu| self.on(gpu, record))
+            && self.is_on_gpu(record)
     }
 
     /// Whether an event is about that GPU. One about a tenant on several GPUs is about each of
@@ -110,6 +116,51 @@ pub(crate) fn gpu(text: Option<&str>) -> Result<Option<GpuIs>, Failure> {
         parsed.map_err(|accepted| Failure::usage(format!("--gpu={text:?} is refused; {accepted}")))
     };
     text.map(parse).transpose()
+}
+
+/// A device, and its place where it has one.
+pub(crate) type Seen = ([u8; 16], Option<u32>);
+
+/// Refuses a GPU that none of these daemons has, if there are any.
+pub(crate) fn is_there(gpu: Option<&GpuIs>, daemons: &mut [Talk]) -> Result<(), Failure> {
+    let mut places = Vec::new();
+    for daemon in daemons {
+        let devices = daemon.devices()?;
+        places.extend(
+            (0..)
+                .zip(&devices)
+                .map(|(place, row)| (row.uuid, Some(place))),
+        );
+    }
+    is_among(gpu, &places)
+}
+
+/// Refuses a GPU that is none of these, if there are any.
+pub(crate) fn is_among(gpu: Option<&GpuIs>, devices: &[Seen]) -> Result<(), Failure> {
+    let is = |gpu: &GpuIs| devices.iter().any(|(uuid, place)| gpu.is(*uuid, *place));
+    match gpu.filter(|gpu| !devices.is_empty() && !is(gpu)) {
+        None => Ok(()),
+        Some(gpu) => {
+            let device = |(uuid, place): &Seen| match place {
+                Some(place) => format!("{place} ({})", Uuid(*uuid)),
+                None => Uuid(*uuid).to_string(),
+            };
+            let all: Vec<String> = devices.iter().map(device).collect();
+            Err(Failure::usage(format!(
+                "there is no GPU {gpu}; accepted: {}",
+                all.join(", ")
+            )))
+        }
+    }
+}
+
+impl fmt::Display for GpuIs {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Place(place) => place.fmt(out),
+            Self::Begins(begin) => write!(out, "GPU-{begin}"),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -187,6 +238,18 @@ mod tests {
             };
             assert_eq!(wanted.has(&several), is_there, "{wanted:?}");
         }
+        let devices = [([0xab; 16], Some(0)), ([0xcd; 16], Some(1))];
+        for (gpu, there) in [
+            ("1", true),
+            ("2", false),
+            ("GPU-cd", true),
+            ("GPU-12", false),
+        ] {
+            let gpu = gpu.parse().expect(gpu);
+            assert_eq!(is_among(Some(&gpu), &devices).is_ok(), there, "{gpu}");
+            assert!(is_among(Some(&gpu), &[]).is_ok(), "nothing is known");
+        }
+        assert!(is_among(None, &devices).is_ok());
         for wrong in ["", "GPU-", "first", "-1"] {
             assert!(gpu(Some(wrong)).is_err(), "{wrong}");
         }

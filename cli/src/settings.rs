@@ -24,37 +24,66 @@ const SM_LIMIT: Amount = Amount("--sm-limit", "GPUSHARE_SM_LIMIT", Kind::Time);
 const SM_REQUEST: Amount = Amount("--sm-request", "GPUSHARE_SM_REQUEST", Kind::Time);
 const VIEW: (&str, &str) = ("--mem-view", "GPUSHARE_MEM_VIEW");
 
+/// The variables that flags were written into, each with its flag and what that was given.
+#[derive(Debug, Default)]
+pub(crate) struct Origins(BTreeMap<String, (&'static str, String)>);
+
+impl Origins {
+    /// Whether a flag stands behind the variable.
+    pub(crate) fn have(&self, variable: &str) -> bool {
+        self.0.contains_key(variable)
+    }
+
+    /// Blames the flag where the variable came from one.
+    pub(crate) fn blame(&self, mut error: LimitError) -> LimitError {
+        if let Some((flag, given)) = self.0.get(&error.variable) {
+            (*flag).clone_into(&mut error.variable);
+            error.value.clone_from(given);
+        }
+        error
+    }
+}
+
 /// Writes the flags into `environment` and reads the limits it then holds.
-pub(crate) fn apply(share: &Share, environment: &mut Environment) -> Result<Limits, Failure> {
+pub(crate) fn apply(
+    share: &Share,
+    environment: &mut Environment,
+) -> Result<(Limits, Origins), Failure> {
     let mut origins = BTreeMap::new();
     let chosen = chosen(&share.amounts)?;
     environment.retain(|known, _| {
         let replaces = |known: &str| {
             let mut chosen = chosen.iter();
-            chosen.any(|(_, change, _)| limits::replaces(change, known, &[]))
+            chosen.any(|set| limits::replaces(&set.variable, known, &[]))
         };
         !known.to_str().is_some_and(replaces)
     });
-    for (flag, variable, value) in chosen {
-        origins.insert(variable.clone(), flag);
+    for Chosen {
+        flag,
+        given,
+        variable,
+        value,
+    } in chosen
+    {
+        origins.insert(variable.clone(), (flag, given));
         environment.insert(variable.into(), value.into());
     }
     if let Some(view) = &share.mem_view {
-        origins.insert(VIEW.1.to_owned(), VIEW.0);
+        origins.insert(VIEW.1.to_owned(), (VIEW.0, view.clone()));
         environment.insert(VIEW.1.into(), view.into());
     }
     for (flag, variable, value) in share.terms.given() {
-        origins.insert(variable.to_owned(), flag);
+        origins.insert(variable.to_owned(), (flag, value.to_owned()));
         environment.insert(variable.into(), value.into());
     }
-    let limits =
-        Limits::from_env(environment.clone()).map_err(|error| in_flags(error, &origins))?;
-    if limits.disabled() && !origins.is_empty() {
+    let origins = Origins(origins);
+    let limits = Limits::from_env(environment.clone()).map_err(|error| origins.blame(error))?;
+    if limits.disabled() && !origins.0.is_empty() {
         return Err(Failure::ours(
             "GPUSHARE_DISABLE=1 is set, so the limits asked for would not be kept; unset it, or give no limits",
         ));
     }
-    Ok(limits)
+    Ok((limits, origins))
 }
 
 /// The variables of a tenant's limits: the part of an environment that is sent to a daemon.
@@ -96,9 +125,7 @@ pub(crate) fn given(amounts: &Amounts) -> impl Iterator<Item = (&'static str, &'
 /// The flags of amounts as the variables they stand for, with their values.
 pub(crate) fn variables(given: &Amounts) -> Result<Vec<(String, String)>, Failure> {
     let chosen = chosen(given)?.into_iter();
-    Ok(chosen
-        .map(|(_, variable, value)| (variable, value))
-        .collect())
+    Ok(chosen.map(|set| (set.variable, set.value)).collect())
 }
 
 /// The flags of terms as the variables they stand for, each with a value that is understood.
@@ -113,30 +140,35 @@ pub(crate) fn terms(given: &Terms) -> Result<Vec<(String, String)>, Failure> {
     given.given().map(read).collect()
 }
 
-/// The flags of amounts as variables with their values, each with its flag.
-fn chosen(given: &Amounts) -> Result<Vec<(&'static str, String, String)>, Failure> {
-    let mut chosen: Vec<(&'static str, String, String)> = Vec::new();
+/// A flag of an amount, what it was given, and the variable it stands for with its value.
+pub(crate) struct Chosen {
+    pub(crate) flag: &'static str,
+    pub(crate) given: String,
+    pub(crate) variable: String,
+    pub(crate) value: String,
+}
+
+/// The flags of amounts, each with its variable.
+pub(crate) fn chosen(given: &Amounts) -> Result<Vec<Chosen>, Failure> {
+    let mut chosen: Vec<Chosen> = Vec::new();
     for (Amount(name, base, kind), values) in amounts(given) {
         for value in values {
             let (device, text) = flag(kind, name, value)?;
             let variable = device.variable(base);
-            if chosen.iter().any(|(_, other, _)| *other == variable) {
+            if chosen.iter().any(|set| set.variable == variable) {
                 return Err(Failure::usage(format!(
                     "{name} is given twice for the same device ({device}); give it once"
                 )));
             }
-            chosen.push((name, variable, text.to_owned()));
+            chosen.push(Chosen {
+                flag: name,
+                given: value.clone(),
+                variable,
+                value: text.to_owned(),
+            });
         }
     }
     Ok(chosen)
-}
-
-/// Blames the flag where the variable came from one.
-fn in_flags(mut error: LimitError, origins: &BTreeMap<String, &str>) -> LimitError {
-    if let Some(name) = origins.get(&error.variable) {
-        error.variable = (*name).to_owned();
-    }
-    error
 }
 
 #[cfg(test)]

@@ -16,11 +16,13 @@ mod changes;
 mod compute;
 mod device;
 mod error;
+mod flags;
 mod layer;
 mod maxima;
 mod maxima_read;
 mod model;
 mod policy;
+mod seen;
 mod setting;
 mod table;
 
@@ -28,6 +30,7 @@ pub use changes::{changed, is_one, means_nothing, replaces};
 pub use compute::ComputeLimits;
 pub use device::{DeviceLimits, ImpliedRequest};
 pub use error::LimitError;
+pub use flags::as_flags;
 pub use layer::Selector;
 pub use maxima::Maxima;
 pub use model::{Limits, View};
@@ -109,6 +112,13 @@ impl Limits {
     /// Whether a request of memory is set for one device, and not only implied by a limit.
     pub fn has_request(&self, ordinal: u32, uuid: &[u8; 16]) -> bool {
         device::has_request(self, ordinal, uuid)
+    }
+
+    /// The refusal of the first value of this environment that is for none of the `devices`, which
+    /// are the tenant's, as its programs count them. Only variables that are `meant` are looked at,
+    /// and no defaults: those are of a whole node.
+    pub fn unseen(&self, devices: &[[u8; 16]], meant: impl Fn(&str) -> bool) -> Option<LimitError> {
+        seen::unseen(self, devices, meant)
     }
 
     /// Whether `GPUSHARE_DISABLE=1` asks the library to stay out of this process.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::path::Path;
 use std::time::Duration;
 
 use gpushare_core::{
@@ -378,9 +379,31 @@ fn refuse_swap(text: &str, file: &File) -> Result<(), String> {
     }
 }
 
-/// Why nothing swaps on a node without a budget.
+/// Why nothing swaps under settings without a budget.
 pub(crate) const NO_HOST: &str =
-    "this node has no host memory for swapping: the daemon's config.toml has no [swap] host";
+    "this node has no host memory for swapping: the daemon's settings have no [swap] host";
+
+/// The same where the settings are of this file.
+#[must_use]
+pub fn no_host_in(file: &Path) -> String {
+    let file = file.display();
+    format!("this node has no host memory for swapping: {file} has no [swap] host")
+}
+
+/// The same of a daemon without a file: a private one, or the machine's.
+#[must_use]
+pub fn no_host_without(file: Option<&Path>) -> String {
+    match file {
+        Some(file) => format!(
+            "this node has no host memory for swapping: there is no {}, in which [swap] host would give it",
+            file.display()
+        ),
+        None => "your own daemon has no settings, and so no host memory for swapping; end its \
+                 programs, and start `run` with GPUSHARE_DAEMON_CONFIG=FILE, where FILE has \
+                 [swap] host"
+            .to_owned(),
+    }
+}
 
 /// Reads a file's text over `base`. The error names line, key and accepted values.
 ///

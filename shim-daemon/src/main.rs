@@ -68,7 +68,7 @@ struct Args {
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     reserve: Option<Bytes>,
     /// Print the CDI specification of the classes in the configuration, and end
-    #[arg(long)]
+    #[arg(long, hide = true)]
     print_cdi: bool,
     /// Treat every device as if it had at most this much memory
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
@@ -78,6 +78,8 @@ struct Args {
 fn bytes(text: &str) -> Result<Bytes, String> {
     match Size::parse(text) {
         Ok(Size::Bytes(bytes)) => Ok(Bytes(bytes)),
+        // As in the file: nothing.
+        _ if text == "0" => Ok(Bytes::ZERO),
         _ => Err("accepted: an amount of bytes such as 512MiB, 4GiB or 1.5G".to_owned()),
     }
 }
@@ -171,6 +173,20 @@ fn run(args: Args, rest: &mut Option<Rest>) -> Result<(), Failed> {
         None => PathBuf::from("/var/lib/gpushare"),
         Some(given) => given.join("state"),
     });
+    let file = source.file();
+    let base = Settings {
+        no_host: match &file {
+            Some(file) => gpushared::config::no_host_in(file),
+            None => gpushared::config::no_host_without(source.usual()),
+        },
+        reserve: args.reserve.unwrap_or(Bytes(0)),
+        capacity: args.capacity,
+        guard: args.private.then_some(match args.own_devices {
+            true => Among::OwnOnly,
+            false => Among::AllUsers,
+        }),
+        ..Settings::default()
+    };
     let root = args.runtime_dir.unwrap_or_else(|| PathBuf::from(RUNTIME));
     let mut folder = Folder::open(root, args.private)
         .map_err(|error| {
@@ -183,42 +199,42 @@ fn run(args: Args, rest: &mut Option<Rest>) -> Result<(), Failed> {
             _ => Failed::Here(text),
         }
     })?;
-    let base = Settings {
-        reserve: args.reserve.unwrap_or(Bytes(0)),
-        capacity: args.capacity,
-        guard: args.private.then_some(match args.own_devices {
-            true => Among::OwnOnly,
-            false => Among::AllUsers,
-        }),
-        ..Settings::default()
-    };
-    let settings = match source.file() {
-        Some(file) => settings_of(&file, base).map_err(Failed::Settings)?,
-        None => base,
-    };
     if let Some(why) = peer::sees_no_others().filter(|_| !args.private) {
         tracing::error!("clients will be refused: {why}");
     }
-    let devices = Nvml::load().map_err(|error| error.to_string())?;
-    let control = folder.control();
+    let (control, made) = (folder.control(), folder.made());
     let readers = match args.private {
         true => Readers::Owner,
         false => Readers::Everybody,
     };
-    let files = Files::new(state, settings.journal, readers);
-    let journal = Journal::start(vec![Box::new(files), journal::log(&args.journald)])
-        .map_err(|error| format!("cannot start the journal's thread: {error}"))?;
-    let start = Start {
-        folder,
-        settings,
-        stop,
-        reload: Some(reload),
-        transient: args.transient,
-        starter: starter(args.transient)
-            .map_err(|error| format!("cannot use standard input: {error}"))?,
-        journal: Some(journal),
+    let begin = || -> Result<Server, Failed> {
+        let settings = match file {
+            Some(file) => settings_of(&file, base).map_err(Failed::Settings)?,
+            None => base,
+        };
+        let devices = Nvml::load().map_err(|error| error.to_string())?;
+        let files = Files::new(state, settings.journal, readers);
+        let journal = Journal::start(vec![Box::new(files), journal::log(&args.journald)])
+            .map_err(|error| format!("cannot start the journal's thread: {error}"))?;
+        let start = Start {
+            folder,
+            settings,
+            stop,
+            reload: Some(reload),
+            transient: args.transient,
+            starter: starter(args.transient)
+                .map_err(|error| format!("cannot use standard input: {error}"))?,
+            journal: Some(journal),
+        };
+        Ok(Server::new(start, Box::new(devices))?)
     };
-    let mut server = Server::new(start, Box::new(devices))?;
+    let mut server = match begin() {
+        Ok(server) => server,
+        Err(error) => {
+            made.undo();
+            return Err(error);
+        }
+    };
     tracing::info!(socket = %control.display(), "serving");
     server
         .run()
@@ -253,6 +269,12 @@ fn check_config(source: &Source) -> ExitCode {
 /// Prints what the daemon would keep current in `[containers] cdi`.
 fn print_cdi(args: &Args) -> Result<(), Failed> {
     let config = args.config.clone().unwrap_or_else(|| PathBuf::from(CONFIG));
+    if args.config.is_none() && !config.exists() {
+        return Err(Failed::Settings(format!(
+            "there is no {CONFIG}, which would have the classes; name another file with --config FILE \
+             (share/doc/gpushare/config.toml of the package is a sample)"
+        )));
+    }
     let settings = settings_of(&config, Settings::default()).map_err(Failed::Settings)?;
     let root = args.runtime_dir.clone();
     let root = root.unwrap_or_else(|| PathBuf::from(RUNTIME));
@@ -315,6 +337,11 @@ impl Source {
     fn file(&self) -> Option<PathBuf> {
         let default = || Some(PathBuf::from(CONFIG)).filter(|file| !self.private && file.exists());
         self.named.clone().or_else(default)
+    }
+
+    /// The file that is read where none is named; a private daemon has none.
+    fn usual(&self) -> Option<&'static Path> {
+        (!self.private).then_some(Path::new(CONFIG))
     }
 
     /// Why there is no file.

@@ -13,12 +13,16 @@ type Pairs<'a> = &'a [(&'a str, &'a str)];
 /// Limit and request in GiB and the cap in thousandths of a tenant with these variables after a
 /// change.
 fn after(own: Pairs<'_>, changes: Pairs<'_>) -> (u64, u64, Option<u32>) {
+    after_on(FakeDevices::default(), own, changes)
+}
+
+fn after_on(devices: FakeDevices, own: Pairs<'_>, changes: Pairs<'_>) -> (u64, u64, Option<u32>) {
     let folder = tempfile::tempdir().unwrap();
     let settings = Settings {
         defaults: vec![("GPUSHARE_MEM_LIMIT".to_owned(), "8GiB".to_owned())],
         ..Settings::default()
     };
-    let daemon = Daemon::with_settings(folder.path(), FakeDevices::default(), settings);
+    let daemon = Daemon::with_settings(folder.path(), devices, settings);
     let _owner = daemon.tenant("one", own);
     let mut command = daemon.command();
     let pair = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
@@ -72,7 +76,35 @@ fn a_limit_for_all_replaces_one_for_a_device() {
 fn a_limit_for_another_device_leaves_that_of_the_first() {
     let own: Pairs<'_> = &[("GPUSHARE_MEM_LIMIT_0", "6GiB")];
     let change: Pairs<'_> = &[("GPUSHARE_MEM_LIMIT_1", "2GiB")];
-    assert_eq!(after(own, change), (6, 6, None));
+    let devices = FakeDevices::default();
+    devices.0.lock().unwrap().second = true;
+    assert_eq!(after_on(devices, own, change), (6, 6, None));
+}
+
+#[test]
+fn a_value_for_a_device_that_a_tenant_does_not_have_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let mut command = daemon.command();
+    let refused = |reply: ControlReply, variable: &str| match reply {
+        ControlReply::Error(error) if error.code == ErrorCode::BadLimits => {
+            let begin = format!("{variable} is refused: the programs see no device");
+            assert!(error.message.starts_with(&begin), "{}", error.message);
+        }
+        other => panic!("{other:?}"),
+    };
+    let second = ("GPUSHARE_MEM_LIMIT_1", "1GiB");
+    let blamed = "GPUSHARE_MEM_LIMIT_1=\"1GiB\"";
+    refused(command.call(&create("one", &[second])), blamed);
+    let _owner = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT_0", "1GiB")]);
+    let mut set = |name: &str, value: &str| {
+        command.call::<_, ControlReply>(&Control::Set {
+            tenant: "one".to_owned(),
+            changes: vec![(name.to_owned(), value.to_owned())],
+        })
+    };
+    refused(set(second.0, second.1), blamed);
+    assert_eq!(set("GPUSHARE_MEM_LIMIT_0", "2GiB"), ControlReply::Done);
 }
 
 /// One more than any user may send to a daemon of the whole machine.
@@ -107,9 +139,10 @@ fn more_variables_than_any_limits_need_are_refused_unread() {
 /// All that a tenant can say of 16 devices, in our variables by place and by UUID, and in aliases.
 fn all_of_sixteen(limit: &str) -> Vec<(String, String)> {
     let mut all = vec![("GPUSHARE_PRIORITY".to_owned(), "300".to_owned())];
-    for at in 0..16 {
+    for at in 0..16_u8 {
         let ordinal = Selector::Ordinal(at.into());
-        for device in [ordinal, Selector::Uuid(Uuid([0xa0 + at; 16]))] {
+        let uuid = at.checked_sub(1).map_or(GPU, |at| [0xa0 + at; 16]);
+        for device in [ordinal, Selector::Uuid(Uuid(uuid))] {
             for (base, value) in [
                 ("GPUSHARE_MEM_LIMIT", limit),
                 ("GPUSHARE_MEM_REQUEST", "1GiB"),
@@ -135,7 +168,9 @@ fn all_of_sixteen(limit: &str) -> Vec<(String, String)> {
 #[test]
 fn all_that_can_be_said_of_sixteen_devices_is_taken_and_changed() {
     let folder = tempfile::tempdir().unwrap();
-    let daemon = Daemon::start(folder.path());
+    let devices = FakeDevices::default();
+    devices.0.lock().unwrap().more = (0xa0..0xaf).map(|byte| [byte; 16]).collect();
+    let daemon = Daemon::with(folder.path(), devices);
     let mut command = daemon.command();
     let environment = all_of_sixteen("6GiB");
     assert!((320..512).contains(&environment.len()));

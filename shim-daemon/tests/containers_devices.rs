@@ -115,3 +115,20 @@ fn a_device_that_is_named_twice_is_taken_once() {
         assert_eq!(devices, [known[0].uuid]);
     }
 }
+
+#[test]
+fn a_limit_for_a_device_that_a_container_does_not_have_is_refused() {
+    let with = |variable: &str| {
+        let mut machine = Machine::new();
+        let first = First::start(&group("a"));
+        let mut wanted = asks("a", "4GiB");
+        let one = (variable.to_owned(), "1GiB".to_owned());
+        wanted.environment.push(one);
+        wanted.devices = vec!["1".to_owned()];
+        machine.inject(&wanted, &first)
+    };
+    let refused = with("GPUSHARE_MEM_LIMIT_1").unwrap_err();
+    let begin = "GPUSHARE_MEM_LIMIT_1=\"1GiB\" is refused: the programs see no device 1,";
+    assert!(refused.message.starts_with(begin), "{refused}");
+    assert!(with("GPUSHARE_MEM_LIMIT_0").is_ok());
+}

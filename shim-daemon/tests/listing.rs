@@ -7,8 +7,10 @@ use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 
 use crate::driver::{Backend, Driver};
-use crate::support::{Daemon, Wire, create};
+use crate::support::{Daemon, GPU, Wire, create};
 use gpushare_core::{Nanos, TenantId};
+use gpushare_protocol::limits::Selector;
+use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::*;
 use gpushared::devices::Devices as _;
 use gpushared::node::{Client, ConnId, Effect, Node, Settings};
@@ -238,11 +240,11 @@ fn a_cursor_that_means_nothing_ends_the_list() {
     }
 }
 
-/// Variables that are as long as a tenant's may be.
+/// Changes as long as an event tells them.
 fn long(round: usize) -> Vec<(String, String)> {
-    let name = |at: usize| format!("GPUSHARE_MEM_LIMIT_GPU_{at:08x}_0000_4000_8000_000000000000");
+    let name = Selector::Uuid(Uuid(GPU)).variable("GPUSHARE_MEM_LIMIT");
     let value = format!("{}MiB", 1024 + round % 7);
-    (0..60).map(|at| (name(at), value.clone())).collect()
+    vec![(name, value); 60]
 }
 
 #[test]

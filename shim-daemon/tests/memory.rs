@@ -79,14 +79,18 @@ fn messages_that_never_end_take_a_bounded_part_of_memory() {
     assert!(peak < MOST, "{} MiB", peak >> 20);
 }
 
+/// Limits of the three devices, said as often as one may. Programs may repeat what is equal.
+fn at_length(value: &str) -> Vec<(String, String)> {
+    let limit = |at| format!("GPUSHARE_MEM_LIMIT_{}", at % 3);
+    (0..500).map(|at| (limit(at), value.to_owned())).collect()
+}
+
 /// A tenant whose every change makes an event of maximum length. Together they stay below the
 /// unread backlog of one connection.
 fn tell_much(owner: &mut Wire) {
-    let device = |at: u32| format!("GPUSHARE_MEM_LIMIT_GPU_{at:08x}_0000_0000_0000_000000000000");
-    let limits = (0..500).map(|at| (device(at), "1GiB".to_owned()));
     let create = Control::Create {
         name: Some("long".to_owned()),
-        environment: limits.collect(),
+        environment: at_length("1GiB"),
         devices: vec![],
     };
     let reply: ControlReply = owner.call(&create);
@@ -94,7 +98,7 @@ fn tell_much(owner: &mut Wire) {
     for at in 0..EVENTS {
         let set = Control::Set {
             tenant: "long".to_owned(),
-            changes: vec![(device(1), format!("{}GiB", 2 + at % 2))],
+            changes: at_length(&format!("{}GiB", 2 + at % 2)),
         };
         let done: ControlReply = owner.call(&set);
         assert_eq!(done, ControlReply::Done);
@@ -186,17 +190,22 @@ fn limits_of_any_length_are_neither_taken_nor_told_in_full() {
         }
         other => panic!("{other:?}"),
     }
-    let fits: Vec<(String, String)> = (0..500).map(|at| (device(at), "1GiB".to_owned())).collect();
-    let create = Control::Create {
+    let create = |environment| Control::Create {
         name: Some("long".to_owned()),
-        environment: fits,
+        environment,
         devices: vec![],
     };
+    let unseen = (0..500).map(|at| (device(at), "1GiB".to_owned()));
+    match owner.call(&create(unseen.collect())) {
+        ControlReply::Error(error) => assert!(error.message.len() <= 1024, "{}", error.message),
+        other => panic!("{other:?}"),
+    }
+    let create = create(at_length("1GiB"));
     let reply: ControlReply = owner.call(&create);
     assert!(matches!(reply, ControlReply::Created { .. }), "{reply:?}");
     let set = |value: &str| Control::Set {
         tenant: "long".to_owned(),
-        changes: vec![(device(1), value.to_owned())],
+        changes: at_length(value),
     };
     for value in ["2GiB", "3GiB"] {
         let done: ControlReply = owner.call(&set(value));

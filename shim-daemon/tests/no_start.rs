@@ -71,3 +71,22 @@ fn a_managed_daemon_with_wrong_settings_does_not_wait() {
     // The unit does not start it again.
     assert_eq!(code, Some(78));
 }
+
+#[test]
+fn a_start_that_failed_leaves_no_runtime_folder_behind() {
+    for (settings, code) in [("", 1), ("reserve = 1", 78)] {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(ends(daemon(&folder, settings, false)).1, Some(code));
+        assert!(!folder.path().join("run").exists(), "{settings}");
+    }
+}
+
+#[test]
+fn a_start_that_failed_keeps_what_a_previous_daemon_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let registered = folder.path().join("run/registered");
+    std::fs::create_dir_all(&registered).unwrap();
+    std::fs::write(registered.join("a.json"), "{}").unwrap();
+    assert_eq!(ends(daemon(&folder, "", false)).1, Some(1));
+    assert!(registered.join("a.json").exists());
+}

@@ -21,8 +21,8 @@ fn a_request_beyond_every_device_is_refused_with_what_one_can() {
     assert_eq!(
         said,
         "device 0 (Fact 1) can guarantee at most 15.5 GiB beside a context; 16 GiB were requested \
-         (a limit without a request requests as much); ask for a lower request, 0 for none, or a \
-         lower limit"
+         (a limit without a request requests as much, at most the device); ask for a lower \
+         request, 0 for none, or a lower limit"
     );
 }
 

@@ -63,7 +63,8 @@ impl Home {
         self.folder.path()
     }
 
-    fn config(&self) -> PathBuf {
+    /// The file of settings that the user's daemons read, if it is there.
+    pub fn config(&self) -> PathBuf {
         self.folder.path().join("config.toml")
     }
 

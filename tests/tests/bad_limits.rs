@@ -1,7 +1,7 @@
 //! Bad limits stop the start, with variable, value and accepted form, and no program runs.
 
 use gpushare_tests::guest::{command, gpushare, plain};
-use gpushare_tests::{Ended, Gpu, Guest, artefacts, clients};
+use gpushare_tests::{Ended, Gpu, Guest, Home, artefacts, clients};
 use std::fs;
 
 /// Variable, refused value, and the accepted form that the message must name.
@@ -124,4 +124,113 @@ fn plain_preload(gpu: &Gpu, environment: &[(&str, &str)]) -> Guest {
         .env("LD_PRELOAD", artefacts::interposer())
         .envs(environment.iter().copied());
     Guest::start(client)
+}
+
+/// A program that sees these devices of two, under these flags and variables.
+fn seen(visible: &str, flags: &[&str], environment: &[(&str, &str)]) -> Ended {
+    let gpu = Gpu::new("mem=8GiB,count=2");
+    let mut run = command(&gpu, flags);
+    run.env("CUDA_VISIBLE_DEVICES", visible)
+        .envs(environment.iter().copied())
+        .arg("true");
+    Guest::start(run).finish()
+}
+
+#[test]
+fn a_limit_for_a_device_that_is_not_seen_is_refused_before_the_start() {
+    let unknown = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6";
+    let by_uuid = format!("{unknown}=1GiB");
+    let variable = format!("GPUSHARE_MEM_LIMIT_{}", unknown.replace('-', "_"));
+    for (visible, flags, environment, blamed) in [
+        (
+            "1",
+            &["--mem-limit", "1=1GiB"][..],
+            &[][..],
+            "--mem-limit=\"1=1GiB\"",
+        ),
+        ("0,1", &["--sm-limit", "2=50"], &[], "--sm-limit=\"2=50\""),
+        (
+            "0,1",
+            &["--mem-limit", &by_uuid],
+            &[],
+            "--mem-limit=\"GPU-8932f937",
+        ),
+        (
+            "0",
+            &[],
+            &[("GPUSHARE_MEM_LIMIT_1", "1GiB")],
+            "GPUSHARE_MEM_LIMIT_1=\"1GiB\"",
+        ),
+        (
+            "0",
+            &[],
+            &[("CUDA_DEVICE_MEMORY_LIMIT_1", "1g")],
+            "CUDA_DEVICE_MEMORY_LIMIT_1=\"1g\"",
+        ),
+        (
+            "0,1",
+            &[],
+            &[(&variable, "1GiB")],
+            "GPUSHARE_MEM_LIMIT_GPU_8932f937",
+        ),
+    ] {
+        let ended = seen(visible, flags, environment);
+        assert_eq!(ended.status.code(), Some(125), "{ended:?}");
+        for part in [
+            blamed,
+            "is refused: the programs see no device",
+            "accepted: ",
+        ] {
+            assert!(ended.stderr.contains(part), "{part} is not in {ended:?}");
+        }
+    }
+    for (visible, flags) in [
+        ("1", ["--mem-limit", "0=1GiB"]),
+        ("0,1", ["--mem-limit", "1=1GiB"]),
+    ] {
+        seen(visible, &flags, &[]).silently();
+    }
+}
+
+#[test]
+fn under_a_daemon_and_by_set_a_limit_for_an_unseen_device_is_refused() {
+    let home = Home::new("mem=8GiB,count=2");
+    let mut run = home.run("one", &["--mem-limit", "2=1GiB"]);
+    let ended = Guest::start({
+        run.arg("true");
+        run
+    });
+    let ended = ended.finish();
+    assert_eq!(ended.status.code(), Some(125), "{ended:?}");
+    assert!(
+        ended.stderr.contains("--mem-limit=\"2=1GiB\" is refused"),
+        "{ended:?}"
+    );
+    let guest = home.guest("one", &["--mem-limit", "1=1GiB"]);
+    let set = |value: &str| home.gpushare(&["set", "one", "--mem-limit", value]);
+    let refused = set("2=1GiB");
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    let begin = "gpushare: --mem-limit=\"2=1GiB\" is refused: the programs see no device 2,";
+    assert!(told.starts_with(begin), "{told}");
+    assert!(set("1=2GiB").status.success());
+    guest.finish().silently();
+}
+
+#[test]
+fn a_program_inside_a_tenant_may_see_fewer_devices_than_its_limits_name() {
+    let gpu = Gpu::new("mem=8GiB,count=2");
+    let inner = |flags: &[&str]| {
+        let mut run = command(&gpu, &["--mem-limit", "0=1GiB", "--mem-limit", "1=2GiB"]);
+        run.args(["env", "CUDA_VISIBLE_DEVICES=0"]);
+        run.arg(artefacts::gpushare()).arg("run").args(flags);
+        run.args(["--", "true"]);
+        Guest::start(run).finish()
+    };
+    inner(&[]).silently();
+    let ended = inner(&["--mem-limit", "1=512MiB"]);
+    assert!(
+        ended.stderr.contains("--mem-limit=\"1=512MiB\""),
+        "{ended:?}"
+    );
 }

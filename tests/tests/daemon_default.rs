@@ -42,11 +42,15 @@ fn a_program_is_under_a_daemon_unless_told_otherwise() {
 fn without(home: &Home, run: impl Fn(&[&str]) -> Command, why: &str) {
     let mut guest = ready(run(&["--mem-limit", "1GiB"]));
     assert_eq!(guest.ask(&format!("fill {}", 256 * MIB)), "fill 4 2");
+    let rows = home.ps();
+    let daemons: Vec<_> = rows.iter().map(|row| &row["daemon"]).collect();
+    assert_eq!(daemons, [&serde_json::Value::from(false)], "`ps` shows it");
     let Ended { status, stderr, .. } = guest.finish();
     assert!(status.success());
     for word in ["note: no daemon can be had here", "--daemon off", why] {
         assert!(stderr.contains(word), "{word}: {stderr}");
     }
+    assert!(!stderr.contains("`ps`"), "{stderr}");
     for flags in [["--daemon", "on"], ["--priority", "7"]] {
         let told = not_started(run(&flags));
         assert!(told.contains(why) && !told.contains("note"), "{told}");
@@ -89,6 +93,10 @@ fn without_a_daemon_installed_the_library_keeps_limits_and_says_so() {
         command
     };
     without(&home, bare, "gpushared is neither in");
+    let bin = installed.path().display();
+    without(&home, bare, &format!("-p gpushared` and copy it to {bin}"));
+    let worlds = std::fs::read_dir(home.folder().join("gpushare/d"));
+    assert_eq!(worlds.map_or(0, Iterator::count), 0, "no folder for none");
 }
 
 #[test]

@@ -288,7 +288,7 @@ fn ps_distinguishes_a_dead_daemon_from_an_exited_one() {
     let ps = home.gpushare(&["ps"]);
     let told = String::from_utf8_lossy(&ps.stderr).into_owned();
     assert!(
-        told.contains("your own daemon") && told.contains("had 1 tenants"),
+        told.contains("your own daemon") && told.contains("had 1 tenant:"),
         "{told}"
     );
     drop(guest);

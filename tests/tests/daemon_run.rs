@@ -92,7 +92,10 @@ fn an_equal_name_joins_with_equal_limits_and_else_is_refused() {
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(125), "{told}");
     assert!(output.stdout.is_empty(), "no program ran");
-    assert!(told.contains("tenant x exists with other limits"), "{told}");
+    let words = "tenant x exists with other limits; to join it give its own, --mem-limit 2GiB, or";
+    assert!(told.contains(words), "{told}");
+    let output = home.run("x", &[]).arg("true").output().unwrap();
+    assert_eq!(output.status.code(), Some(125), "{output:?}");
     first.finish().silently();
     assert_eq!(second.ask("check"), "check 4", "its tenant is kept");
     second.finish().silently();
@@ -409,4 +412,50 @@ fn a_daemon_that_dies_is_followed_by_one_that_takes_its_programs_over() {
     first.finish().silently();
     assert!(second.finish().status.success());
     home.until_no_daemon();
+}
+
+#[test]
+fn a_daemon_that_was_killed_is_told_of_while_its_programs_live() {
+    let home = Home::new("mem=16GiB");
+    let guest = home.guest("one", &["--mem-limit", "1GiB"]);
+    let told = || String::from_utf8_lossy(&home.gpushare(&["ps"]).stderr).into_owned();
+    let pid = Pid::from_raw(home.daemons()[0].cast_signed());
+    kill(pid, Signal::SIGTERM).unwrap();
+    home.until_no_daemon();
+    let said = told();
+    assert!(
+        said.contains("does not serve") && said.contains("had 1 tenant:"),
+        "{said}"
+    );
+    guest.kill();
+    until("its program has ended", || {
+        told().contains("no daemon is running")
+    });
+}
+
+#[test]
+fn a_listing_of_a_gpu_that_there_is_not_is_refused_with_those_there_are() {
+    let home = Home::new("mem=16GiB,count=2");
+    let guest = home.guest("one", &["--mem-limit", "1GiB"]);
+    for command in ["ps", "events"] {
+        let output = home.gpushare(&[command, "--gpu", "7"]);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let words = ["there is no GPU 7; accepted: 0 (GPU-", "1 (GPU-"];
+        assert!(words.iter().all(|word| told.contains(word)), "{told}");
+        assert!(home.gpushare(&[command, "--gpu", "1"]).status.success());
+    }
+    guest.finish().silently();
+}
+
+#[test]
+fn a_missing_file_of_settings_is_refused_by_its_variable() {
+    let home = Home::new("mem=16GiB");
+    let mut run = home.run("one", &[]);
+    run.env("GPUSHARE_DAEMON_CONFIG", "/nonexistent")
+        .arg("true");
+    let ended = Guest::start(run).finish();
+    assert_eq!(ended.status.code(), Some(125), "{ended:?}");
+    let words = "GPUSHARE_DAEMON_CONFIG=/nonexistent is refused: it cannot be read";
+    assert!(ended.stderr.contains(words), "{ended:?}");
 }

@@ -133,6 +133,19 @@ fn events_are_known_when_tenant_and_daemon_are_gone() {
 }
 
 #[test]
+fn the_end_of_a_tenant_is_known_as_soon_as_run_has_returned() {
+    let home = Home::new("mem=16GiB");
+    for round in 0..20 {
+        let name = own(&format!("short{round}"));
+        let mut run = home.run(&name, &["--mem-limit", "1GiB"]);
+        assert!(run.arg("true").status().unwrap().success());
+        let why = text(&home.gpushare(&["why", &name])).replace('\n', " ");
+        assert!(why.contains("has been gone since"), "{round}: {why}");
+        assert!(why.contains("exit status 0"), "{round}: {why}");
+    }
+}
+
+#[test]
 fn an_end_by_a_command_is_told_with_whose_command_it_was() {
     let (home, web) = (Home::new("mem=16GiB"), &*own("web"));
     let mut guest = home.guest(web, &["--mem-limit", "1GiB"]);

@@ -174,7 +174,9 @@ fn a_limit_by_ordinal_is_seen_before_cuda_counts_the_devices() {
         let flags = [&limits[..], &["--name", &name]].concat();
         let run = |client| {
             let mut run = command(&gpu, &flags);
-            run.envs(visible.map(|visible| ("CUDA_VISIBLE_DEVICES", visible)));
+            // Inside the tenant: `run` refuses a limit for a device that it does not see.
+            run.arg("env");
+            run.args(visible.map(|visible| format!("CUDA_VISIBLE_DEVICES={visible}")));
             run.arg(clients::compile(client, &[]));
             Guest::start(run)
         };

@@ -105,3 +105,15 @@ fn parts_of_what_a_node_allows_to_be_requested_run_side_by_side() {
         assert_eq!(guest.ask(&format!("alloc {bytes}")), "alloc 0");
     }
 }
+
+#[test]
+fn a_half_is_refused_the_last_of_its_limit_beside_another_half() {
+    let home = Home::new(GPU);
+    let half = ["--mem-limit", "50%", "--wait-timeout", "200ms"];
+    let (mut first, mut second) = (home.guest("first", &half), home.guest("second", &half));
+    assert_eq!(second.ask("init"), "init 0");
+    assert_eq!(first.ask(&format!("alloc {}", 8 * GIB)), "alloc 2");
+    assert_eq!(first.ask(&format!("alloc {}", 7 * GIB)), "alloc 0");
+    first.finish().silently();
+    second.finish().silently();
+}

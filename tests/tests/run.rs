@@ -1,6 +1,7 @@
 //! `gpushare run` is transparent: statuses, streams, signals, job control, and no files left
 //! behind.
 
+use gpushare_tests::gpu::links;
 use gpushare_tests::guest::{clean, command, gpushare};
 use gpushare_tests::{Gpu, Guest, artefacts, clients};
 use nix::fcntl::OFlag;
@@ -70,6 +71,8 @@ fn usage_errors_are_2_and_of_run_125_never_a_programs_status() {
         (&["ps", "--no-such-flag"], 2),
         (&["ps", "--gpu", "hard"], 2),
         (&["events", "--since", "soon"], 2),
+        (&["events", "--kind", "refuse"], 2),
+        (&["bench", "share"], 2),
         (&["env", "--gpu", "soft", "--mem-limit", "12"], 2),
     ] {
         assert_eq!(
@@ -112,6 +115,22 @@ fn auto_refuses_where_there_is_no_gpu_and_says_what_to_use() {
         status == Some(125) && complaint.contains("mem=4gigs"),
         "{status:?} {complaint}"
     );
+}
+
+#[test]
+fn a_gpu_that_the_machine_does_not_have_is_named() {
+    let gpu = Gpu::new("count=2");
+    let run = |index: &str| {
+        let mut run = gpushare(&["run", "--daemon", "off", "--gpu", index, "--", "true"]);
+        run.env("LD_LIBRARY_PATH", links())
+            .env("SOFTGPU", gpu.spec());
+        Guest::start(run).finish()
+    };
+    run("1").silently();
+    let ended = run("7");
+    assert_eq!(ended.status.code(), Some(125), "{ended:?}");
+    assert!(ended.stderr.contains("there is no GPU 7;"), "{ended:?}");
+    assert!(!ended.stderr.contains("CUDA_VISIBLE_DEVICES"), "{ended:?}");
 }
 
 #[test]

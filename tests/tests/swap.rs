@@ -387,7 +387,16 @@ fn swap_without_what_it_needs_is_refused_before_the_start_by_name() {
         let said = refused(&home, &[flag, value]);
         let words = [variable, value, "[swap] host", "accepted: "];
         assert!(words.iter().all(|word| said.contains(word)), "{said}");
+        // A private daemon reads no file but that of this variable.
+        assert!(said.contains("GPUSHARE_DAEMON_CONFIG=FILE"), "{said}");
     }
+    let none = Home::with_config("mem=1GiB", "[swap]\n");
+    let said = refused(&none, &["--oversubscribe", "swap"]);
+    let file = none.config().display().to_string();
+    assert!(
+        said.contains(&format!("{file} has no [swap] host")),
+        "{said}"
+    );
     let vgpu = Home::with_config("mem=1GiB,vmm=off", NODE);
     let said = refused(&vgpu, &["--oversubscribe", "swap"]);
     assert!(said.contains("virtual memory management"), "{said}");

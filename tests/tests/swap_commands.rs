@@ -159,6 +159,8 @@ fn what_cannot_be_suspended_is_refused_with_the_reason() {
     let fixed = refused(&home, &["suspend", "plain"]);
     let why = "plain cannot be suspended: its memory cannot leave the card";
     assert!(fixed.contains(why), "{fixed}");
+    let output = home.gpushare(&["resume", "plain"]);
+    assert!(output.status.success(), "it is on its device: {output:?}");
     for command in ["suspend", "resume"] {
         let unknown = refused(&home, &[command, "nobody"]);
         assert!(unknown.contains("no tenant is named"), "{unknown}");

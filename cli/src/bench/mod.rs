@@ -195,7 +195,7 @@ fn experiments(arguments: &BenchShare) -> Result<Vec<Experiment>, Failure> {
         });
     }
     if experiments.is_empty() {
-        return Err(Failure::ours(format!(
+        return Err(Failure::usage(format!(
             "nothing to run; give --tenant name=a,share=70 --tenant name=b,share=30, or --preset NAME: {}",
             preset::names()
         )));

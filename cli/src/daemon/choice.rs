@@ -50,8 +50,7 @@ pub(crate) fn for_plan(
         Ok(talk) => Ok(Some(talk)),
         Err(Without::Impossible(why)) if when == UseDaemon::Auto && !needed => {
             output::note(&format!(
-                "note: no daemon can be had here, so nothing is guaranteed and `ps` does not show this program; its limits are \
-                 kept by the library alone (--daemon off says that this is meant): {}",
+                "note: no daemon can be had here, so nothing is guaranteed; its limits are kept by the library alone (--daemon off says that this is meant): {}",
                 why.message
             ));
             Ok(None)

@@ -5,6 +5,7 @@
 //! it leaves with its last tenant.
 
 mod choice;
+mod left;
 mod machine;
 mod start;
 
@@ -62,7 +63,7 @@ pub(crate) struct Daemons {
     pub(crate) serving: Vec<Talk>,
     /// How the machine's daemon does not, though there is one.
     pub(crate) silent: Vec<String>,
-    /// How this user's own do not that left tenants behind.
+    /// How this user's own do not whose tenants' programs live on.
     pub(crate) died: Vec<String>,
 }
 
@@ -100,17 +101,13 @@ pub(crate) fn all() -> Daemons {
     found
 }
 
-/// The state of one of this user's daemons that does not serve; `None` if it left because no
-/// program needed it.
+/// The state of one of this user's daemons that does not serve; `None` if no program needs it.
 fn died(folder: &Path, error: &Error) -> Option<String> {
-    let entries = fs::read_dir(folder.join("registered")).ok()?;
-    let kept = entries
-        .flatten()
-        .filter(|entry| entry.path().extension().is_some_and(|kind| kind == "json"));
-    let kept = kept.count();
+    let kept = left::living(folder);
     (kept > 0).then(|| {
+        let tenants = if kept == 1 { "tenant" } else { "tenants" };
         format!(
-            "your own daemon at {} does not serve ({error}) and had {kept} tenants: programs in them keep what they were granted, \
+            "your own daemon at {} does not serve ({error}) and had {kept} {tenants}: programs in them keep what they were granted, \
              and the next `gpushare run` for that GPU takes them over",
             folder.display()
         )

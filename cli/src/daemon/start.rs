@@ -77,6 +77,7 @@ pub(super) fn for_program(
         }
         let ended = match started.as_mut().map(Child::try_wait) {
             None => {
+                check_settings(environment).map_err(Without::WrongSettings)?;
                 let child = start(gpu, &folder, environment);
                 started = Some(child.map_err(Without::Impossible)?);
                 None
@@ -103,10 +104,23 @@ pub(super) fn for_program(
     }
 }
 
+/// Refuses a file of settings that cannot be read, by the variable that names it.
+fn check_settings(environment: &Environment) -> Result<(), Failure> {
+    let Some(file) = environment.get(OsStr::new(CONFIG)) else {
+        return Ok(());
+    };
+    File::open(file).map(drop).map_err(|error| {
+        let file = file.display();
+        Failure::ours(format!("{CONFIG}={file} is refused: it cannot be read ({error}); accepted: a file of the daemon's settings"))
+    })
+}
+
 fn start(gpu: &Gpu, folder: &Path, environment: &Environment) -> Result<Child, Failure> {
     let failed = |what: &str, error: std::io::Error| {
         Failure::ours(format!("cannot {what} the daemon: {error}"))
     };
+    // Looked for first: without one there is nothing to make a folder for.
+    let program = artefacts::find(artefacts::DAEMON)?;
     let mut closed = DirBuilder::new();
     closed.recursive(true).mode(0o700);
     closed
@@ -126,7 +140,7 @@ fn start(gpu: &Gpu, folder: &Path, environment: &Environment) -> Result<Child, F
             && name != "SOFTGPU_TRACE"
             && !name.starts_with("GPUSHARE_")
     });
-    let mut daemon = Command::new(artefacts::find("gpushared")?);
+    let mut daemon = Command::new(program);
     daemon
         .args(["--private", "--transient", "--runtime-dir"])
         .arg(folder)

@@ -2,7 +2,7 @@
 
 use super::child;
 use super::facts::{Outcome, Way};
-use crate::artefacts::{find, own_executable};
+use crate::artefacts::{DAEMON, find, own_executable};
 use crate::child::Group;
 use crate::daemon;
 use crate::settings::Environment;
@@ -18,8 +18,9 @@ const WITHIN: u64 = 16 * MIB;
 const BEYOND: u64 = 512 * MIB;
 /// Two processes that hold this much each are above it together.
 const HALF: u64 = 160 * MIB;
-/// Longest for all ways. A context takes a second or two on a real GPU.
-const PATIENCE: Duration = Duration::from_secs(8);
+/// Longest for all ways. A context takes a second or two on a real GPU, and `run` waits for 10 s
+/// for a machine's daemon that is stopped, before it says so.
+const PATIENCE: Duration = Duration::from_secs(12);
 /// Longest for the second process.
 const SECOND: Duration = Duration::from_secs(4);
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
@@ -38,8 +39,7 @@ pub(super) fn make(gpu: &str, environment: &Environment) -> Result<Vec<Way>, Str
     // Nothing is guaranteed, all is lent, and what is not free is refused: the trial never waits,
     // and no tenant waits for it. Where there is no daemon no program waits; in a container these
     // are its tenant's terms.
-    let has_terms =
-        !daemon::is_container() && (find("gpushared").is_ok() || daemon::some().is_ok());
+    let has_terms = !daemon::is_container() && (find(DAEMON).is_ok() || daemon::some().is_ok());
     let rest = match has_terms {
         true => "--mem-request 0 --preemptible kill --on-collision fail --",
         false => "--",

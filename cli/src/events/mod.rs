@@ -1,6 +1,9 @@
 //! `gpushare events`: what happened, and what happens.
 
+mod kinds;
 mod show;
+
+pub(crate) use kinds::KINDS;
 
 use crate::args::Events;
 use crate::daemon;
@@ -40,6 +43,9 @@ pub(crate) fn events(arguments: &Events) -> Result<ExitCode, Failure> {
         None => wanted.since_ms,
     };
     let mut all = history::read(&mut daemons, from)?;
+    if !all.iter().any(|record| wanted.is_on_gpu(record)) {
+        select::is_there(wanted.gpu.as_ref(), &mut daemons)?;
+    }
     let lives = Lives::of(&all);
     all.retain(|record| wanted.has(record));
     let first = match since {
@@ -72,6 +78,7 @@ enum Ended {
 /// what the journals have, too.
 fn follow(as_json: bool, mut wanted: Wanted, with_journals: bool) -> Result<ExitCode, Failure> {
     let mut daemons = daemon::some()?;
+    select::is_there(wanted.gpu.as_ref(), &mut daemons)?;
     wanted.find_places(&mut daemons)?;
     let mut seen = BTreeSet::new();
     if with_journals {

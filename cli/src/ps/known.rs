@@ -4,6 +4,7 @@ use super::row::{Ends, Process, Queued, Row, SCHEMA};
 use crate::daemon::Talk;
 use crate::devices::named;
 use crate::failure::Failure;
+use crate::select::Seen;
 use crate::{residency, shares, sharing};
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{
@@ -58,6 +59,13 @@ impl Known {
             residency: daemon.residency()?,
             swaps: residency::swaps(daemon)?,
         })
+    }
+
+    /// Its devices and their places.
+    pub(super) fn places(&self) -> impl Iterator<Item = Seen> {
+        (0..)
+            .zip(&self.devices)
+            .map(|(place, row)| (row.uuid, Some(place)))
     }
 
     /// Rows of admitted tenants, then of those that wait.

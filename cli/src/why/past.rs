@@ -43,7 +43,7 @@ pub(super) fn gone(facts: &Facts, life: &[EventRecord]) -> (State, Vec<String>) 
             gone.text
         )),
         None => sentences.push(format!(
-            "No daemon has {name} now, and its end was not seen: the daemon that had it ended first."
+            "No daemon has {name} now, and its end is in no journal: the daemon that had it was perhaps ended first."
         )),
     }
     sentences.extend(ended(life));

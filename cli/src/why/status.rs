@@ -119,6 +119,7 @@ fn waits(facts: &Facts, row: &TenantRow) -> Vec<String> {
     if !sentences.is_empty() {
         sentences.push(holds(facts, row));
         sentences.extend(others(facts, row));
+        sentences.extend(promised(facts, row));
         sentences.push(
             "It goes on when enough is freed, or gets an out-of-memory when its --wait-timeout is over."
                 .to_owned(),
@@ -207,6 +208,25 @@ fn others(facts: &Facts, row: &TenantRow) -> Option<String> {
         })
         .collect();
     (!each.is_empty()).then(|| format!("The others there are charged: {}.", each.join(", ")))
+}
+
+/// What is promised to others there and not in use, the most first.
+fn promised(facts: &Facts, row: &TenantRow) -> Option<String> {
+    let others = facts.tenants.iter();
+    let others = others.filter(|other| other.device == row.device && other.name != row.name);
+    let unused = |other: &TenantRow| other.request.saturating_sub(other.charged);
+    let mut kept: Vec<(u64, &str)> = others.map(|other| (unused(other), &*other.name)).collect();
+    kept.retain(|(bytes, _)| *bytes > 0);
+    kept.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+    let (_, first) = kept.first()?;
+    let each: Vec<String> = kept
+        .iter()
+        .map(|(bytes, name)| format!("{} to {name}", Bytes(*bytes).human()))
+        .collect();
+    Some(format!(
+        "Promised to others as part of their requests, and not in use: {}. Only a tenant from which it can be taken back (--preemptible) may use that; `gpushare set {first} --mem-request SIZE` frees it.",
+        each.join(", ")
+    ))
 }
 
 /// Why it may not use the device's time now.

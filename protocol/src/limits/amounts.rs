@@ -47,6 +47,11 @@ impl<const OWNERS: usize> Amounts<OWNERS> {
         self.own.iter().chain(&self.defaults)
     }
 
+    /// The layers of all owners of what the environment says.
+    pub(super) fn own(&self) -> impl Iterator<Item = &Layer> {
+        self.own.iter()
+    }
+
     pub(super) fn any(&self) -> bool {
         self.layers().any(|layer| !layer.is_empty())
     }

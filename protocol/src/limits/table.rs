@@ -182,6 +182,11 @@ pub(super) fn place(name: &str) -> Option<(usize, Selector)> {
     find(name, &OsString::new()).ok().flatten()
 }
 
+/// The name of a row's variable, without a device.
+pub(super) fn base(row: usize) -> &'static str {
+    TABLE.get(row).map_or("", |(base, ..)| base)
+}
+
 /// Whether a variable of this name is none of the table's, and none that is misspelt.
 pub(super) fn is_foreign(name: &str) -> bool {
     matches!(find(name, &OsString::new()), Ok(None))

@@ -363,7 +363,7 @@ fn a_spill_folder_and_its_limit_are_what_the_file_says() {
     let text = "[swap]\nhost = \"1GiB\"\nspill = \"/nvme\"\nspill_limit = \"8GiB\"";
     let read_settings = |text: &str| read(text, Settings::default());
     let read = read_settings(text).unwrap();
-    assert_eq!(read.spill.as_deref(), Some(std::path::Path::new("/nvme")));
+    assert_eq!(read.spill.as_deref(), Some(Path::new("/nvme")));
     assert_eq!(read.policy.swap.spill, Bytes::gib(8));
     for (text, word) in [
         (

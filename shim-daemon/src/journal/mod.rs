@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use gpushare_protocol::wire::{EventRecord, Fact};
 
@@ -22,7 +22,8 @@ pub use system::{Journald, SOCKET, log};
 const QUEUE: usize = 4096;
 /// Events written at once.
 const BATCH: usize = 256;
-/// Pause after a write, so that many events cost few writes. A lone event is written at once.
+/// How long events are gathered after a write, so that many cost few writes. A lone event is
+/// written at once, and so is what waits when the daemon leaves.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Quiet time after which the files are made to survive a power failure.
 const SETTLE: Duration = Duration::from_secs(1);
@@ -106,7 +107,7 @@ impl Writing {
             };
             fresh = match first {
                 Ok(first) => {
-                    self.write(first);
+                    self.write_from(first);
                     true
                 }
                 Err(RecvTimeoutError::Timeout) => {
@@ -118,20 +119,36 @@ impl Writing {
         }
     }
 
-    /// Writes an event and those that wait behind it.
-    fn write(&mut self, first: Record) {
+    /// Writes an event and those that wait behind it, then what comes meanwhile, in intervals.
+    fn write_from(&mut self, first: Record) {
         let mut batch = vec![first];
-        batch.extend(self.records.try_iter().take(BATCH - 1));
-        let is_full = batch.len() == BATCH;
+        while !batch.is_empty() {
+            batch.extend(self.records.try_iter().take(BATCH - batch.len()));
+            self.write(batch);
+            batch = self.gather();
+        }
+    }
+
+    /// What comes within the pause; less of it where the queue ends or fills a batch.
+    fn gather(&self) -> Vec<Record> {
+        let (end, mut batch) = (Instant::now() + PAUSE, Vec::new());
+        while batch.len() < BATCH {
+            let left = end.saturating_duration_since(Instant::now());
+            let Ok(record) = self.records.recv_timeout(left) else {
+                break;
+            };
+            batch.push(record);
+        }
+        batch
+    }
+
+    fn write(&mut self, mut batch: Vec<Record>) {
         let lost = self.lost.swap(0, Ordering::Relaxed);
         if let (Some(last), true) = (batch.last(), lost > 0) {
             batch.push(Arc::new(lost_events(last, lost)));
         }
         for sink in &mut self.sinks {
             sink.take(&batch);
-        }
-        if !is_full {
-            thread::sleep(PAUSE);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The requests of commands: register, change, show.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::sync::atomic::Ordering;
 
@@ -7,6 +8,7 @@ use gpushare_core::{DeviceId, Event, Nanos, Signal, TenantId, TenantSpec};
 use gpushare_protocol::limits::{self, Limits, Maxima};
 use gpushare_protocol::paths::TenantName;
 use gpushare_protocol::units::Bytes;
+use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{Control, ControlReply, Cursor, ErrorCode, Listing, WireError};
 
 use super::events::word;
@@ -114,6 +116,7 @@ impl Node {
         let limits = limits_under(environment, &defaults, &maxima)?;
         self.may_ask(from, environment)?;
         let device_ids = self.device_ids(devices)?;
+        self.are_seen(&limits, &device_ids, |_| true)?;
         let whose = Whose::of(self.users.of(from), &[]);
         let spec = self.spec(&limits, &device_ids, &whose)?;
         let name = match name {
@@ -124,11 +127,23 @@ impl Node {
         };
         if let Some((tenant, known)) = self.find(&name) {
             self.may_command(from, tenant)?;
-            let equal = known.limits() == limits.to_string();
-            if !equal || self.there(known.device_ids()) != self.there(&device_ids) {
+            if known.limits() != limits.to_string() {
+                let text = match limits::as_flags(&known.registration().environment) {
+                    none if none.is_empty() => format!(
+                        "tenant {name} exists with other limits; give no limits to join it, or another name"
+                    ),
+                    flags => format!(
+                        "tenant {name} exists with other limits; to join it give its own, {flags}, or give another name"
+                    ),
+                };
+                return Err(WireError::new(ErrorCode::BadLimits, text));
+            }
+            if self.there(known.device_ids()) != self.there(&device_ids) {
+                let uuids = self.uuids_of(known.device_ids()).into_iter();
+                let uuids: Vec<_> = uuids.map(|uuid| Uuid(uuid).to_string()).collect();
                 let text = format!(
-                    "tenant {name} exists with other limits ({}); give equal ones to join it, or another name",
-                    known.limits()
+                    "tenant {name} exists on other devices ({}); join it with those in the same order (CUDA_VISIBLE_DEVICES, --gpu), or give another name",
+                    uuids.join(", ")
                 );
                 return Err(WireError::new(ErrorCode::BadLimits, text));
             }
@@ -317,6 +332,8 @@ impl Node {
         self.may_say(&environment)?;
         let limits = limits_under(&environment, &defaults, &maxima)?;
         self.may_ask(from, changes)?;
+        let changed: BTreeSet<&str> = changes.iter().map(|(name, _)| name.as_str()).collect();
+        self.are_seen(&limits, &device_ids, |variable| changed.contains(variable))?;
         let whose = Whose::of(self.owner(tenant), known.pod());
         let spec = self.spec(&limits, &device_ids, &whose)?;
         self.host_holds_more(tenant, &limits, &spec)?;

@@ -201,7 +201,7 @@ impl Node {
                 request,
                 most,
             } => format!(
-                "{} can guarantee at most {} beside a context; {} were requested (a limit without a request requests as much); ask for a lower request, 0 for none, or a lower limit",
+                "{} can guarantee at most {} beside a context; {} were requested (a limit without a request requests as much, at most the device); ask for a lower request, 0 for none, or a lower limit",
                 self.device_name(*device),
                 most.human(),
                 request.human()

@@ -237,6 +237,8 @@ pub struct Settings {
     pub journal: Bounds,
     /// The folder for tenants' memory that the host has no room for.
     pub spill: Option<PathBuf>,
+    /// Why there is no host memory for swapping where there is none, with what would give it.
+    pub no_host: String,
 }
 
 impl Default for Settings {
@@ -260,6 +262,7 @@ impl Default for Settings {
             containers: Containers::default(),
             journal: Bounds::default(),
             spill: None,
+            no_host: crate::config::NO_HOST.to_owned(),
         }
     }
 }

@@ -19,7 +19,6 @@ use std::sync::atomic::Ordering;
 use super::commands::limits_under;
 use super::events::number;
 use super::{Client, Node, Settings};
-use crate::config::NO_HOST;
 use crate::host_room::HostRoom;
 
 /// The state of tenants' moves, and the last reports of processes about their memory.
@@ -30,6 +29,8 @@ pub(super) struct Moves {
     first: u32,
     pub(super) host: super::host_store::HostStore,
     room: Arc<HostRoom>,
+    /// Why it has no budget, if it has none.
+    no_host: String,
     pub(super) storing: super::storing::Storing,
     /// Processes for which the system gave no memory when they last asked.
     pub(super) failing: BTreeSet<ProcessId>,
@@ -49,6 +50,7 @@ impl Moves {
             first: (now.0 / 1_000_000) as u32,
             host: super::host_store::HostStore::new(swap.host),
             room: Arc::default(),
+            no_host: settings.no_host.clone(),
             storing: super::storing::Storing::new(swap.spill, instance),
             failing: BTreeSet::new(),
             claims: BTreeMap::new(),
@@ -112,7 +114,7 @@ impl Node {
         if !self.residency.host.budget().is_zero() {
             return Ok(());
         }
-        match limits.policy().refuse_moves(NO_HOST) {
+        match limits.policy().refuse_moves(&self.residency.no_host) {
             None => Ok(()),
             Some(error) => Err(WireError::new(ErrorCode::BadLimits, error.to_string())),
         }

@@ -41,6 +41,20 @@ impl super::tenant::Registration {
 }
 
 impl Node {
+    /// Refuses a value for a device that the tenant's programs do not see, of the variables that
+    /// are `meant`.
+    pub(super) fn are_seen(
+        &self,
+        limits: &Limits,
+        device_ids: &[DeviceId],
+        meant: impl Fn(&str) -> bool,
+    ) -> Result<(), WireError> {
+        match limits.unseen(&self.uuids_of(device_ids), meant) {
+            Some(error) => Err(WireError::new(ErrorCode::BadLimits, error.to_string())),
+            None => Ok(()),
+        }
+    }
+
     /// The brain's description of a tenant: its limits and whose it is.
     ///
     /// # Errors

@@ -26,6 +26,8 @@ pub struct Folder {
     pub(super) root: PathBuf,
     private: bool,
     claim: Option<Claim>,
+    /// Whether this start made it.
+    is_new: bool,
 }
 
 /// The lock and the listening socket that make a folder this daemon's own.
@@ -35,6 +37,23 @@ pub(super) struct Claim {
     pub(super) lock: File,
     /// The socket for commands.
     pub(super) control: UnixListener,
+}
+
+/// A runtime folder that a start has made.
+#[derive(Debug)]
+pub struct Made {
+    folder: Option<Folder>,
+    /// Until it is removed no next daemon begins there.
+    _lock: Option<File>,
+}
+
+impl Made {
+    /// Removes it: a daemon that has never served is none of the machine's.
+    pub fn undo(self) {
+        if let Some(folder) = &self.folder {
+            folder.sweep();
+        }
+    }
 }
 
 impl Folder {
@@ -48,9 +67,28 @@ impl Folder {
             root,
             private,
             claim: None,
+            is_new: false,
         };
+        let is_new = fs::symlink_metadata(&folder.root).is_err();
         folder.make()?;
-        Ok(folder)
+        Ok(Self { is_new, ..folder })
+    }
+
+    /// What this start has made, to be undone if it fails. A folder that was there stays, with what
+    /// a previous daemon left in it.
+    #[must_use]
+    pub fn made(&self) -> Made {
+        let lock = self.claim.as_ref().map(|claim| claim.lock.try_clone());
+        let folder = self.is_new.then(|| Self {
+            root: self.root.clone(),
+            private: self.private,
+            claim: None,
+            is_new: true,
+        });
+        Made {
+            folder,
+            _lock: lock.and_then(Result::ok),
+        }
     }
 
     /// Makes this the only daemon of the folder, and listens for commands before the devices are

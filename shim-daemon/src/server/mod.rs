@@ -40,7 +40,7 @@ use buffer_budget::BufferBudget;
 use classes::Classes;
 use crowd::Crowd;
 use doors::Doors;
-pub use folder::{CONTROL, Folder, SOCKET};
+pub use folder::{CONTROL, Folder, Made, SOCKET};
 use looker::{Finished, Job, Looker};
 use owners::Place;
 use poller::{Poller, Source};
@@ -240,6 +240,8 @@ impl Server {
             self.carry_out();
         }
         self.notify.stopping();
+        // A reader that finds no daemon here finds all that it told in the journal.
+        self.journal = None;
         ended
     }
 

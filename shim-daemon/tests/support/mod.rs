@@ -46,6 +46,8 @@ pub struct Facts {
     pub drawing: Vec<u32>,
     /// Whether there is a second device like the first, and whether the first is lost.
     pub second: bool,
+    /// Further devices, as big.
+    pub more: Vec<[u8; 16]>,
     pub lost: bool,
     /// The number of looks so far.
     pub looks: u64,
@@ -86,13 +88,14 @@ impl Devices for FakeDevices {
                 ..Capabilities::default()
             },
         };
-        let (second, start) = {
+        let (second, more, start) = {
             let facts = self.0.lock().unwrap();
-            (facts.second, facts.start)
+            (facts.second, facts.more.clone(), facts.start)
         };
         std::thread::sleep(start);
         let count = if second { 2 } else { 1 };
-        Ok([GPU, SECOND].map(device)[..count].to_vec())
+        let all = [GPU, SECOND].into_iter().take(count).chain(more);
+        Ok(all.map(device).collect())
     }
 
     fn look(&mut self, index: usize) -> Result<Look, LookError> {

@@ -43,16 +43,28 @@ impl std::fmt::Display for OpenError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Conflict { wanted, found } => {
+                let used = beside(found, wanted);
                 write!(
                     f,
-                    "{}: the devices of this name are in use with other values: requested `{wanted}`, in use `{found}`",
-                    crate::spec::VARIABLE
+                    "{}: the devices of this name are in use with other values: {} was requested, {used} is in use; give {used}, or another name",
+                    crate::spec::VARIABLE,
+                    beside(wanted, found),
                 )
             }
             Self::Full => write!(f, "these devices have the maximum of {SLOTS} processes"),
             Self::Io(error) => write!(f, "the devices' shared state: {error}"),
         }
     }
+}
+
+/// The pairs of one list of keys and values that the other does not have.
+fn beside(pairs: &str, others: &str) -> String {
+    let is_new = |pair: &&str| others.split(',').all(|other| other != *pair);
+    pairs
+        .split(',')
+        .filter(is_new)
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 impl std::error::Error for OpenError {}
@@ -315,4 +327,20 @@ fn create(_lock: &FolderLock, folder: &Path, spec: &Spec) -> io::Result<()> {
     state.set_len(file_len(spec) as u64)?;
     Shm::map(&state, spec)?.initialise();
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_in_use_is_refused_with_the_keys_that_differ() {
+        let error = OpenError::Conflict {
+            wanted: "name=lab,count=1,mem=2".to_owned(),
+            found: "name=lab,count=1,mem=1".to_owned(),
+        };
+        let text = error.to_string();
+        let words = "mem=2 was requested, mem=1 is in use; give mem=1, or another name";
+        assert!(text.ends_with(words) && !text.contains("count"), "{text}");
+    }
 }

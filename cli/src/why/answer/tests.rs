@@ -120,7 +120,10 @@ fn a_waiting_tenant_is_told_who_has_the_memory() {
         row("web", 9 * GIB, ProcessState::Waiting(want)),
         row("small", 8 * GIB, ProcessState::Running),
         row("train", 28 * GIB, ProcessState::Running),
-        row("empty", 0, ProcessState::Running),
+        TenantRow {
+            request: 0,
+            ..row("empty", 0, ProcessState::Running)
+        },
     ];
     says(
         &facts,
@@ -131,7 +134,30 @@ fn a_waiting_tenant_is_told_who_has_the_memory() {
             "train 28 GiB (20 GiB above its request), small 8 GiB.",
             "--wait-timeout",
         ],
-        &["empty", "nothing holds it up"],
+        &["empty", "Promised", "nothing holds it up"],
+    );
+}
+
+#[test]
+fn a_waiting_tenant_is_told_what_is_promised_to_others() {
+    let mut facts = facts();
+    let want = Want {
+        bytes: GIB,
+        since_ms: 2_000,
+    };
+    facts.tenants = vec![
+        row("web", 8 * GIB, ProcessState::Waiting(want)),
+        row("small", 7 * GIB, ProcessState::Running),
+        row("empty", 0, ProcessState::Running),
+    ];
+    says(
+        &facts,
+        State::Waiting,
+        &[
+            "not in use: 8 GiB to empty, 1 GiB to small.",
+            "`gpushare set empty --mem-request SIZE`",
+        ],
+        &["to web"],
     );
 }
 
@@ -336,7 +362,12 @@ fn a_tenant_that_was_ended_is_told_for_whom() {
     says(&facts, State::Gone, &["ran for 4 s"], &["another party"]);
     // The daemon died with it.
     facts.past.push(event("admitted", "may run", &[]));
-    says(&facts, State::Gone, &["its end was not seen"], &["ran for"]);
+    says(
+        &facts,
+        State::Gone,
+        &["its end is in no journal"],
+        &["ran for"],
+    );
 }
 
 /// 9 GiB of the tenant are at this place.

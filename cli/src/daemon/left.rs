@@ -1,0 +1,105 @@
+//! What a daemon of this user that ended without its tenants has left: their programs may live on.
+
+use serde::Deserialize;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// The part of a registration that says which processes the tenant had.
+#[derive(Debug, Default, Deserialize)]
+struct Registered {
+    #[serde(default)]
+    members: Vec<Member>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Member {
+    pid: u32,
+    /// In clock ticks since boot.
+    start: u64,
+}
+
+/// How many tenants in this daemon's folder have processes that live.
+pub(super) fn living(folder: &Path) -> usize {
+    let entries = fs::read_dir(folder.join("registered"));
+    let files = entries.into_iter().flatten().flatten();
+    let files = files.map(|entry| entry.path());
+    let kept = files.filter(|path| path.extension().is_some_and(|kind| kind == "json"));
+    let lives = |file: &Path| {
+        let name = file
+            .file_stem()
+            .map(|name| folder.join("sockets").join(name));
+        has_members(file) || name.is_some_and(|socket| has_programs(&socket))
+    };
+    kept.filter(|file| lives(file)).count()
+}
+
+/// Whether one of the processes that the daemon last saw in the tenant lives.
+fn has_members(file: &Path) -> bool {
+    let text = fs::read(file).unwrap_or_default();
+    let registered: Registered = serde_json::from_slice(&text).unwrap_or_default();
+    let lives = |member: &Member| started(member.pid) == Some(member.start);
+    registered.members.iter().any(lives)
+}
+
+/// Whether a process of this user was started in the tenant with this socket folder: also one that
+/// has not used the GPU yet.
+fn has_programs(socket: &Path) -> bool {
+    let variable = [b"GPUSHARE_SOCKET=", socket.as_os_str().as_bytes()].concat();
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut environments =
+        processes.filter_map(|entry| fs::read(entry.path().join("environ")).ok());
+    environments.any(|all| all.split(|byte| *byte == 0).any(|one| one == variable))
+}
+
+/// When a process was started, field 22 of its `stat`; `None` if it is none, or has ended.
+fn started(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may contain anything, also parentheses.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let is_over = matches!(fields.next()?, "Z" | "X");
+    let start = fields.nth(18)?.parse().ok()?;
+    (!is_over).then_some(start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, id};
+
+    fn register(folder: &Path, name: &str, text: &str) {
+        fs::create_dir_all(folder.join("registered")).unwrap();
+        fs::write(folder.join("registered").join(format!("{name}.json")), text).unwrap();
+    }
+
+    #[test]
+    fn a_tenant_lives_as_long_as_a_process_that_it_had_does() {
+        let dir = tempfile::tempdir().unwrap();
+        let (pid, start) = (id(), started(id()).unwrap());
+        let member = |start: u64| format!(r#"{{"members":[{{"pid":{pid},"start":{start}}}]}}"#);
+        register(dir.path(), "a", &member(start));
+        assert_eq!(living(dir.path()), 1);
+        // The pid is another process's now.
+        register(dir.path(), "a", &member(start + 1));
+        assert_eq!(living(dir.path()), 0);
+    }
+
+    #[test]
+    fn a_tenant_lives_as_long_as_a_program_that_was_started_in_it_does() {
+        let dir = tempfile::tempdir().unwrap();
+        register(dir.path(), "a", "{}");
+        assert_eq!(living(dir.path()), 0);
+        let socket = dir.path().join("sockets/a");
+        let mut sleeper = Command::new("sleep");
+        let mut sleeper = sleeper
+            .arg("600")
+            .env("GPUSHARE_SOCKET", socket)
+            .spawn()
+            .unwrap();
+        assert_eq!(living(dir.path()), 1);
+        sleeper.kill().unwrap();
+        sleeper.wait().unwrap();
+        assert_eq!(living(dir.path()), 0);
+        assert_eq!(living(Path::new("/nonexistent")), 0);
+    }
+}

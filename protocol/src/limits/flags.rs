@@ -1,0 +1,53 @@
+//! Variables of limits as the flags of `run` that stand for them.
+
+use super::layer::Selector;
+use super::table;
+
+/// What memory that may move is by default.
+const STAYS: (&str, &str) = ("GPUSHARE_OVERSUBSCRIBE", "off");
+
+/// The flags of `run` that say the same, ready to be pasted. An alias has none and is told as a
+/// variable.
+pub fn as_flags(environment: &[(String, String)]) -> String {
+    let is_said = |(name, value): &&(String, String)| (name.as_str(), value.as_str()) != STAYS;
+    let said = environment.iter().filter(is_said);
+    let flags = said.filter_map(|(name, value)| word(name, value));
+    flags.collect::<Vec<_>>().join(" ")
+}
+
+fn word(name: &str, value: &str) -> Option<String> {
+    let (row, device) = table::place(name)?;
+    let Some(flag) = table::base(row).strip_prefix("GPUSHARE_") else {
+        return Some(format!("{name}={value}"));
+    };
+    let flag = flag.to_ascii_lowercase().replace('_', "-");
+    Some(match device {
+        Selector::All => format!("--{flag} {value}"),
+        device => format!("--{flag} {device}={value}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_told_as_the_flags_that_give_them() {
+        let pair = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+        let environment = [
+            ("GPUSHARE_MEM_LIMIT", "12GiB"),
+            ("GPUSHARE_MEM_REQUEST_1", "4GiB"),
+            ("GPUSHARE_WAIT_TIMEOUT", "5m"),
+            ("CUDA_DEVICE_SM_LIMIT", "30"),
+            ("GPUSHARE_OVERSUBSCRIBE", "off"),
+            ("PATH", "/bin"),
+        ]
+        .map(pair);
+        let flags =
+            "--mem-limit 12GiB --mem-request 1=4GiB --wait-timeout 5m CUDA_DEVICE_SM_LIMIT=30";
+        assert_eq!(as_flags(&environment), flags);
+        let moves = pair(("GPUSHARE_OVERSUBSCRIBE", "swap"));
+        assert_eq!(as_flags(&[moves]), "--oversubscribe swap");
+        assert_eq!(as_flags(&[]), "");
+    }
+}
