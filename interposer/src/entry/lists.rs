@@ -175,11 +175,17 @@ pub(crate) fn filled<T: Plain>(
 /// A structure of NVML's that has a list among its members.
 ///
 /// # Safety
-/// `entries` has room for as many entries as `count` says in every structure that a program hands
-/// to NVML.
+/// `entries` has room for as many entries as `count` says in every structure of [`VERSION`] that a
+/// program hands to NVML.
+///
+/// [`VERSION`]: Listing::VERSION
 pub(crate) unsafe trait Listing: Plain {
     /// The type of an entry.
     type Entry: Plain;
+    /// The version whose entries these are.
+    const VERSION: u32 = struct_version::<Self>(1);
+    /// The version that the program says it is of.
+    fn version(&self) -> u32;
     /// The members.
     fn list(&mut self) -> (&mut u32, &mut *mut Self::Entry);
 }
@@ -187,6 +193,10 @@ pub(crate) unsafe trait Listing: Plain {
 // SAFETY: nvml.h says so of these members.
 unsafe impl Listing for nvmlProcessDetailList_t {
     type Entry = nvmlProcessDetail_v1_t;
+
+    fn version(&self) -> u32 {
+        self.version
+    }
 
     fn list(&mut self) -> (&mut u32, &mut *mut Self::Entry) {
         (&mut self.numProcArrayEntries, &mut self.procArray)
@@ -197,18 +207,27 @@ unsafe impl Listing for nvmlProcessDetailList_t {
 unsafe impl Listing for nvmlProcessesUtilizationInfo_t {
     type Entry = nvmlProcessUtilizationInfo_v1_t;
 
+    fn version(&self) -> u32 {
+        self.version
+    }
+
     fn list(&mut self) -> (&mut u32, &mut *mut Self::Entry) {
         (&mut self.processSamplesCount, &mut self.procUtilArray)
     }
 }
 
-/// [`filled`] for a structure: `given`, the program's, with our room for entries in it.
+/// [`filled`] for a structure: `given`, the program's, with our room for entries in it. Of another
+/// version, whose entries may be longer than ours, it is refused as by an NVML that does not know
+/// the version.
 pub(crate) fn filled_within<L: Listing>(
     given: L,
     entries: &mut [L::Entry],
     ask: impl FnOnce(InOut<'_, L>) -> nvmlReturn_t,
 ) -> (nvmlReturn_t, usize) {
     let mut asked = given;
+    if asked.version() != L::VERSION {
+        return (nvmlReturn_t::ARGUMENT_VERSION_MISMATCH, 0);
+    }
     let (count, place) = asked.list();
     *count = u32::try_from(entries.len()).unwrap_or(u32::MAX);
     *place = entries.as_mut_ptr();
