@@ -203,6 +203,9 @@ struct ObjectsAfter {
 }
 
 /// Records the objects behind the one that holds the address.
+///
+/// # Safety
+/// The linker calls it, for [`behind`].
 unsafe extern "C" fn follow(
     info: *mut libc::dl_phdr_info,
     _size: usize,
@@ -249,6 +252,9 @@ struct Search {
 }
 
 /// Stops at the first object that holds one of the two addresses.
+///
+/// # Safety
+/// The linker calls it, for [`precedes_us`].
 unsafe extern "C" fn visit(
     info: *mut libc::dl_phdr_info,
     _size: usize,
@@ -286,6 +292,9 @@ pub(crate) fn has(name: &[u8]) -> bool {
 }
 
 /// Stops at the first object of that name.
+///
+/// # Safety
+/// The linker calls it, for [`has`].
 unsafe extern "C" fn visit_named(
     info: *mut libc::dl_phdr_info,
     _size: usize,

@@ -7,8 +7,8 @@
 //! long as its daemon; the next daemon issues a new one.
 //!
 //! # Safety
-//! [`ControlPage::from_mapping`] is the only unsafe item. Every field is an atomic. Where the memory
-//! can only be read, Rust defines no atomic accesses but relaxed loads, so what may run in a client
+//! [`ControlPage::from_mapping`] is the only unsafe item of this file. Every field is an atomic. Where
+//! the memory can only be read, Rust defines no atomic accesses but relaxed loads, so what may run in a client
 //! acquires by a fence behind one.
 #![allow(
     unsafe_code,
