@@ -2,8 +2,8 @@
 //! searched.
 //!
 //! # Safety
-//! The structures are glibc's public ones (`link.h`, `dlfcn.h`), and `dladdr1` has the type of the C
-//! library's. What belongs to an object is read under the linker's own lock, or where the object
+//! The structures are glibc's public ones (`link.h`, `dlfcn.h`), and `dladdr1` has the type of the
+//! C library's. What belongs to an object is read under the linker's own lock, or where the object
 //! cannot go away because its code is on the stack. Any other object may be unloaded by another
 //! thread at any moment.
 #![allow(unsafe_code, reason = "talks to the dynamic linker")]

@@ -7,9 +7,9 @@
 //! long as its daemon; the next daemon issues a new one.
 //!
 //! # Safety
-//! [`ControlPage::from_mapping`] is the only unsafe item of this file. Every field is an atomic. Where
-//! the memory can only be read, Rust defines no atomic accesses but relaxed loads, so what may run in a client
-//! acquires by a fence behind one.
+//! [`ControlPage::from_mapping`] is the only unsafe item of this file. Every field is an atomic.
+//! Where the memory can only be read, Rust defines no atomic accesses but relaxed loads, so what
+//! runs in a client acquires by a fence behind one.
 #![allow(
     unsafe_code,
     reason = "a shared mapping becomes a typed page here and nowhere else"
