@@ -26,10 +26,27 @@ use crate::driver::nvml::Wide;
 #[repr(transparent)]
 pub(crate) struct Count<N>(N);
 
-impl Count<c_uint> {
+/// A C type that counts entries.
+pub(crate) trait Number: Copy {
+    fn number(self) -> usize;
+}
+
+impl Number for c_uint {
+    fn number(self) -> usize {
+        self as usize
+    }
+}
+
+impl Number for usize {
+    fn number(self) -> usize {
+        self
+    }
+}
+
+impl<N: Number> Count<N> {
     /// The number.
     pub(crate) fn get(self) -> usize {
-        self.0 as usize
+        self.0.number()
     }
 }
 
@@ -70,10 +87,15 @@ impl<'a> AttributeOuts<'a> {
     }
 }
 
-impl<T: Plain> InSlice<'_, T> {
+impl<'a, T: Plain> InSlice<'a, T> {
+    /// An array of ours in place of the program's.
+    pub(crate) fn of(entries: &'a [T]) -> Self {
+        Self(entries.as_ptr(), PhantomData)
+    }
+
     /// The entries, each copied when it is reached; none where the program gave no array. `count`
     /// is the argument of the same call that counts them.
-    pub(crate) fn entries(self, count: Count<c_uint>) -> impl Iterator<Item = T> {
+    pub(crate) fn entries<N: Number>(self, count: Count<N>) -> impl Iterator<Item = T> {
         let count = if self.0.is_null() { 0 } else { count.get() };
         (0..count).map(move |at| {
             // SAFETY: below the count that the program gave with the array, which is not null, so
