@@ -404,8 +404,8 @@ mod tests {
     fn an_array_has_as_many_entries_as_its_count_says() {
         let numbers = [1_u32, 2, 3];
         let slice = InSlice(numbers.as_ptr(), PhantomData);
-        assert_eq!(slice.entries(Count(2)).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(slice.entries(Count(2_u32)).collect::<Vec<_>>(), [1, 2]);
         let none = InSlice::<'_, u32>(ptr::null(), PhantomData);
-        assert_eq!(none.entries(Count(9)).count(), 0);
+        assert_eq!(none.entries(Count(9_u32)).count(), 0);
     }
 }
