@@ -47,6 +47,27 @@ fn a_wrapper_without_a_driver_gets_nothing_next() {
     assert_eq!(run(&client, &[], &[&library(), &wrapper]), bare);
 }
 
+#[test]
+fn a_wrapper_asks_while_libraries_behind_it_are_unloaded() {
+    let folder = folder("unloading");
+    let source = "unloading.c";
+    let shared = ["-shared", "-fPIC", "-ldl"];
+    let (client, wrapper) = (folder.join("unloading"), folder.join("libwrapper.so"));
+    compile(source, &client, &["-ldl", "-lpthread"]);
+    compile(source, &wrapper, &[&shared[..], &["-DWRAPPER"]].concat());
+    let plugins = ["one.so", "two.so", "three.so", "four.so"].map(|name| folder.join(name));
+    for plugin in &plugins {
+        compile(source, plugin, &[&shared[..], &["-DPLUGIN"]].concat());
+    }
+    let plugins = plugins.iter().map(|path| path.to_str().expect("text"));
+    let arguments: Vec<_> = ["2000"].into_iter().chain(plugins).collect();
+    // What was given back does not look as it did.
+    let mut command = Command::new(&client);
+    command.args(arguments).env("MALLOC_PERTURB_", "165");
+    let answer = succeed(with_preload(&mut command, &[&library(), &wrapper]));
+    assert_eq!(answer, "cuInit: -1\n");
+}
+
 /// A program of its own under two orders of preloads, compared with the other library alone.
 fn beside(other: &Path, command: &mut Command) {
     let alone = succeed(with_preload(command, &[other]));

@@ -75,6 +75,27 @@ void managed_facts(void) {
     say_result("copy_out_of_the_host", CU(cuMemcpyDtoH_v2, &seen, a + size - 1, (size_t)1));
     say_number("copied_out_of_the_host", seen);
     say_result("free_on_the_host", CU(cuMemFree_v2, a));
+
+    // Batches over managed memory, and over memory that is not.
+    static const char *const batches[] = {"discard_batch", "discard_batch_of_linear", "prefetch_batch_of_linear",
+                                          "linear_keeps_its_bytes", NULL};
+    if (lacks("cuMemDiscardBatchAsync", batches)) return;
+    struct { int type, id; } place = {1, 0};
+    address both[2] = {0, 0};
+    size_t sizes[2] = {size, size}, first = 0;
+    void *stream = NULL;
+    must("cuStreamCreate", CU(cuStreamCreate, &stream, 1u));
+    must("cuMemAllocManaged", CU(cuMemAllocManaged, &both[0], size, 1u));
+    must("cuMemAlloc", CU(cuMemAlloc_v2, &both[1], size));
+    must("cuMemsetD8", CU(cuMemsetD8_v2, both[0], 5, size));
+    must("cuMemsetD8", CU(cuMemsetD8_v2, both[1], 5, size));
+    must("cuCtxSynchronize", CU(cuCtxSynchronize));
+    say_result("discard_batch", CU(cuMemDiscardBatchAsync, both, sizes, (size_t)1, 0ull, stream));
+    say_result("discard_batch_of_linear", CU(cuMemDiscardBatchAsync, both, sizes, (size_t)2, 0ull, stream));
+    say_result("prefetch_batch_of_linear", CU(cuMemPrefetchBatchAsync, both, sizes, (size_t)2, &place, &first, (size_t)1, 0ull, stream));
+    CU(cuStreamSynchronize, stream);
+    CU(cuMemcpyDtoH_v2, &seen, both[1] + size - 1, (size_t)1);
+    say_bool("linear_keeps_its_bytes", seen == 5);
 }
 
 // Addresses are given, and what is touched last is there. A real GPU may hang when a program asks for more managed memory than is

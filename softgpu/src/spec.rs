@@ -30,6 +30,7 @@
 //! | `fault` | time of a kernel for each 2 MiB of managed memory that it brings to the device by touching it, besides their transfer; up to 100ms | 0 |
 //! | `duplex` | whether copies to and from the host run at a time, `full` or `half` | `full` |
 //! | `pin` | rate at which host memory is pinned, bytes per second; 0: pinning takes no time | 0 |
+//! | `decompress` | whether the devices have a decompression engine, `on` or `off`: the attribute `MEM_DECOMPRESS_ALGORITHM_MASK`, and of memory `IS_HW_DECOMPRESS_CAPABLE` | `off` |
 //! | `vmmcall` | time that `cuMemCreate` and `cuMemRelease` take on the host, and `cuMemMap`, `cuMemUnmap` and `cuMemSetAccess` for each mapping; up to 100ms | 0 |
 //! | `order` | memory of a pool is accessible from its allocation to its free in stream order (`strict`), or from the call that allocates it (`lenient`) | `strict` |
 //! | `exit` | a call after the driver's teardown at exit `abort`s the process, or is `refuse`d | `abort` |
@@ -58,6 +59,9 @@
 //!   full stream. ADR 60 lists reports of calls that hang because another thread is in the driver.
 //! - `upload`: an H200 with driver 580.159.04 waits. NVIDIA's programming guide counts such copies
 //!   among the calls that return before the device is done, so another driver may send it along.
+//! - `decompress`: NVIDIA's page of `cuMemBatchDecompressAsync` names the memory that the engine
+//!   takes: that of `cuMemAlloc`, and what was made for it by a flag of `cuMemCreate` or of a pool.
+//!   The engine itself is not simulated.
 //! - `managed`: drivers for Linux report 1 on every GPU since Pascal, except in WSL2 and some
 //!   vGPUs.
 //! - `home`: an H200 with driver 580.159.04 keeps it taken, as `cuMemGetInfo` shows. The open
@@ -147,6 +151,8 @@ pub struct Spec {
     pub upload: Upload,
     /// Whether the devices have virtual memory management. vGPUs may lack it.
     pub vmm: bool,
+    /// Whether they have a decompression engine. What memory it takes is unverified.
+    pub decompress: bool,
     /// The devices' abilities with managed memory. The default is unverified.
     pub managed: ManagedAccess,
     /// What becomes of the device memory of managed pages that go to the host.
@@ -198,6 +204,7 @@ impl Default for Spec {
             room: Room::Free,
             upload: Upload::Waits,
             vmm: true,
+            decompress: false,
             managed: ManagedAccess::Concurrent,
             home: HomeMemory::Kept,
             listed: Listed::Own,
@@ -270,17 +277,18 @@ impl fmt::Display for Spec {
             fault,
             duplex,
             pin,
+            decompress,
             vmmcall,
             order,
             exit,
             reuse,
         } = self;
-        let vmm = if *vmm { "on" } else { "off" };
+        let [vmm, decompress] = [*vmm, *decompress].map(|has| if has { "on" } else { "off" });
         write!(
             f,
             "count={count},mem={mem},sm={sm},driver={driver},link={link}/s,bw={bw}/s,ctx={ctx},seed={seed},\
             linger={linger},slice={slice}ns,switch={switch}ns,preempt={preempt}ns,launch={launch}ns,load={load}ns,inst={inst}ns,watchdog={watchdog},stamp={stamp},room={room},upload={upload},vmm={vmm},\
-            managed={managed},home={home},listed={listed},fault={fault}ns,duplex={duplex},pin={pin}/s,vmmcall={vmmcall}ns,order={order},exit={exit},reuse={reuse}"
+            managed={managed},home={home},listed={listed},fault={fault}ns,duplex={duplex},pin={pin}/s,decompress={decompress},vmmcall={vmmcall}ns,order={order},exit={exit},reuse={reuse}"
         )
     }
 }
@@ -418,6 +426,13 @@ fn set(spec: &mut Spec, key: &str, value: &str) -> Result<(), &'static str> {
                 _ => return Err("on or off"),
             }
         }
+        "decompress" => {
+            spec.decompress = match value {
+                "on" => true,
+                "off" => false,
+                _ => return Err("on or off"),
+            }
+        }
         "managed" => {
             spec.managed = match value {
                 "concurrent" => ManagedAccess::Concurrent,
@@ -478,7 +493,7 @@ fn set(spec: &mut Spec, key: &str, value: &str) -> Result<(), &'static str> {
         _ => {
             return Err(
                 "one of the keys name, count, mem, sm, driver, link, bw, ctx, seed, linger, \
-                slice, switch, preempt, launch, load, inst, watchdog, stamp, room, upload, vmm, managed, home, listed, fault, duplex, pin, vmmcall, order, exit, reuse",
+                slice, switch, preempt, launch, load, inst, watchdog, stamp, room, upload, vmm, managed, home, listed, fault, duplex, pin, decompress, vmmcall, order, exit, reuse",
             );
         }
     }

@@ -7,7 +7,7 @@ fn every_key_is_read() {
     let spec: Spec =
         "name=a-1,count=2,mem=1.5GiB,sm=8,driver=13000,link=50GiB/s,bw=3TB/s,ctx=0,seed=7,linger=20,\
         slice=1ms,switch=50us,preempt=100us,launch=5us,load=1s,inst=10ns,watchdog=5000,stamp=any,room=free,upload=along,vmm=off,managed=fixed,home=freed,listed=all,fault=30us,\
-        duplex=half,pin=6GiB/s,vmmcall=20us,order=lenient,exit=refuse,reuse=lifo"
+        duplex=half,pin=6GiB/s,decompress=on,vmmcall=20us,order=lenient,exit=refuse,reuse=lifo"
             .parse()
             .unwrap();
     let expected = Spec {
@@ -38,6 +38,7 @@ fn every_key_is_read() {
         fault: 30_000,
         duplex: Duplex::Half,
         pin: 6 << 30,
+        decompress: true,
         vmmcall: 20_000,
         order: Order::Lenient,
         exit: Exit::Refuse,
@@ -91,6 +92,7 @@ fn an_invalid_spec_is_refused_with_key_value_and_accepted_form() {
         "load=1m",
         "stamp=all",
         "vmm=no",
+        "decompress=1",
         "room=1",
         "upload=late",
         "order=none",

@@ -14,6 +14,8 @@
  *   queried N            -> queried RESULT          of its default stream, by its thread
  *   alloc N BYTES        -> alloc RESULT            by its thread
  *   free                 -> free RESULT             the latest allocation, by the main thread
+ *   pool, unpool         -> pool RESULT             makes a pool of the device's memory, destroys it
+ *   ordered N BYTES      -> ordered RESULT          memory of the pool, in its stream, which is awaited, then freed in it
  *   capture N            -> capture RESULT          begins a relaxed capture in its stream
  *   captured N           -> captured RESULT         ends it
  *   drop N               -> drop RESULT             the thread lets it go, it is destroyed, then its streams
@@ -52,7 +54,7 @@ typedef struct green {
     atomic_int posted;
 } green;
 
-static void *primary, *function;
+static void *primary, *function, *pool;
 static green greens[8];
 static int device;
 static unsigned long long address;
@@ -171,6 +173,18 @@ static int last(green *of) {
     return CU(cuGreenCtxDestroy, of->green);
 }
 
+static int make_pool(void) {
+    struct { int type, handles, location, id; char rest[72]; } props = {.type = 1, .location = 1, .id = device};
+    return CU(cuMemPoolCreate, &pool, &props);
+}
+
+static int ordered(green *of, size_t bytes) {
+    unsigned long long at;
+    TRY(CU(cuMemAllocFromPoolAsync, &at, bytes, pool, of->stream));
+    TRY(CU(cuStreamSynchronize, of->stream));
+    return CU(cuMemFreeAsync, at, of->stream);
+}
+
 static int launch(green *of, uint64_t count, uint64_t ns) {
     for (uint64_t i = 0; i < count; i++) TRY(spin(ns, of->stream));
     return 0;
@@ -216,6 +230,9 @@ int main(void) {
         else if (IS("queried")) result = tell(of, asks, 0, 0);
         else if (IS("alloc")) result = tell(of, allocates, two, 0);
         else if (IS("free")) result = CU(cuMemFree_v2, address);
+        else if (IS("pool")) result = make_pool();
+        else if (IS("unpool")) result = CU(cuMemPoolDestroy, pool);
+        else if (IS("ordered")) result = ordered(of, two);
         else if (IS("capture")) result = CU(cuStreamBeginCapture_v2, of->stream, 2);
         else if (IS("captured")) {
             void *graph = NULL;

@@ -16,7 +16,9 @@ typedef detail entry_v3;
 #else
 typedef entry_v2 entry_v3;
 #endif
-typedef struct { unsigned version, mode, count; detail *entries; } detail_list;
+typedef struct { unsigned version, mode, count; void *entries; } detail_list;
+/* Of a version that no driver has yet. */
+typedef struct { detail first; unsigned long long more[8]; } longer;
 
 static void *library;
 static void *symbol(const char *name) {
@@ -81,6 +83,10 @@ int main(int argc, char **argv) {
     for (unsigned i = 0; !result && i < list.count; i++) listed |= details[i].pid == wanted ? 8 : 0;
     list.version = 5;
     printf("details of no version: %d\n", CALL("nvmlDeviceGetRunningProcessDetailList", (void *, detail_list *))(device, &list));
+    static longer newer[64];
+    list = (detail_list){sizeof list | 2 << 24, 0, 64, newer};
+    result = CALL("nvmlDeviceGetRunningProcessDetailList", (void *, detail_list *))(device, &list);
+    print("newer details", result, list.count);
     if (wanted) printf("listed: %u\n", listed);
     return 0;
 }

@@ -60,6 +60,8 @@
  *                                           cuMemSetAccess, cuMemUnmap, cuMemMap, cuMemAddressFree, cuMemAdvise,
  *                                           cuMemRangeGetAttribute, cuMemGetHandleForAddressRange
  *   behind            -> behind RESULT      that mapping alone: its rights, and its end
+ *   discards I        -> discards A B C D E F    cuMemPrefetchBatchAsync, cuMemDiscardBatchAsync,
+ *                                           cuMemDiscardAndPrefetchBatchAsync of slot I and managed memory, then of that alone
  *   shares I          -> shares A B         cuIpcGetMemHandle, cuMemGetHandleForAddressRange
  *   binds I           -> binds A B C        cuMulticastBindAddr, the same of CUDA 13.1, cuLogicalEndpointBindAddr
  *   begin MODE, end   -> begin RESULT       a capture of stream 1
@@ -317,6 +319,7 @@ int main(void) {
         else if (!strcmp(name, "front")) printf("front %d\n", make_front(i, b));
         else if (!strcmp(name, "joins")) printf("joins %d\n", front + (2 << 20) == slots[i]);
         else if (!strcmp(name, "reaches")) reaches(i, b);
+        else if (!strcmp(name, "discards")) discards(i);
         else if (!strcmp(name, "behind")) printf("behind %d\n", end_front());
         else if (!strcmp(name, "begin")) printf("begin %d\n", CALL("cuStreamBeginCapture_v2", (void *, int))(stream, a));
         else if (!strcmp(name, "end")) {

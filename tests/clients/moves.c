@@ -22,6 +22,7 @@
  *   within I BYTES       -> within RESULT           cuMemcpyDtoDAsync
  *   withinnow BYTES      -> withinnow RESULT        cuMemcpyDtoD
  *   any I BYTES          -> any RESULT              cuMemcpyAsync between addresses of the device
+ *   told I BYTES         -> told RESULT             cuMemcpyWithAttributesAsync between the same
  *   rect I BYTES         -> rect RESULT             cuMemcpy2DAsync within the device, rows of 1 KiB
  *   peer I BYTES         -> peer RESULT             cuMemcpyPeerAsync from the context to itself
  *   united I BYTES       -> united RESULT           the same between unified addresses
@@ -203,6 +204,10 @@ static int obey(const char *word, unsigned long long a, unsigned long long b) {
     if (IS("within")) return CALL("cuMemcpyDtoDAsync_v2", (dptr, dptr, size_t, void *))(two, one, b, *stream);
     if (IS("withinnow")) return CALL("cuMemcpyDtoD_v2", (dptr, dptr, size_t))(two, one, a);
     if (IS("any")) return CALL("cuMemcpyAsync", (dptr, dptr, size_t, void *))(two, one, b, *stream);
+    if (IS("told")) {
+        unsigned attributes[6] = {1}; /* CUmemcpyAttributes: the source is read in the stream's order. */
+        return CALL("cuMemcpyWithAttributesAsync", (dptr, dptr, size_t, void *, void *))(two, one, b, attributes, *stream);
+    }
     if (IS("rect")) return rectangle(*stream, b, DEVICE);
     if (IS("united")) return rectangle(*stream, b, UNIFIED);
     if (IS("pool")) return other('p');

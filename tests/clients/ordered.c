@@ -22,6 +22,7 @@
  *   close POOL              -> close RESULT              cuMemPoolDestroy
  *   trim POOL               -> trim RESULT               to nothing; pool -1 is the default pool
  *   spin NANOSECONDS STREAM -> spin RESULT               a kernel that takes that long
+ *   nodes TYPE LOCATION     -> nodes 0                   allocations of graphs that are made from now on are of these
  *   graph BYTES COUNT       -> graph RESULT              a graph of COUNT allocations that it frees again; instantiated as next graph
  *   captured BYTES STREAM   -> captured RESULT           the same by capturing an allocation and its free
  *   params BYTES FLAGS      -> params NUMBER             the same by cuGraphInstantiateWithParams: 1000 times RESULT, and why, by
@@ -58,7 +59,7 @@ typedef struct { pool_props props; const void *access; size_t count; size_t byte
 
 static dptr live[4096];
 static void *streams[5], *pools[16], *graphs[64], *function, *context;
-static int allocations, pool_count, graph_count;
+static int allocations, pool_count, graph_count, node_type = 1, node_location = 1;
 
 static int begin(void) {
     int device, result;
@@ -106,8 +107,8 @@ static int add_pairs(void *graph, size_t bytes, int count) {
         alloc_params params;
         void *node, *end;
         memset(&params, 0, sizeof params);
-        params.props.type = 1;
-        params.props.where.type = 1;
+        params.props.type = node_type;
+        params.props.where.type = node_location;
         params.bytes = bytes;
         if ((result = CALL("cuGraphAddMemAllocNode", (void **, void *, const void **, size_t, alloc_params *))(&node, graph, NULL, 0, &params))) return result;
         const void *after[] = {node};
@@ -252,6 +253,7 @@ static int run(const char *command, long long a, long long b, long long c) {
     if (!strcmp(command, "close")) return CALL("cuMemPoolDestroy", (void *))(pools[a]);
     if (!strcmp(command, "trim")) return CALL("cuMemPoolTrimTo", (void *, size_t))(a < 0 ? default_pool() : pools[a], 0);
     if (!strcmp(command, "spin")) return spin(a, (int)b);
+    if (!strcmp(command, "nodes")) return node_type = (int)a, node_location = (int)b, 0;
     if (!strcmp(command, "graph")) return make_graph(a, (int)b);
     if (!strcmp(command, "params")) return make_graph_by_params(a, b);
     if (!strcmp(command, "captured")) return capture(a, (int)b);

@@ -1,6 +1,7 @@
 /* An NVML that reports the machine's pids to every caller, whatever its namespace, as some drivers
  * do. One device; its processes are the pids in STUB_PIDS, separated by spaces, with a mebibyte
- * each. STUB_UUID is the device's, in the form of NVML. */
+ * each. STUB_UUID is the device's, in the form of NVML. Its detailed list has a second version, with
+ * longer entries. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,8 @@ typedef struct { unsigned version; unsigned long long total, reserved, free, use
 typedef struct { unsigned pid; unsigned long long bytes; } entry_v1;
 typedef struct { unsigned pid; unsigned long long bytes; unsigned instance, compute; } entry_v2;
 typedef struct { unsigned pid; unsigned long long bytes; unsigned instance, compute; unsigned long long protected_bytes; } detail;
-typedef struct { unsigned version, mode, count; detail *entries; } detail_list;
+typedef struct { detail first; unsigned long long more[8]; } longer;
+typedef struct { unsigned version, mode, count; void *entries; } detail_list;
 
 static int device;
 
@@ -60,6 +62,15 @@ int nvmlDeviceGetGraphicsRunningProcesses_v3(void *handle, unsigned *count, entr
     return (void)handle, (void)entries, *count = 0, SUCCESS;
 }
 static LIST(fill_details, detail)
+static int fill_longer(unsigned *count, longer *entries) {
+    unsigned found[64], room = *count, all = pids(found, 64);
+    *count = all;
+    if (room < all) return INSUFFICIENT_SIZE;
+    memset(entries, 0xff, room * sizeof *entries);
+    for (unsigned i = 0; i < all; i++) entries[i].first.pid = found[i];
+    return SUCCESS;
+}
 int nvmlDeviceGetRunningProcessDetailList(void *handle, detail_list *list) {
+    if (list->version == (sizeof *list | 2 << 24)) return fill_longer(&list->count, list->entries);
     return list->version != (sizeof *list | 1 << 24) ? 25 : fill_details(handle, &list->count, list->entries);
 }

@@ -11,13 +11,14 @@ const MIB: u64 = 1 << 20;
 const MS: u64 = 1_000_000;
 
 /// All operations within the device's memory, with a place for the size.
-const WITHIN: [&str; 8] = [
+const WITHIN: [&str; 9] = [
     "set 1",
     "setnow",
     "setrect 1",
     "within 1",
     "withinnow",
     "any 1",
+    "told 1",
     "rect 1",
     "peer 1",
 ];
@@ -40,7 +41,7 @@ fn a_large_memset_or_copy_within_the_device_waits_for_its_turn() {
 }
 
 /// Copies that say nothing of their ends.
-const ANY: [&str; 2] = ["any 1", "united 1"];
+const ANY: [&str; 3] = ["any 1", "told 1", "united 1"];
 
 #[test]
 fn a_large_copy_within_memory_of_any_kind_waits_for_its_turn() {
@@ -136,7 +137,14 @@ fn captured_operations_wait_for_no_turn() {
     scene.dealer.close(1);
     scene.drains(1);
     let large = 4 * MIB;
-    for command in ["set 2", "setrect 2", "within 2", "any 2", "rect 2"] {
+    for command in [
+        "set 2",
+        "setrect 2",
+        "within 2",
+        "any 2",
+        "told 2",
+        "rect 2",
+    ] {
         scene.does(&["begin 2", &format!("{command} {large}"), "end 2"]);
     }
     assert_eq!(scene.dealer.said(), []);

@@ -182,6 +182,26 @@ fn memory_of_a_green_context_is_charged_to_its_device_and_outlives_it() {
     guest.finish().silently();
 }
 
+/// The free is behind all work of a stream that accepts no more.
+#[test]
+fn memory_freed_in_a_green_contexts_stream_returns_once_both_are_gone() {
+    let gpu = Gpu::new("");
+    let alone = Alone::on(&gpu);
+    let mut guest = alone.client(&["--mem-limit", "64MiB"], "green");
+    does(&mut guest, "init 0");
+    for _ in 0..10 {
+        does(&mut guest, "make 0");
+        does(&mut guest, "pool");
+        does(&mut guest, &format!("ordered 0 {}", 8 * MIB));
+        assert!(alone.page().charged(0) >= 8 * MIB);
+        does(&mut guest, "drop 0");
+        does(&mut guest, "unpool");
+        does(&mut guest, "sync");
+        assert_eq!(alone.page().charged(0), 0);
+    }
+    guest.finish().silently();
+}
+
 #[test]
 fn memory_goes_with_the_primary_context_that_a_green_one_releases_last() {
     let gpu = Gpu::new("");

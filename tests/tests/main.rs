@@ -116,6 +116,7 @@ mod movable_torch;
 mod mps;
 mod multicast;
 mod namespaces;
+mod no_room;
 mod nothing_opens;
 mod nvml_lists;
 mod old_glibc;

@@ -114,6 +114,46 @@ fn every_attribute_is_as_of_plain_memory_before_and_after_a_move() {
     }
 }
 
+/// What a pool was not made for is not.
+#[test]
+fn a_decompression_engine_takes_memory_before_and_after_a_move() {
+    for making in &SWAPPED {
+        let spec = format!("{SPEC},decompress=on");
+        let mut scene = Scene::moving(making.how, &spec, &[]);
+        let mut bare = scene.bare();
+        same(&mut scene, &mut bare, making.lines);
+        let takes = match making.lines[0].starts_with("async") {
+            true => "21=0:0,0:0",
+            false => "21=0:1,0:1",
+        };
+        for _ in 0..2 {
+            for guest in [&mut scene.guest, &mut bare] {
+                let facts = guest.ask("facts 0 0");
+                assert!(facts.contains(takes), "{:?}: {facts}", making.lines);
+            }
+            making.moves(&mut scene);
+        }
+        scene.guest.finish().silently();
+        bare.finish().silently();
+    }
+}
+
+/// Else its contents were lost.
+#[test]
+fn a_batch_of_discards_is_refused_before_and_after_a_move() {
+    for making in all() {
+        let (mut scene, mut bare) = making.made();
+        for _ in 0..2 {
+            assert_eq!(bare.ask("discards 0"), "discards 1 1 1 0 0 0");
+            assert_eq!(scene.guest.ask("discards 0"), "discards 1 1 1 0 0 0");
+            scene.guest.answers("check 0 1", "0");
+            making.moves(&mut scene);
+        }
+        scene.guest.finish().silently();
+        bare.finish().silently();
+    }
+}
+
 #[test]
 fn memory_is_refused_to_be_opened_with_one_event_after_a_move_too() {
     for making in all() {

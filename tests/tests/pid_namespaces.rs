@@ -297,6 +297,32 @@ fn without_a_daemon_a_monitor_does_so_if_proc_shows_the_machine() {
     guest.finish().silently();
 }
 
+#[test]
+fn a_list_of_an_unknown_version_is_refused_in_a_tenant_only() {
+    let gpu = Gpu::new("mem=16GiB");
+    let folder = runtime();
+    let guest = started(alone(&gpu, folder.path()));
+    let (nvml, uuid) = (machines_nvml(), uuid(gpu.truth().uuid_bytes));
+    let program = clients::compile("monitor", &[]);
+    let seen = |mut monitor: Command| {
+        monitor
+            .env("LD_LIBRARY_PATH", nvml.path())
+            .env("STUB_UUID", &uuid)
+            .env("STUB_PIDS", "1 2 3");
+        Guest::start(monitor).finish().silently()
+    };
+    let mut own = guest::clean(&program);
+    for (name, value) in alone(&gpu, folder.path()).get_envs() {
+        own.env(name, value.unwrap_or_default());
+    }
+    let text = seen(own);
+    assert!(text.contains("details: 0, 0\n"), "{text}");
+    assert!(text.contains("newer details: 25, 64\n"), "{text}");
+    let text = seen(guest::clean(&program));
+    assert!(text.contains("newer details: 0, 3\n"), "{text}");
+    guest.finish().silently();
+}
+
 fn runtime() -> tempfile::TempDir {
     use std::os::unix::fs::PermissionsExt;
     let private = fs::Permissions::from_mode(0o700);

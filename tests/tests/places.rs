@@ -245,3 +245,30 @@ fn a_pool_that_the_driver_has_named_is_looked_up_no_more() {
         "present 1",
     );
 }
+
+/// Whether drivers make such nodes, and count their memory as that of graphs, is not recorded.
+#[test]
+fn a_graph_of_managed_memory_needs_room_wherever_it_belongs() {
+    for place in [NOWHERE, DEVICE, HOST, HOST_NUMA] {
+        let gpu = on(13000);
+        let mut guest = started(&gpu);
+        guest.does(&format!("nodes {MANAGED} {place}"));
+        guest.does(&format!("graph {} 1", 192 * MIB));
+        guest.does("launch 0 1");
+        guest.does(&format!("graph {} 1", 320 * MIB));
+        guest.answers("launch 1 1", OUT_OF_MEMORY);
+        guest.finish().silently();
+    }
+}
+
+#[test]
+fn a_graph_of_the_hosts_memory_needs_no_room() {
+    for place in [HOST, HOST_NUMA] {
+        let gpu = on(13000);
+        let mut guest = started(&gpu);
+        guest.does(&format!("nodes {PINNED} {place}"));
+        guest.does(&format!("graph {} 1", 320 * MIB));
+        guest.does("launch 0 1");
+        guest.finish().silently();
+    }
+}

@@ -201,12 +201,18 @@ fn enter(
 
 /// Maps the page. An invalid page (an empty file, for one) is initialised if no process lives in
 /// it.
+///
+/// The first process allocates what all read, whatever the file's length: that is set before, so
+/// one that found no room, or was killed in between, leaves a file of holes. Where memory is short
+/// a hole in it kills the process that only reads it.
 fn open_page(me: Identity, file: &UsageFile, alone: bool) -> io::Result<&'static Page> {
     let whole = |file: &UsageFile| {
-        file.set_length(PAGE_BYTES as u64)?;
+        if file.status()?.bytes < PAGE_BYTES as u64 {
+            file.set_length(PAGE_BYTES as u64)?;
+        }
         file.allocate(0..slot_range(0).start)
     };
-    if file.status()?.bytes < PAGE_BYTES as u64 {
+    if alone || file.status()?.bytes < PAGE_BYTES as u64 {
         whole(file)?;
     }
     let page = file.map()?;

@@ -27,7 +27,8 @@ pub(crate) struct Watch(());
 impl Watch {
     /// Starts NVML, `None` if it cannot be asked.
     pub(crate) fn start() -> Option<Self> {
-        (nvml::load() && nvml::start()).then_some(Self(()))
+        // Not `then_some`: what that drops would end a start of the program's.
+        (nvml::load() && nvml::start()).then(|| Self(()))
     }
 
     /// The processes with a context on a device, `None` if NVML cannot say.

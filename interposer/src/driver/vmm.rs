@@ -12,7 +12,7 @@ use core::mem::MaybeUninit;
 
 use gpushare_cuda_abi::cuda::*;
 
-use crate::driver::calls::{Asked, driver};
+use crate::driver::calls::{self, Asked, driver};
 
 driver! {
     fn cuDeviceGetDefaultMemPool(pool: *mut CUmemoryPool, device: CUdevice) -> CUresult;
@@ -49,9 +49,20 @@ fn plain(device: CUdevice) -> CUmemAllocationProp {
     prop
 }
 
+/// The same as memory of `cuMemAlloc` is: the device's decompression engine takes it, if there is
+/// one.
+fn linear(device: CUdevice) -> CUmemAllocationProp {
+    let mut prop = plain(device);
+    let attribute = CUdevice_attribute::MEM_DECOMPRESS_ALGORITHM_MASK;
+    if calls::device_attribute(attribute, device).is_ok_and(|algorithms| algorithms != 0) {
+        prop.allocFlags.usage = CU_MEM_CREATE_USAGE_HW_DECOMPRESS;
+    }
+    prop
+}
+
 /// The granularity of physical memory on a device, in bytes: its sizes are multiples of this.
 pub(crate) fn granularity(device: CUdevice) -> Asked<usize> {
-    let (mut size, prop) = (0, plain(device));
+    let (mut size, prop) = (0, linear(device));
     let kind = CUmemAllocationGranularity_flags::MINIMUM;
     // SAFETY: writes to a local and reads another, which outlive the call.
     unsafe { cuMemGetAllocationGranularity(&raw mut size, &raw const prop, kind) }.ok()?;
@@ -97,9 +108,14 @@ pub(crate) fn free_addresses(at: CUdeviceptr, bytes: usize) -> Asked<()> {
     unsafe { cuMemAddressFree(at, bytes) }.ok()
 }
 
-/// Makes physical memory.
+/// Makes physical memory that is like that of `cuMemAlloc`.
+pub(crate) fn create_linear(device: CUdevice, bytes: usize) -> Asked<CUmemGenericAllocationHandle> {
+    create_of(&linear(device), bytes)
+}
+
+/// Makes physical memory that is like that of pools.
 pub(crate) fn create(device: CUdevice, bytes: usize) -> Asked<CUmemGenericAllocationHandle> {
-    create_as(device, bytes, 0, 0)
+    create_of(&plain(device), bytes)
 }
 
 /// The same that can be exported in these ways, and reached by other devices on the bus.
@@ -109,11 +125,16 @@ pub(crate) fn create_as(
     handle_types: u32,
     rdma: u8,
 ) -> Asked<CUmemGenericAllocationHandle> {
-    let (mut handle, mut prop) = (0, plain(device));
+    let mut prop = plain(device);
     prop.requestedHandleTypes = CUmemAllocationHandleType(handle_types);
     prop.allocFlags.gpuDirectRDMACapable = rdma;
-    // SAFETY: writes to a local and reads another, which outlive the call.
-    unsafe { cuMemCreate(&raw mut handle, bytes, &raw const prop, 0) }.ok()?;
+    create_of(&prop, bytes)
+}
+
+fn create_of(prop: &CUmemAllocationProp, bytes: usize) -> Asked<CUmemGenericAllocationHandle> {
+    let mut handle = 0;
+    // SAFETY: writes to a local and reads a reference, which outlive the call.
+    unsafe { cuMemCreate(&raw mut handle, bytes, prop, 0) }.ok()?;
     Ok(handle)
 }
 

@@ -26,10 +26,27 @@ use crate::driver::nvml::Wide;
 #[repr(transparent)]
 pub(crate) struct Count<N>(N);
 
-impl Count<c_uint> {
+/// A C type that counts entries.
+pub(crate) trait Number: Copy {
+    fn number(self) -> usize;
+}
+
+impl Number for c_uint {
+    fn number(self) -> usize {
+        self as usize
+    }
+}
+
+impl Number for usize {
+    fn number(self) -> usize {
+        self
+    }
+}
+
+impl<N: Number> Count<N> {
     /// The number.
     pub(crate) fn get(self) -> usize {
-        self.0 as usize
+        self.0.number()
     }
 }
 
@@ -70,10 +87,15 @@ impl<'a> AttributeOuts<'a> {
     }
 }
 
-impl<T: Plain> InSlice<'_, T> {
+impl<'a, T: Plain> InSlice<'a, T> {
+    /// An array of ours in place of the program's.
+    pub(crate) fn of(entries: &'a [T]) -> Self {
+        Self(entries.as_ptr(), PhantomData)
+    }
+
     /// The entries, each copied when it is reached; none where the program gave no array. `count`
     /// is the argument of the same call that counts them.
-    pub(crate) fn entries(self, count: Count<c_uint>) -> impl Iterator<Item = T> {
+    pub(crate) fn entries<N: Number>(self, count: Count<N>) -> impl Iterator<Item = T> {
         let count = if self.0.is_null() { 0 } else { count.get() };
         (0..count).map(move |at| {
             // SAFETY: below the count that the program gave with the array, which is not null, so
@@ -175,11 +197,17 @@ pub(crate) fn filled<T: Plain>(
 /// A structure of NVML's that has a list among its members.
 ///
 /// # Safety
-/// `entries` has room for as many entries as `count` says in every structure that a program hands
-/// to NVML.
+/// `entries` has room for as many entries as `count` says in every structure of [`VERSION`] that a
+/// program hands to NVML.
+///
+/// [`VERSION`]: Listing::VERSION
 pub(crate) unsafe trait Listing: Plain {
     /// The type of an entry.
     type Entry: Plain;
+    /// The version whose entries these are.
+    const VERSION: u32 = struct_version::<Self>(1);
+    /// The version that the program says it is of.
+    fn version(&self) -> u32;
     /// The members.
     fn list(&mut self) -> (&mut u32, &mut *mut Self::Entry);
 }
@@ -187,6 +215,10 @@ pub(crate) unsafe trait Listing: Plain {
 // SAFETY: nvml.h says so of these members.
 unsafe impl Listing for nvmlProcessDetailList_t {
     type Entry = nvmlProcessDetail_v1_t;
+
+    fn version(&self) -> u32 {
+        self.version
+    }
 
     fn list(&mut self) -> (&mut u32, &mut *mut Self::Entry) {
         (&mut self.numProcArrayEntries, &mut self.procArray)
@@ -197,18 +229,27 @@ unsafe impl Listing for nvmlProcessDetailList_t {
 unsafe impl Listing for nvmlProcessesUtilizationInfo_t {
     type Entry = nvmlProcessUtilizationInfo_v1_t;
 
+    fn version(&self) -> u32 {
+        self.version
+    }
+
     fn list(&mut self) -> (&mut u32, &mut *mut Self::Entry) {
         (&mut self.processSamplesCount, &mut self.procUtilArray)
     }
 }
 
-/// [`filled`] for a structure: `given`, the program's, with our room for entries in it.
+/// [`filled`] for a structure: `given`, the program's, with our room for entries in it. Of another
+/// version, whose entries may be longer than ours, it is refused as by an NVML that does not know
+/// the version.
 pub(crate) fn filled_within<L: Listing>(
     given: L,
     entries: &mut [L::Entry],
     ask: impl FnOnce(InOut<'_, L>) -> nvmlReturn_t,
 ) -> (nvmlReturn_t, usize) {
     let mut asked = given;
+    if asked.version() != L::VERSION {
+        return (nvmlReturn_t::ARGUMENT_VERSION_MISMATCH, 0);
+    }
     let (count, place) = asked.list();
     *count = u32::try_from(entries.len()).unwrap_or(u32::MAX);
     *place = entries.as_mut_ptr();
@@ -363,8 +404,8 @@ mod tests {
     fn an_array_has_as_many_entries_as_its_count_says() {
         let numbers = [1_u32, 2, 3];
         let slice = InSlice(numbers.as_ptr(), PhantomData);
-        assert_eq!(slice.entries(Count(2)).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(slice.entries(Count(2_u32)).collect::<Vec<_>>(), [1, 2]);
         let none = InSlice::<'_, u32>(ptr::null(), PhantomData);
-        assert_eq!(none.entries(Count(9)).count(), 0);
+        assert_eq!(none.entries(Count(9_u32)).count(), 0);
     }
 }

@@ -21,6 +21,7 @@ pub(crate) const DEEP: usize = 1 << 20;
 /// `PTHREAD_CANCEL_DISABLE`, of glibc and musl.
 const CANCEL_DISABLE: c_int = 1;
 
+// SAFETY: the types are those of `pthread.h` and of glibc's own declaration.
 unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
 

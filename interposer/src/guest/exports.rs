@@ -33,6 +33,7 @@ struct Debug {
     objects: *const LinkMap,
 }
 
+// SAFETY: the dynamic linker defines a variable of this name and type (`link.h`) in every process.
 unsafe extern "C" {
     #[link_name = "_r_debug"]
     static LINKER: Debug;
@@ -72,8 +73,12 @@ struct Tables {
 }
 
 /// A value of a type that has no invalid values, at an address of a table.
+///
+/// # Safety
+/// The table belongs to an object that stays loaded, and has so many bytes behind `at`, which is
+/// aligned for `T`.
 unsafe fn read<T: Copy>(at: usize) -> T {
-    // SAFETY: the caller's promise; tables are aligned.
+    // SAFETY: the caller's promise.
     unsafe { ptr::with_exposed_provenance::<T>(at).read() }
 }
 

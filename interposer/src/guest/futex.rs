@@ -1,6 +1,6 @@
 //! Sleeps on a futex word until it changes: a word of this process, or one in a shared page.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::Duration;
 
 use crate::guest::sys::{self, Scope};
@@ -16,7 +16,9 @@ pub(crate) struct FutexWaiter {
 impl FutexWaiter {
     /// Of this process's own.
     pub(crate) fn own(word: &'static AtomicU32) -> Self {
-        let seen = word.load(Ordering::Acquire);
+        // A fence, because memory that can only be read has relaxed loads alone.
+        let seen = word.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
         Self {
             word,
             seen,

@@ -32,6 +32,8 @@ type TakeError = unsafe extern "C" fn() -> *mut c_char;
 /// Defines functions by name and type, with the answer to give where the C library has none.
 macro_rules! late {
     ($($name:ident($($argument:ident: $type:ty),*) -> $answer:ty, else $missing:expr;)*) => {$(
+        /// # Safety
+        /// As the C library's function of this name.
         unsafe extern "C" fn $name($($argument: $type),*) -> $answer {
             static FOUND: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
             const NAME: &CStr = c_name(concat!(stringify!($name), "\0"));

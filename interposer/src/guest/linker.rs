@@ -2,16 +2,20 @@
 //! searched.
 //!
 //! # Safety
-//! The structures are glibc's public ones (`link.h`, `dlfcn.h`); they are read under the linker's
-//! own lock or for an object that cannot go away because its code is on the stack.
+//! The structures are glibc's public ones (`link.h`, `dlfcn.h`), and `dladdr1` has the type of the
+//! C library's. What belongs to an object is read under the linker's own lock, or where the object
+//! cannot go away because its code is on the stack. Any other object may be unloaded by another
+//! thread at any moment.
 #![allow(unsafe_code, reason = "talks to the dynamic linker")]
 
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr;
+use std::ffi::CString;
 
 /// `RTLD_DL_LINKMAP` of `dlfcn.h`: ask `dladdr1` for the object itself.
 const LINK_MAP: c_int = 2;
 
+// SAFETY: the type is that of `dlfcn.h`.
 unsafe extern "C" {
     fn dladdr1(
         address: *const c_void,
@@ -41,7 +45,7 @@ impl LinkMap {
             return false;
         }
         // SAFETY: a C string of the linker's, which lives as long as the object.
-        let path = unsafe { core::ffi::CStr::from_ptr(self.name) }.to_bytes();
+        let path = unsafe { CStr::from_ptr(self.name) }.to_bytes();
         path.rsplit(|byte| *byte == b'/').next() == Some(file)
     }
 }
@@ -61,19 +65,59 @@ impl Object {
         (found != 0 && !map.is_null()).then_some(Self(map.cast()))
     }
 
-    /// The object as a handle for `dlsym`: itself and its dependencies. (A `link_map` by itself is
-    /// none: glibc gives an object a search list of its own only when it is opened.)
-    pub(crate) fn open(self) -> Option<Scope> {
-        // SAFETY: the object is loaded, as its code is on the stack or was just found; its name
-        // lives as long.
+    /// The name of the file that an object was loaded from; empty for the program.
+    ///
+    /// # Safety
+    /// The object stays loaded meanwhile.
+    unsafe fn name(self) -> CString {
+        // SAFETY: the caller's promise.
         let name = unsafe { (*self.0).name };
-        // SAFETY: the program's own name is empty.
-        let program = name.is_null() || unsafe { *name } == 0;
-        let name = if program { ptr::null() } else { name };
-        // SAFETY: a C string or null; RTLD_NOLOAD loads nothing.
-        let handle = unsafe { libc::dlopen(name, libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
-        (!handle.is_null()).then_some(Scope(handle))
+        if name.is_null() {
+            return CString::default();
+        }
+        // SAFETY: a C string of the linker's, which lives as long as the object.
+        unsafe { CStr::from_ptr(name) }.to_owned()
     }
+}
+
+/// The object whose code makes the call that this thread is in, and so cannot be unloaded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Caller(Object);
+
+impl Caller {
+    /// By the address that its call returns to.
+    ///
+    /// # Safety
+    /// The thread returns there.
+    pub(crate) unsafe fn of(address: *const c_void) -> Option<Self> {
+        Object::of(address).map(Self)
+    }
+
+    /// The object.
+    pub(crate) fn object(self) -> Object {
+        self.0
+    }
+
+    /// It as a handle for `dlsym`: itself and its dependencies. (A `link_map` by itself is none:
+    /// glibc gives an object a search list of its own only when it is opened.)
+    pub(crate) fn open(self) -> Option<Scope> {
+        // SAFETY: its code is on the stack.
+        open(&unsafe { self.0.name() })
+    }
+}
+
+/// The loaded object of this name as a handle for `dlsym`, which keeps it loaded; the program if it
+/// is empty.
+fn open(name: &CStr) -> Option<Scope> {
+    let name = if name.is_empty() {
+        ptr::null()
+    } else {
+        name.as_ptr()
+    };
+    // SAFETY: a C string or null; RTLD_NOLOAD loads nothing.
+    let handle = unsafe { libc::dlopen(name, libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+    // Not `then_some`: what that drops would be closed.
+    (!handle.is_null()).then(|| Scope(handle))
 }
 
 /// A counted handle.
@@ -89,8 +133,9 @@ impl Scope {
 
 impl Drop for Scope {
     fn drop(&mut self) {
-        // SAFETY: opened by `Object::open`, closed once. Other owners hold the object, so nothing
-        // is unloaded.
+        // SAFETY: opened by `open`, closed once. Where all other owners have closed the object
+        // meanwhile, its destructors run here: in a call of the program's to `dlsym`, outside all
+        // locks of this library.
         unsafe { libc::dlclose(self.0) };
     }
 }
@@ -120,8 +165,27 @@ pub(crate) fn precedes_us(address: *const c_void) -> bool {
     search.met == Some(Met::Address)
 }
 
-/// An address in each object that was loaded after the one that holds `address`, in that order.
-pub(crate) fn behind(address: *const c_void) -> Vec<*const c_void> {
+/// An object that was loaded when it was looked for. It may be gone.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    name: CString,
+    address: *const c_void,
+}
+
+impl Loaded {
+    /// It as a handle for `dlsym`, and where it is, for as long as the handle lives; `None` if it
+    /// is gone.
+    pub(crate) fn open(&self) -> Option<(Scope, Object)> {
+        if self.name.is_empty() {
+            return None;
+        }
+        let scope = open(&self.name)?;
+        Some((scope, Object::of(self.address)?))
+    }
+}
+
+/// The objects that were loaded after the one that holds `address`, in that order.
+pub(crate) fn behind(address: *const c_void) -> Vec<Loaded> {
     let mut search = ObjectsAfter {
         address: address.addr() as u64,
         met: false,
@@ -135,10 +199,13 @@ pub(crate) fn behind(address: *const c_void) -> Vec<*const c_void> {
 struct ObjectsAfter {
     address: u64,
     met: bool,
-    found: Vec<*const c_void>,
+    found: Vec<Loaded>,
 }
 
 /// Records the objects behind the one that holds the address.
+///
+/// # Safety
+/// The linker calls it, for [`behind`].
 unsafe extern "C" fn follow(
     info: *mut libc::dl_phdr_info,
     _size: usize,
@@ -156,9 +223,16 @@ unsafe extern "C" fn follow(
         let first = loaded
             .next()
             .and_then(|(from, _)| usize::try_from(from).ok());
+        let name = if info.dlpi_name.is_null() {
+            CString::default()
+        } else {
+            // SAFETY: a C string of the linker's, which is locked meanwhile.
+            unsafe { CStr::from_ptr(info.dlpi_name) }.to_owned()
+        };
+        let address = first.map(ptr::without_provenance::<c_void>);
         search
             .found
-            .extend(first.map(ptr::without_provenance::<c_void>));
+            .extend(address.map(|address| Loaded { name, address }));
     } else {
         search.met = loaded.any(|(from, bytes)| search.address.wrapping_sub(from) < bytes);
     }
@@ -178,6 +252,9 @@ struct Search {
 }
 
 /// Stops at the first object that holds one of the two addresses.
+///
+/// # Safety
+/// The linker calls it, for [`precedes_us`].
 unsafe extern "C" fn visit(
     info: *mut libc::dl_phdr_info,
     _size: usize,
@@ -215,6 +292,9 @@ pub(crate) fn has(name: &[u8]) -> bool {
 }
 
 /// Stops at the first object of that name.
+///
+/// # Safety
+/// The linker calls it, for [`has`].
 unsafe extern "C" fn visit_named(
     info: *mut libc::dl_phdr_info,
     _size: usize,
@@ -224,7 +304,7 @@ unsafe extern "C" fn visit_named(
     let (info, search) = unsafe { (&*info, &mut *data.cast::<(&[u8], bool)>()) };
     if !info.dlpi_name.is_null() {
         // SAFETY: a C string of the linker's, which is locked meanwhile.
-        let path = unsafe { core::ffi::CStr::from_ptr(info.dlpi_name) }.to_bytes();
+        let path = unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes();
         let file = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
         let rest = file.strip_prefix(search.0);
         search.1 = rest.is_some_and(|rest| matches!(rest, [] | [b'.', ..]));

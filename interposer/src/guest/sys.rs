@@ -248,6 +248,7 @@ pub(crate) fn stop() {
     unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };
 }
 
+// SAFETY: the types are those of the C++ ABI and of glibc's own declaration.
 unsafe extern "C" {
     // What `pthread_atfork` calls, which is in no library of the C library that every program has.
     fn __register_atfork(

@@ -307,11 +307,17 @@ fn destroy_green(context: CUgreenCtx, call: impl FnOnce() -> CUresult) -> CUresu
     let Some(green) = green::of(context) else {
         return call();
     };
+    // Before the primary context may go: from then on no event is put behind frees in it.
+    let own = streams::of_green(&green);
+    own.iter()
+        .for_each(|(stream, _)| frees::stream_going(*stream));
     let destroyed = || {
         let going = green_going(&green);
         let memory = overhead::going(number(context));
         let answer = call();
         if answer.is_success() {
+            own.iter()
+                .for_each(|(stream, _)| frees::stream_gone(*stream));
             memory.into_iter().for_each(overhead::Going::gone);
             contexts::green_gone(&green);
         } else {

@@ -3,8 +3,9 @@
 use gpushare_cuda_abi::cuda::*;
 
 use crate::driver::calls;
-use crate::driver::device::{self, DeviceKey};
-use crate::holdings::pools::growth_of;
+use crate::driver::contexts;
+use crate::driver::device::DeviceKey;
+use crate::holdings::pools::{self, PoolLocation, growth_of};
 
 /// Graph memory is taken in pages of this size.
 const PAGE: u64 = 2 << 20;
@@ -45,16 +46,24 @@ pub(super) fn size_up(graph: CUgraph) -> Result<Sizes, CUresult> {
 }
 
 /// Adds what an allocation node takes: the range of its addresses, or its size if it has none.
+/// Managed memory of no device counts as the current context's.
 fn add_allocation(
     node: CUgraphNode,
     (ranges, sizes): (&mut Vec<Range>, &mut Sizes),
 ) -> Result<(), CUresult> {
     let params = calls::allocation_node(node)?;
     let location = params.poolProps.location;
-    if location.type_ != CUmemLocationType::DEVICE {
-        return Ok(());
-    }
-    let device = device::of_ordinal(location.id).ok_or(CUresult::INVALID_DEVICE)?;
+    let device = match pools::location_of(params.poolProps.allocType, location) {
+        PoolLocation::Device(device) => device,
+        PoolLocation::Elsewhere => return Ok(()),
+        PoolLocation::Anywhere if location.type_ == CUmemLocationType::DEVICE => {
+            return Err(CUresult::INVALID_DEVICE);
+        }
+        PoolLocation::Anywhere => {
+            let here = contexts::here().ok_or(CUresult::INVALID_CONTEXT)?;
+            here.device
+        }
+    };
     let bytes = (params.bytesize as u64)
         .checked_next_multiple_of(PAGE)
         .unwrap_or(u64::MAX);

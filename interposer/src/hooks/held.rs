@@ -15,6 +15,7 @@ use gpushare_cuda_abi::cuda::*;
 use super::plain;
 use crate::driver::stream_ref::StreamRef;
 use crate::entry::hooks;
+use crate::entry::lists::{Count, InSlice};
 use crate::gate::{apart, seal};
 
 hooks! {
@@ -33,9 +34,6 @@ hooks! {
     fn cuMemcpy3DBatchAsync_v2 | cuMemcpy3DBatchAsync_v2_ptsz(count: usize, list: *mut CUDA_MEMCPY3D_BATCH_OP, flags: c_ulonglong,
         stream: CUstream) -> CUresult = |call| seal::pass_work(call);
     #[held]
-    fn cuMemcpyWithAttributesAsync | cuMemcpyWithAttributesAsync_ptsz(to: CUdeviceptr, from: CUdeviceptr, size: usize,
-        attributes: *mut CUmemcpyAttributes, stream: CUstream) -> CUresult = |call| seal::pass_work(call);
-    #[held]
     fn cuMemcpy3DWithAttributesAsync | cuMemcpy3DWithAttributesAsync_ptsz(copy: *mut CUDA_MEMCPY3D_BATCH_OP, flags: c_ulonglong,
         stream: CUstream) -> CUresult = |call| seal::pass_work(call);
     #[held]
@@ -49,16 +47,20 @@ hooks! {
         stream: CUstream) -> CUresult
         = |real(..)| plain::no_managed(at, count as u64, |at| seal::pass_work(|| real(at, count, location, flags, stream)));
     #[held]
-    fn cuMemPrefetchBatchAsync | cuMemPrefetchBatchAsync_ptsz(at: *mut CUdeviceptr, sizes: *mut usize, count: usize,
-        locations: *mut CUmemLocation, starts: *mut usize, kinds: usize, flags: c_ulonglong, stream: CUstream) -> CUresult
-        = |call| seal::pass_work(call);
+    fn cuMemPrefetchBatchAsync | cuMemPrefetchBatchAsync_ptsz(at: InSlice<'_, CUdeviceptr>, sizes: InSlice<'_, usize>, count: Count<usize>,
+        locations: InSlice<'_, CUmemLocation>, starts: InSlice<'_, usize>, kinds: usize, flags: c_ulonglong, stream: CUstream) -> CUresult
+        = |real(..)| plain::none_managed((at, sizes, count), |at|
+            seal::pass_work(|| real(at, sizes, count, locations, starts, kinds, flags, stream)));
     #[held]
-    fn cuMemDiscardBatchAsync | cuMemDiscardBatchAsync_ptsz(at: *mut CUdeviceptr, sizes: *mut usize, count: usize,
-        flags: c_ulonglong, stream: CUstream) -> CUresult = |call| seal::pass_work(call);
+    fn cuMemDiscardBatchAsync | cuMemDiscardBatchAsync_ptsz(at: InSlice<'_, CUdeviceptr>, sizes: InSlice<'_, usize>, count: Count<usize>,
+        flags: c_ulonglong, stream: CUstream) -> CUresult
+        = |real(..)| plain::none_managed((at, sizes, count), |at| seal::pass_work(|| real(at, sizes, count, flags, stream)));
     #[held]
-    fn cuMemDiscardAndPrefetchBatchAsync | cuMemDiscardAndPrefetchBatchAsync_ptsz(at: *mut CUdeviceptr, sizes: *mut usize, count: usize,
-        locations: *mut CUmemLocation, starts: *mut usize, kinds: usize, flags: c_ulonglong, stream: CUstream) -> CUresult
-        = |call| seal::pass_work(call);
+    fn cuMemDiscardAndPrefetchBatchAsync | cuMemDiscardAndPrefetchBatchAsync_ptsz(at: InSlice<'_, CUdeviceptr>, sizes: InSlice<'_, usize>,
+        count: Count<usize>, locations: InSlice<'_, CUmemLocation>, starts: InSlice<'_, usize>, kinds: usize, flags: c_ulonglong,
+        stream: CUstream) -> CUresult
+        = |real(..)| plain::none_managed((at, sizes, count), |at|
+            seal::pass_work(|| real(at, sizes, count, locations, starts, kinds, flags, stream)));
     #[held]
     fn cuMemAdvise(at: CUdeviceptr, count: usize, advice: CUmem_advise, device: CUdevice) -> CUresult
         = |real(..)| plain::no_managed(at, count as u64, |at| seal::pass(|| real(at, count, advice, device)));

@@ -131,6 +131,10 @@ hooks! {
     #[small(BULK > count)]
     fn cuMemcpyAsync | cuMemcpyAsync_ptsz(to: CUdeviceptr, from: CUdeviceptr, count: usize, stream: CUstream) -> CUresult
         = |call, of| later(of(stream), between(to, from, COPY)).of(What::Line(to, from, count)).made(count, call);
+    #[small(BULK > size)]
+    fn cuMemcpyWithAttributesAsync | cuMemcpyWithAttributesAsync_ptsz(to: CUdeviceptr, from: CUdeviceptr, size: usize,
+        attributes: *mut CUmemcpyAttributes, stream: CUstream) -> CUresult
+        = |call, of| later(of(stream), between(to, from, COPY)).made(size, call);
     #[small(BULK > count as usize)]
     fn cuMemcpyDtoD(to: CUdeviceptr_v1, from: CUdeviceptr_v1, count: u32) -> CUresult
         = |call, of| now(of, Ends::Within(COPY)).made(count as usize, call);

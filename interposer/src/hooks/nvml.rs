@@ -1,6 +1,7 @@
 //! NVML: the tenant's memory and the tenant's processes, for monitoring tools inside it.
 //!
 //! NVML is asked first, so that every error, and the check of every struct's version, is its own.
+//! A list of a version that this library does not know is refused in a tenant, whatever NVML knows.
 //! Devices are known by UUID.
 
 use gpushare_cuda_abi::nvml::*;

@@ -81,6 +81,23 @@ pub(super) fn no_managed(
     })
 }
 
+/// The same of a list of ranges.
+pub(super) fn none_managed(
+    (at, sizes, count): (InSlice<'_, CUdeviceptr>, InSlice<'_, usize>, Count<usize>),
+    ask: impl FnOnce(InSlice<'_, CUdeviceptr>) -> CUresult,
+) -> CUresult {
+    if !seal::may_move() {
+        return ask(at);
+    }
+    let is_ours = |(at, bytes): (CUdeviceptr, usize)| memory::is_in(at, bytes as u64);
+    if !at.entries(count).zip(sizes.entries(count)).any(is_ours) {
+        return ask(at);
+    }
+    let ranges = at.entries(count).zip(sizes.entries(count));
+    let told = ranges.map(|range| if is_ours(range) { NOWHERE } else { range.0 });
+    ask(InSlice::of(&told.collect::<Vec<_>>()))
+}
+
 /// Makes a call that lets another process or device refer to memory, which movable memory cannot
 /// support: what it refers to is another memory after each move.
 pub(super) fn not_shared(at: CUdeviceptr, bytes: u64, call: impl FnOnce() -> CUresult) -> CUresult {

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gpushare_cuda_abi::cuda::{CUcontext, CUdevice, CUmemGenericAllocationHandle};
+use gpushare_cuda_abi::cuda::{CUcontext, CUdevice, CUmemGenericAllocationHandle, CUresult};
 use gpushare_protocol::page::MAX_DEVICES;
 
 use super::host::{Piece, Store};
@@ -12,6 +12,7 @@ use super::pooled::{PoolId, Pooled};
 use super::small::Smalls;
 use crate::driver::contexts::ContextId;
 use crate::driver::device::DeviceKey;
+use crate::driver::vmm;
 
 /// Most bytes of a chunk.
 pub(super) const CHUNK: u64 = 64 << 20;
@@ -75,7 +76,25 @@ pub(crate) struct Block {
     pub(super) chunks: Vec<Chunk>,
 }
 
+/// Makes physical memory for a block, or for a segment of a pool.
+pub(super) fn physical(
+    ordinal: CUdevice,
+    of_pool: bool,
+    bytes: usize,
+) -> Result<CUmemGenericAllocationHandle, CUresult> {
+    if of_pool {
+        vmm::create(ordinal, bytes)
+    } else {
+        vmm::create_linear(ordinal, bytes)
+    }
+}
+
 impl Block {
+    /// Makes physical memory for it.
+    pub(super) fn make(&self, bytes: usize) -> Result<CUmemGenericAllocationHandle, CUresult> {
+        physical(self.ordinal, self.pool.is_some(), bytes)
+    }
+
     /// Whether it is managed memory.
     pub(crate) fn is_managed(&self) -> bool {
         let mut chunks = self.chunks.iter();

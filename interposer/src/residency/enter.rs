@@ -9,7 +9,7 @@
 use gpushare_cuda_abi::cuda::{CUmemGenericAllocationHandle, CUresult};
 use gpushare_pacing::mover::Moved;
 
-use super::blocks::{Chunk, New, Valid};
+use super::blocks::{Chunk, New, Valid, physical};
 use super::copies::{
     Begun, Lane, PART, Place, Streams, Uncopied, begun, copied, each_piece, length,
 };
@@ -241,14 +241,16 @@ fn take_all(device_index: usize, withheld: u64) -> Result<bool, u64> {
 }
 
 fn made_anew(base: u64, bytes: usize) -> Option<Result<CUmemGenericAllocationHandle, CUresult>> {
-    let (ordinal, props) = {
+    let (ordinal, props, of_pool) = {
         let blocks = blocks();
         let props = blocks.owns.map.get(&base).map(|own| own.props);
-        (blocks.ordinal(base)?, props)
+        let block = blocks.map.get(&base);
+        let of_pool = block.is_some_and(|block| block.pool.is_some());
+        (blocks.ordinal(base)?, props, of_pool)
     };
     Some(match props {
         Some(props) => vmm::create_as(ordinal, bytes, props.handle_types, props.rdma),
-        None => vmm::create(ordinal, bytes),
+        None => physical(ordinal, of_pool, bytes),
     })
 }
 

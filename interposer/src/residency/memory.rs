@@ -214,7 +214,7 @@ fn back(base: u64, block: &mut Block) -> Result<(), CUresult> {
     let end = base + block.reserved;
     while at < end {
         let bytes = CHUNK.min(end - at);
-        let handle = vmm::create(block.ordinal, length(bytes))?;
+        let handle = block.make(length(bytes))?;
         if let Err(why) = vmm::map(at, length(bytes), handle) {
             Spent::chunk(None, handle).give_up();
             return Err(why);

@@ -1,4 +1,4 @@
-//! The exported `dlsym`: the only assembly of the library.
+//! The exported `dlsym`: an assembly thunk.
 //!
 //! glibc decides what `RTLD_NEXT` and `RTLD_DEFAULT` mean by looking at the return address of the
 //! call. A plain wrapper would put itself in the caller's place: a library that wraps a function
@@ -10,7 +10,8 @@
 //! # Safety
 //! The thunks keep the C calling convention: they save the two arguments and the return address
 //! around one ordinary call at an aligned stack, and leave by a jump with the stack as it was
-//! found. `dlsym` has no vector arguments, so none are saved.
+//! found. `dlsym` has no vector arguments, so none are saved. Programs that find the exported name
+//! get a function of the C library's type and contract.
 #![allow(
     unsafe_code,
     reason = "a jump that keeps the caller's return address cannot be written in Rust"

@@ -15,7 +15,7 @@ use core::ptr;
 
 use crate::driver::real::{Dlsym, real_dlsym};
 use crate::entry::state;
-use crate::guest::linker::{self, Object};
+use crate::guest::linker::{self, Caller, Object};
 use crate::hooks::{self, Found};
 
 /// The next step of the `dlsym` thunk; returned in two registers.
@@ -101,6 +101,12 @@ impl Lookup {
         unsafe { (self.real)(handle, self.hook.row.symbol().as_ptr()) }
     }
 
+    /// The object that asks.
+    fn caller(&self) -> Option<Caller> {
+        // SAFETY: the return address of the program's call, by the promise of `classify`.
+        unsafe { Caller::of(self.caller) }
+    }
+
     /// The hook in place of the driver's own function, anything else as it was found.
     fn judge(&self, found: *mut c_void) -> Verdict {
         if found.is_null() {
@@ -150,7 +156,7 @@ fn beyond_us(lookup: &Lookup) -> Verdict {
     if !behind.is_null() {
         return lookup.judge(behind);
     }
-    if let Some(scope) = Object::of(lookup.caller).and_then(Object::open) {
+    if let Some(scope) = lookup.caller().and_then(Caller::open) {
         let found = lookup.find(scope.handle());
         if !found.is_null() && !lookup.is_ours(found) {
             return lookup.judge(found);
@@ -174,13 +180,13 @@ fn next(lookup: &Lookup) -> Verdict {
     }
     // Behind us. A library that defines the name wraps it, and must get the definition after its
     // own, or it would call itself.
-    let Some(caller) = Object::of(lookup.caller) else {
+    let Some(caller) = lookup.caller() else {
         return Verdict::forward(lookup.real);
     };
     let first = caller
         .open()
         .map_or(ptr::null_mut(), |scope| lookup.find(scope.handle()));
-    if lookup.is_drivers(first) && Object::of(first) != Some(caller) {
+    if lookup.is_drivers(first) && Object::of(first) != Some(caller.object()) {
         return lookup.judge(first);
     }
     // A wrapper whose next definition is the driver's own gets our hook: its calls are charged,
@@ -193,9 +199,9 @@ fn next(lookup: &Lookup) -> Verdict {
 
 /// The first definition in an object that was loaded after the caller's.
 fn after(lookup: &Lookup) -> Option<*mut c_void> {
-    let own = |address: *const c_void| {
-        let object = Object::of(address)?;
-        let found = lookup.find(object.open()?.handle());
+    let own = |loaded: linker::Loaded| {
+        let (scope, object) = loaded.open()?;
+        let found = lookup.find(scope.handle());
         (Object::of(found) == Some(object)).then_some(found)
     };
     linker::behind(lookup.caller).into_iter().find_map(own)

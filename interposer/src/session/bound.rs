@@ -1,6 +1,6 @@
 //! How long an ask may wait.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use super::deadline::Deadline;
@@ -72,7 +72,8 @@ impl Session {
     /// Until when an answer to an ask is waited for whose own time is over: its turn in the
     /// rotation of memory is certain, as the daemon last said.
     pub(super) fn extended(&self) -> Option<Instant> {
-        let until = self.control().header.extended.load(Ordering::Acquire);
+        let until = self.control().header.extended.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
         let left = until.checked_sub(clock::now())?;
         Some(Instant::now() + Duration::from_nanos(left) + MARGIN)
     }

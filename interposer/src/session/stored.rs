@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -121,10 +121,12 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Session {
     /// The daemon's request to have ranges stored; 0 for none.
     pub(crate) fn spill(&self) -> u32 {
-        match self.minor.load(Ordering::Relaxed) >= SINCE && self.is_connected() {
-            true => self.control().header.spill.load(Ordering::Acquire),
-            false => 0,
+        if self.minor.load(Ordering::Relaxed) < SINCE || !self.is_connected() {
+            return 0;
         }
+        let spill = self.control().header.spill.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        spill
     }
 
     /// Asks the daemon to store a range: the number of the question. `None` if there is none to

@@ -7,7 +7,9 @@
 //! long as its daemon; the next daemon issues a new one.
 //!
 //! # Safety
-//! [`ControlPage::from_mapping`] is the only unsafe item. Every field is an atomic.
+//! [`ControlPage::from_mapping`] is the only unsafe item of this file. Every field is an atomic.
+//! Where the memory can only be read, Rust defines no atomic accesses but relaxed loads, so what
+//! runs in a client acquires by a fence behind one.
 #![allow(
     unsafe_code,
     reason = "a shared mapping becomes a typed page here and nowhere else"
@@ -15,7 +17,7 @@
 
 use std::mem::{offset_of, size_of};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use super::layout::{MAX_DEVICES, PageError};
 
@@ -160,8 +162,8 @@ impl ControlPage {
     ///
     /// # Safety
     /// `base` points to [`CONTROL_BYTES`] bytes, page-aligned and readable, which stay mapped for
-    /// `'a` and are accessed only through atomics. Only the process that mapped it writable may
-    /// store.
+    /// `'a` and are accessed only through atomics. A process that did not map it writable makes
+    /// relaxed loads only.
     pub unsafe fn from_mapping<'a>(base: NonNull<u8>) -> &'a Self {
         // SAFETY: the caller vouches for size, alignment and lifetime; every field is an atomic
         // integer.
@@ -186,9 +188,10 @@ impl ControlPage {
     /// # Errors
     /// [`PageError`] if it is not.
     pub fn check(&self) -> Result<(), PageError> {
-        if self.header.magic.load(Ordering::Acquire) != CONTROL_MAGIC {
+        if self.header.magic.load(Ordering::Relaxed) != CONTROL_MAGIC {
             return Err(PageError::NotAPage);
         }
+        fence(Ordering::Acquire);
         let major = (self.header.version.load(Ordering::Relaxed) >> 16) as u16;
         if major != CONTROL_MAJOR {
             return Err(PageError::Version { major });

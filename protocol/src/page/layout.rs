@@ -1,7 +1,9 @@
 //! Where everything lies in the page, and the one place that turns mapped memory into it.
 //!
 //! # Safety
-//! [`Page::from_mapping`] is the only unsafe item of this crate. Every field is an atomic, so a
+//! [`Page::from_mapping`] is the only unsafe item of this file, and
+//! [`ControlPage::from_mapping`](super::control::ControlPage::from_mapping) the only other one of
+//! this crate. Every field is an atomic, so a
 //! page that another process writes to, honest or not, can be read and written without undefined
 //! behaviour.
 #![allow(

@@ -121,7 +121,8 @@ impl ControlDevice {
     /// kept writing throughout; then they belong to a turn next to it, which the wake-up that
     /// follows puts right.
     pub fn turn(&self) -> Turn {
-        let mut word = self.lease.load(Ordering::Acquire);
+        let mut word = self.lease.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
         for _ in 0..RETRIES {
             let turn = self.bounds(word);
             fence(Ordering::Acquire);

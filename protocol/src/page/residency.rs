@@ -5,7 +5,7 @@
 //! its waiters are woken, as for a lease. Every order has a new epoch, also one that takes back the
 //! order before. All-zero memory, and so a page of a daemon that moves nothing, reads as *in*.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use super::control::{ControlDevice, ControlPage};
 
@@ -106,7 +106,8 @@ pub struct Orders {
 impl ControlDevice {
     /// The order in force.
     pub fn order(&self) -> Orders {
-        let word = OrderWord::from_bits(self.residency.load(Ordering::Acquire));
+        let word = OrderWord::from_bits(self.residency.load(Ordering::Relaxed));
+        fence(Ordering::Acquire);
         Orders {
             word,
             drain_ms: self.drain_ms.load(Ordering::Relaxed),
@@ -139,7 +140,9 @@ impl ControlPage {
     /// Whether the tenant's memory may leave the device. A value that a later minor adds reads as
     /// [`Movability::Fixed`].
     pub fn movability(&self) -> Movability {
-        match self.header.movability.load(Ordering::Acquire) {
+        let movability = self.header.movability.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        match movability {
             1 => Movability::Swap,
             2 => Movability::Managed,
             _ => Movability::Fixed,

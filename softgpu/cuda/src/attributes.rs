@@ -16,6 +16,9 @@ pub(crate) fn value(device: &Device, attribute: A) -> Option<i32> {
     Some(match attribute {
         A::MULTIPROCESSOR_COUNT => int(device.spec().sm),
         A::VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED => i32::from(device.spec().vmm),
+        // All algorithms that cuda.h has.
+        A::MEM_DECOMPRESS_ALGORITHM_MASK => 7 * i32::from(device.spec().decompress),
+        A::MEM_DECOMPRESS_MAXIMUM_LENGTH => (4 << 20) * i32::from(device.spec().decompress),
         A::CONCURRENT_MANAGED_ACCESS => {
             i32::from(device.spec().managed == ManagedAccess::Concurrent)
         }

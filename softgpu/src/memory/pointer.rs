@@ -4,13 +4,15 @@ use std::collections::BTreeSet;
 use std::sync::{PoisonError, RwLock};
 
 use gpushare_cuda_abi::cuda::{
-    CU_DEVICE_INVALID, CUmemorytype, CUpointer_attribute as Attribute, CUresult,
+    CU_DEVICE_INVALID, CU_MEM_CREATE_USAGE_HW_DECOMPRESS, CUmemorytype,
+    CUpointer_attribute as Attribute, CUresult,
 };
 
 use super::table::{self, Record, What};
 use super::vmm;
 use crate::Result;
 use crate::va;
+use crate::world::process;
 
 /// An attribute's value, in the API's width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,14 +152,25 @@ fn of_allocation(attribute: Attribute, address: u64, base: u64, record: &Record)
         Attribute::RANGE_SIZE | Attribute::MAPPING_SIZE => Answer::Long(record.size),
         Attribute::MAPPED => Answer::Flag(true),
         Attribute::ALLOWED_HANDLE_TYPES => Answer::Long(u64::from(handle_types(record))),
-        Attribute::IS_GPU_DIRECT_RDMA_CAPABLE | Attribute::IS_HW_DECOMPRESS_CAPABLE => {
-            Answer::Flag(false)
-        }
+        Attribute::IS_GPU_DIRECT_RDMA_CAPABLE => Answer::Flag(false),
+        Attribute::IS_HW_DECOMPRESS_CAPABLE => Answer::Flag(is_decompressed(record)),
         Attribute::ACCESS_FLAGS => Answer::Int(access_flags(base)),
         Attribute::MEMPOOL_HANDLE => Answer::Pointer(pool_handle(record)),
         Attribute::MEMORY_BLOCK_ID => Answer::Long(record.id),
         _ => return Err(CUresult::INVALID_VALUE),
     })
+}
+
+/// Whether a decompression engine, if there is one, takes the memory. Pools for it are not made
+/// here.
+fn is_decompressed(record: &Record) -> bool {
+    let has_engine = process().is_ok_and(|process| process.spec().decompress);
+    has_engine
+        && match &record.what {
+            What::Small(..) | What::Large(_) => true,
+            What::Mapped(mapping) => mapping.usage() & CU_MEM_CREATE_USAGE_HW_DECOMPRESS != 0,
+            _ => false,
+        }
 }
 
 fn handle_types(record: &Record) -> u32 {

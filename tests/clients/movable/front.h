@@ -40,3 +40,23 @@ static int end_front(void) {
     TRY(CALL("cuMemRelease", (unsigned long long))(front_handle));
     return CALL("cuMemAddressFree", (dptr, size_t))(front, 2 << 20);
 }
+
+/* Batches over managed memory and, unless I is negative, slot I. */
+static void discard(int i) {
+    static dptr managed;
+    struct { int type, id; } place = {1, 0};
+    if (!managed) CALL("cuMemAllocManaged", (dptr *, size_t, unsigned))(&managed, 2 << 20, 1);
+    dptr at[2] = {managed, i < 0 ? 0 : slots[i]};
+    size_t size[2] = {2 << 20, i < 0 ? 0 : sizes[i]}, first = 0, count = i < 0 ? 1 : 2;
+#define PLACES (dptr *, size_t *, size_t, void *, size_t *, size_t, unsigned long long, void *)
+    printf(" %d %d %d", CALL("cuMemPrefetchBatchAsync", PLACES)(at, size, count, &place, &first, 1, 0, stream),
+           CALL("cuMemDiscardBatchAsync", (dptr *, size_t *, size_t, unsigned long long, void *))(at, size, count, 0, stream),
+           CALL("cuMemDiscardAndPrefetchBatchAsync", PLACES)(at, size, count, &place, &first, 1, 0, stream));
+}
+
+static void discards(int i) {
+    printf("discards");
+    discard(i);
+    discard(-1);
+    printf("\n");
+}

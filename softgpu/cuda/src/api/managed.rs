@@ -3,16 +3,20 @@
 use std::ffi::c_void;
 
 use gpushare_cuda_abi::cuda::{
-    CU_DEVICE_CPU, CUdevice, CUdeviceptr, CUmem_advise, CUmem_range_attribute, CUmemLocation,
-    CUmemLocationType, CUresult, CUstream,
+    CU_DEVICE_CPU, CU_STREAM_LEGACY, CUdevice, CUdeviceptr, CUmem_advise, CUmem_range_attribute,
+    CUmemLocation, CUmemLocationType, CUresult, CUstream,
 };
 use softgpu::exec::{self, Cost, DefaultStream, Op};
 use softgpu::graph::forbidden::Unsafe;
+use softgpu::memory::Fill;
 use softgpu::memory::managed::{self, Location};
 use softgpu::spec::ManagedAccess;
 use softgpu::{Device, Result, context, world};
 
 use crate::abi::{inputs, out, outputs, required};
+
+/// A byte of discarded memory: nobody may rely on any.
+const JUNK: u32 = 0xdb;
 
 driver! {
     fn cuMemAllocManaged(dptr: *mut CUdeviceptr, bytesize: usize, flags: u32) {
@@ -29,6 +33,15 @@ driver! {
             return Err(CUresult::INVALID_VALUE);
         }
         prefetch(d, dev_ptr, count, by_location(location)?, h_stream)
+    }
+    fn cuMemPrefetchBatchAsync twin cuMemPrefetchBatchAsync_ptsz (d: DefaultStream; dptrs: *mut CUdeviceptr, sizes: *mut usize, count: usize, locations: *mut CUmemLocation, starts: *mut usize, kinds: usize, flags: u64, stream: CUstream) {
+        batch(Batch { dptrs, sizes, count, places: Some((locations, starts, kinds)), discards: false }, flags, (d, stream))
+    }
+    fn cuMemDiscardBatchAsync twin cuMemDiscardBatchAsync_ptsz (d: DefaultStream; dptrs: *mut CUdeviceptr, sizes: *mut usize, count: usize, flags: u64, stream: CUstream) {
+        batch(Batch { dptrs, sizes, count, places: None, discards: true }, flags, (d, stream))
+    }
+    fn cuMemDiscardAndPrefetchBatchAsync twin cuMemDiscardAndPrefetchBatchAsync_ptsz (d: DefaultStream; dptrs: *mut CUdeviceptr, sizes: *mut usize, count: usize, locations: *mut CUmemLocation, starts: *mut usize, kinds: usize, flags: u64, stream: CUstream) {
+        batch(Batch { dptrs, sizes, count, places: Some((locations, starts, kinds)), discards: true }, flags, (d, stream))
     }
     fn cuMemAdvise(dev_ptr: CUdeviceptr, count: usize, advice: CUmem_advise, device: CUdevice) {
         advise(dev_ptr, count, advice, || by_number(device))
@@ -105,6 +118,70 @@ fn prefetch(
     });
     let op = op.touching(managed::prefetching(address, len, to));
     exec::submit(&context, &stream, op)
+}
+
+/// Ranges to prefetch, discard, or both.
+struct Batch {
+    dptrs: *mut CUdeviceptr,
+    sizes: *mut usize,
+    count: usize,
+    /// Locations, the first range of each, and how many there are.
+    places: Option<(*mut CUmemLocation, *mut usize, usize)>,
+    discards: bool,
+}
+
+/// Its ranges are checked before any is worked at.
+fn batch(batch: Batch, flags: u64, (default, stream): (DefaultStream, CUstream)) -> Result {
+    let context = context::current()?;
+    let legacy = stream == CU_STREAM_LEGACY || stream.is_null() && default == DefaultStream::Legacy;
+    if batch.count == 0 || flags != 0 || legacy {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    let starts = inputs(batch.dptrs, batch.count)?;
+    let ranges = starts.into_iter().zip(inputs(batch.sizes, batch.count)?);
+    let ranges: Vec<_> = ranges.collect();
+    let to = match batch.places {
+        Some((locations, firsts, count)) => placed(locations, firsts, count, batch.count)?,
+        None => Vec::new(),
+    };
+    for (at, bytes) in &ranges {
+        managed::check(*at, *bytes as u64)?;
+    }
+    for (range, (at, bytes)) in ranges.into_iter().enumerate() {
+        if batch.discards {
+            let junk = Fill {
+                dst: at,
+                pitch: 0,
+                value: JUNK,
+                element: 1,
+                width: bytes as u64,
+                height: 1,
+            };
+            junk.issue(&context, stream, default)?;
+        }
+        if let Some(to) = to.get(range) {
+            prefetch(default, at, bytes, *to, stream)?;
+        }
+    }
+    Ok(())
+}
+
+/// Where each of `all` ranges goes.
+fn placed(
+    locations: *mut CUmemLocation,
+    firsts: *mut usize,
+    count: usize,
+    all: usize,
+) -> Result<Vec<Location>> {
+    let firsts = inputs(firsts, count)?;
+    let wrong = firsts.first() != Some(&0) || !firsts.is_sorted_by(|a, b| a < b);
+    if wrong || firsts.last().is_some_and(|last| *last >= all) {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    let places = inputs(locations, count)?.into_iter().map(by_location);
+    let places = places.collect::<Result<Vec<_>>>()?;
+    let of = |range: usize| places[firsts.partition_point(|first| *first <= range) - 1];
+    Ok((0..all).map(of).collect())
 }
 
 /// Applies advice. Advice without a location ignores the given location, even an illegal one.

@@ -32,6 +32,7 @@ driver! {
             size: size as u64,
             handle_types: prop.requestedHandleTypes.0,
             rdma: prop.allocFlags.gpuDirectRDMACapable != 0,
+            usage: prop.allocFlags.usage,
         };
         out(handle, vmm::create(&device, properties)? as u64)
     }
@@ -80,7 +81,7 @@ driver! {
             allocFlags: CUmemAllocationProp_v1_allocFlags {
                 compressionType: 0,
                 gpuDirectRDMACapable: u8::from(properties.rdma),
-                usage: 0,
+                usage: properties.usage,
                 reserved: [0; 4],
             },
         })

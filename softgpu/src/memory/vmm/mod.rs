@@ -34,6 +34,11 @@ pub(crate) struct Mapping {
 
 impl Mapping {
     /// The handle types that the memory can be exported as.
+    /// What it was made for.
+    pub(crate) fn usage(&self) -> u16 {
+        self.physical.properties().usage
+    }
+
     pub(crate) fn handle_types(&self) -> u32 {
         self.physical.properties().handle_types
     }

@@ -24,6 +24,8 @@ pub struct Properties {
     pub handle_types: u32,
     /// Whether GPUDirect RDMA was requested.
     pub rdma: bool,
+    /// What else it was made for: `CU_MEM_CREATE_USAGE_*`.
+    pub usage: u16,
 }
 
 impl Properties {
@@ -31,18 +33,21 @@ impl Properties {
         let mut tag = self.size.to_le_bytes().to_vec();
         tag.extend(self.handle_types.to_le_bytes());
         tag.push(u8::from(self.rdma));
+        tag.extend(self.usage.to_le_bytes());
         tag
     }
 
     fn from_tag(tag: &[u8]) -> Option<Self> {
         let (size, rest) = tag.split_first_chunk::<8>()?;
         let (types, rest) = rest.split_first_chunk::<4>()?;
+        let (rdma, usage) = rest.split_first()?;
         let properties = Self {
             size: u64::from_le_bytes(*size),
             handle_types: u32::from_le_bytes(*types),
-            rdma: *rest.first()? != 0,
+            rdma: *rdma != 0,
+            usage: u16::from_le_bytes(usage.try_into().ok()?),
         };
-        (rest.len() == 1).then_some(properties)
+        Some(properties)
     }
 }
 
@@ -200,6 +205,7 @@ mod tests {
             size: 6 << 20,
             handle_types: 1,
             rdma: true,
+            usage: 2,
         };
         assert_eq!(Properties::from_tag(&properties.to_tag()), Some(properties));
     }
@@ -212,6 +218,7 @@ mod tests {
                 size: 1,
                 handle_types: 0,
                 rdma: false,
+                usage: 0,
             }
             .to_tag(),
             vec![0],
