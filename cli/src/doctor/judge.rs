@@ -1,7 +1,8 @@
 //! The checks: each looks at the facts and says what it found and what to do. Pure.
 
+mod host;
+
 use super::facts::{Facts, Outcome};
-use gpushare_protocol::units::{Bytes, MIB};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -50,8 +51,8 @@ pub(crate) const CHECKS: [(&str, Judge); 18] = [
     ("gpu-modes", modes),
     ("preloads", preloads),
     ("variables", variables),
-    ("containers", containers),
-    ("folders-and-clock", folders),
+    ("containers", host::containers),
+    ("folders-and-clock", host::folders),
 ];
 
 /// Judges all.
@@ -460,42 +461,6 @@ fn variables(facts: &Facts) -> Judged {
             "programs without a daemon have no limits: unset it",
         ),
         false => ok("all are understood"),
-    }
-}
-
-fn containers(facts: &Facts) -> Judged {
-    match (&facts.engine, facts.cdi.is_empty()) {
-        (None, _) => ok("no container engine"),
-        (Some(engine), true) => warn(
-            format!("{engine} is installed, and no CDI description of the GPUs is there"),
-            "containers get GPUs by CDI: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
-        ),
-        (Some(engine), false) => ok(format!("{engine}, CDI in {}", facts.cdi[0].display())),
-    }
-}
-
-/// Less space than this in a folder is too little for what gpushare writes.
-const TIGHT: u64 = 16 * MIB;
-/// 2024-01-01: a clock before that was never set.
-const SET: u64 = 1_704_067_200;
-
-fn folders(facts: &Facts) -> Judged {
-    if let Some(full) = facts.folders.iter().find(|folder| folder.free < TIGHT) {
-        return fail(
-            format!(
-                "{} has {} left",
-                full.path.display(),
-                Bytes(full.free).human()
-            ),
-            "make room: registrations, books of tenants without a daemon and the journal are written there",
-        );
-    }
-    match facts.clock < SET {
-        true => warn(
-            "the machine's clock was never set",
-            "events have wrong times and `events --since` finds the wrong ones: set the clock",
-        ),
-        false => ok("there is room, and the clock is set"),
     }
 }
 

@@ -13,6 +13,14 @@ pub(super) fn number(value: &str, least: u32, most: u32) -> Option<u32> {
         .filter(|number| (least..=most).contains(number))
 }
 
+pub(super) fn on_or_off(value: &str) -> Result<bool, &'static str> {
+    match value {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("on or off"),
+    }
+}
+
 pub(super) fn rate(value: &str) -> Option<u64> {
     size(value.strip_suffix("/s")?).filter(|bytes| *bytes > 0)
 }

@@ -1,0 +1,40 @@
+//! The checks of what the machine has beside its GPUs: container engines, room, a clock.
+
+use super::{Facts, Judged, fail, ok, warn};
+use gpushare_protocol::units::{Bytes, MIB};
+
+pub(super) fn containers(facts: &Facts) -> Judged {
+    match (&facts.engine, facts.cdi.is_empty()) {
+        (None, _) => ok("no container engine"),
+        (Some(engine), true) => warn(
+            format!("{engine} is installed, and no CDI description of the GPUs is there"),
+            "containers get GPUs by CDI: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
+        ),
+        (Some(engine), false) => ok(format!("{engine}, CDI in {}", facts.cdi[0].display())),
+    }
+}
+
+/// Less space than this in a folder is too little for what gpushare writes.
+const TIGHT: u64 = 16 * MIB;
+/// 2024-01-01: a clock before that was never set.
+const SET: u64 = 1_704_067_200;
+
+pub(super) fn folders(facts: &Facts) -> Judged {
+    if let Some(full) = facts.folders.iter().find(|folder| folder.free < TIGHT) {
+        return fail(
+            format!(
+                "{} has {} left",
+                full.path.display(),
+                Bytes(full.free).human()
+            ),
+            "make room: registrations, books of tenants without a daemon and the journal are written there",
+        );
+    }
+    match facts.clock < SET {
+        true => warn(
+            "the machine's clock was never set",
+            "events have wrong times and `events --since` finds the wrong ones: set the clock",
+        ),
+        false => ok("there is room, and the clock is set"),
+    }
+}
