@@ -88,7 +88,9 @@ pub use words::{
     Duplex, Exit, HomeMemory, Listed, ManagedAccess, Order, Reuse, Room, Stamp, Upload,
 };
 
-use values::{MICROSECOND, MILLISECOND, UP_TO_100_MS, at_most, name, number, rate, size, time};
+use values::{
+    MICROSECOND, MILLISECOND, UP_TO_100_MS, at_most, is_on, name, number, rate, size, time,
+};
 
 /// The environment variable that holds SPEC.
 pub const VARIABLE: &str = "SOFTGPU";
@@ -419,20 +421,8 @@ fn set(spec: &mut Spec, key: &str, value: &str) -> Result<(), &'static str> {
                 _ => return Err("waits or along"),
             }
         }
-        "vmm" => {
-            spec.vmm = match value {
-                "on" => true,
-                "off" => false,
-                _ => return Err("on or off"),
-            }
-        }
-        "decompress" => {
-            spec.decompress = match value {
-                "on" => true,
-                "off" => false,
-                _ => return Err("on or off"),
-            }
-        }
+        "vmm" => spec.vmm = is_on(value)?,
+        "decompress" => spec.decompress = is_on(value)?,
         "managed" => {
             spec.managed = match value {
                 "concurrent" => ManagedAccess::Concurrent,

@@ -74,3 +74,12 @@ pub(super) fn size(value: &str) -> Option<u64> {
     let part = (thousandths % tenth_power == 0).then(|| thousandths / tenth_power)?;
     scale.checked_mul(whole.parse().ok()?)?.checked_add(part)
 }
+
+/// Whether something is there.
+pub(super) fn is_on(text: &str) -> Result<bool, &'static str> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("on or off"),
+    }
+}
