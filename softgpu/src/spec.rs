@@ -89,7 +89,7 @@ pub use words::{
 };
 
 use values::{
-    MICROSECOND, MILLISECOND, UP_TO_100_MS, at_most, name, number, on_or_off, rate, size, time,
+    MICROSECOND, MILLISECOND, UP_TO_100_MS, at_most, is_on, name, number, rate, size, time,
 };
 
 /// The environment variable that holds SPEC.
@@ -421,8 +421,8 @@ fn set(spec: &mut Spec, key: &str, value: &str) -> Result<(), &'static str> {
                 _ => return Err("waits or along"),
             }
         }
-        "vmm" => spec.vmm = on_or_off(value)?,
-        "decompress" => spec.decompress = on_or_off(value)?,
+        "vmm" => spec.vmm = is_on(value)?,
+        "decompress" => spec.decompress = is_on(value)?,
         "managed" => {
             spec.managed = match value {
                 "concurrent" => ManagedAccess::Concurrent,

@@ -13,14 +13,6 @@ pub(super) fn number(value: &str, least: u32, most: u32) -> Option<u32> {
         .filter(|number| (least..=most).contains(number))
 }
 
-pub(super) fn on_or_off(value: &str) -> Result<bool, &'static str> {
-    match value {
-        "on" => Ok(true),
-        "off" => Ok(false),
-        _ => Err("on or off"),
-    }
-}
-
 pub(super) fn rate(value: &str) -> Option<u64> {
     size(value.strip_suffix("/s")?).filter(|bytes| *bytes > 0)
 }
@@ -81,4 +73,13 @@ pub(super) fn size(value: &str) -> Option<u64> {
     let thousandths = scale.checked_mul(places.parse().ok()?)?;
     let part = (thousandths % tenth_power == 0).then(|| thousandths / tenth_power)?;
     scale.checked_mul(whole.parse().ok()?)?.checked_add(part)
+}
+
+/// Whether something is there.
+pub(super) fn is_on(text: &str) -> Result<bool, &'static str> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("on or off"),
+    }
 }
