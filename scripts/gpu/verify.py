@@ -26,19 +26,10 @@ OPEN = (
     "PyTorch: starts",
     "PyTorch time: matmul beside decode, without and with",
     "PyTorch time: small beside small, without and with",
-    "time: lengths",
-    "time: sync",
-    "time: three",
-    "time: processes",
-    "time, without and with: serving-1",
-    "time, without and with: gaps-sync",
-    "time: what two events around a kernel add",
-    "conformance transcript",
-    "swap: suspend, resume, managed",
-    "swap: a tenant above the device, managed",
-    "swap: three tenants on one and a half",
-    "swap: bench swap",
-    "swap: three of PyTorch on one and a half",
+    "PyTorch time: two: small kernels 50, matmul 50",
+    "PyTorch time: three: graphs 40, matmul 40, attention 20",
+    "PyTorch time: a gang of two beside a third",
+    "time, without and with: mixed",
 )
 FIRST = 60  # seconds at most to find the GPU
 FACTS = 60  # seconds at most to say what the machine is

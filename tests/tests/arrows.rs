@@ -130,7 +130,7 @@ const PARTS: &[Part] = &[
         module: "limits",
         layers: &[
             &["."],
-            &["maxima_read", "device", "changes"],
+            &["maxima_read", "device", "changes", "seen", "flags"],
             &["table"],
             &["model"],
             &["compute"],

@@ -82,6 +82,31 @@ fn decode_graphs_that_were_never_alone_are_not_steered_either() {
     }
 }
 
+/// Changes of contexts take twice as long as the daemon is told: by what is left of the clock the
+/// decoder had that, too.
+#[test]
+fn decode_graphs_are_not_held_for_what_dear_changes_take() {
+    let decode = Program::sync(10 * MS, 15 * US).guesses(u64::MAX);
+    let mut case = Case::new("dear changes", &[decode, trainer()]).h100();
+    let brain = case.brain();
+    (case.pace.switch, case.pace.preempt) = (230 * US, 230 * US);
+    let bare = case.bare();
+    let steered = case.rig(brain).measured(case.warm_up, case.time);
+    assert_eq!(steered.tenants[0].wait(999), bare.tenants[0].wait(999));
+}
+
+/// A loop that is never measured has half of what it is due, by the driver alone.
+#[test]
+fn an_unmeasured_loop_that_is_far_behind_is_helped() {
+    let case = |guesses| {
+        let server = Program::every(MS, 300 * US).guesses(guesses);
+        Case::new("unmeasured server", &[trainer(), server])
+    };
+    let bare = case(0).bare();
+    let steered = case(u64::MAX).steered().report;
+    at_least("the server", steered.useful(1), 1.5 * bare.useful(1));
+}
+
 /// The opposite: a difference of a twentieth, by the driver alone, is made even.
 #[test]
 fn decode_graphs_that_have_a_twentieth_less_are_helped() {

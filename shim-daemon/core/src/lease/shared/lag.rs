@@ -30,10 +30,10 @@ impl Lag {
         self.passed_over += signed(Nanos(lower));
     }
 
-    /// Neither of two equals has a request: a lag of a small part of `due` does not count. Debts
-    /// without a creditor lapse by themselves.
-    pub(super) fn tolerate(&mut self, due: Nanos) {
-        let part = signed(due) / Rules::TOLERATED;
+    /// Neither of two equals has a request: a lag of a small part of `due`, one in so many, does
+    /// not count. Debts without a creditor lapse by themselves.
+    pub(super) fn tolerate(&mut self, due: Nanos, one_in: i64) {
+        let part = signed(due) / one_in;
         self.share -= self.share.clamp(0, part);
     }
 

@@ -51,6 +51,9 @@ impl Rules {
     /// Where nothing is promised one of two tenants may lack this fraction of its part: the
     /// driver's own slices are as even as that, and steering for less costs waits.
     pub(super) const TOLERATED: i64 = 50;
+    /// The same where the service of one of them is what the other's leaves of the time: a change
+    /// of contexts in the middle of a large kernel takes longer than another.
+    pub(super) const TOLERATED_OF_GUESSES: i64 = 10;
     /// The most lag or debt that is remembered.
     pub(super) const MOST: Nanos = Nanos::secs(1);
     /// How long a calm period must be before a mode is relaxed: initially and at most.

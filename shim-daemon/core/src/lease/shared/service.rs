@@ -191,12 +191,17 @@ fn share(
     let promised = of_class.iter().any(promised);
     // Among more tenants each debt is a part of one tenant's lag, and would lapse.
     let two = of_class.iter().filter(|claim| claim.pending > 0).count() == 2;
+    let guessed = |claim: &Claim| done.get(&claim.tenant).is_some_and(|done| done.guessed);
+    let tolerated = match of_class.iter().any(guessed) {
+        true => Rules::TOLERATED_OF_GUESSES,
+        false => Rules::TOLERATED,
+    };
     let had = of_class.iter().map(|claim| claim.had).sum();
     for (claim, due) in of_class.iter().zip(dues(&of_class, had)) {
         if let Some(tenant) = tenants.get_mut(claim.tenant) {
             tenant.owe((due, claim.had), below * claim.pending / 1000);
             if two && !promised {
-                tenant.tolerate(due);
+                tenant.tolerate(due, tolerated);
             }
         }
     }

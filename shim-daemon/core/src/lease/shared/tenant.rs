@@ -430,8 +430,8 @@ impl Tenant {
     }
 
     /// See [`Lag::tolerate`].
-    pub(super) fn tolerate(&mut self, due: u64) {
-        self.lag.tolerate(Nanos(due));
+    pub(super) fn tolerate(&mut self, due: u64, part: i64) {
+        self.lag.tolerate(Nanos(due), part);
     }
 
     /// See [`Lag::forgive`].
