@@ -191,7 +191,10 @@ fn share(
     let promised = of_class.iter().any(promised);
     // Among more tenants each debt is a part of one tenant's lag, and would lapse.
     let two = of_class.iter().filter(|claim| claim.pending > 0).count() == 2;
-    let guessed = |claim: &Claim| done.get(&claim.tenant).is_some_and(|done| done.guessed);
+    let guessed = |claim: &Claim| {
+        let done = done.get(&claim.tenant).is_some_and(|done| done.guessed);
+        done && claim.pending > 0
+    };
     let tolerated = match of_class.iter().any(guessed) {
         true => Rules::TOLERATED_OF_GUESSES,
         false => Rules::TOLERATED,
