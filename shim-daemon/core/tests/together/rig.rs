@@ -218,6 +218,7 @@ impl<B: Steering> Rig<B> {
             Mail::Busy(at) => self.steering.busy(now, self.clients[at].who),
             // Said of a position that the gate has left, it is void.
             Mail::Idle(at) if !self.clients[at].books.said_idle => {}
+            Mail::Wanted(at) | Mail::Drained(at) if self.clients[at].gate != Gate::Closed => {}
             Mail::Idle(at) => self.steering.idle(now, self.clients[at].who),
             Mail::Wanted(at) => self.steering.wanted(now, self.clients[at].who),
             Mail::Drained(at) => self.steering.drained(now, self.clients[at].who),
