@@ -49,6 +49,8 @@ struct Attempt {
 pub(super) struct Trial {
     /// Without what is tried.
     bare: Mean,
+    /// That was measured on purpose, not before the steering.
+    is_on_purpose: bool,
     /// How long tenants were steered since that was measured, and until when it is measured now.
     steered: Nanos,
     measured: Nanos,
@@ -87,6 +89,7 @@ impl Default for Trial {
     fn default() -> Self {
         Self {
             bare: Mean::default(),
+            is_on_purpose: false,
             steered: Nanos::ZERO,
             measured: Nanos::ZERO,
             tried: Nanos::ZERO,
@@ -158,8 +161,9 @@ impl Trial {
         let (unknown, known) = Rules::STALE;
         let is_sure = self.bare.is_of(Rules::SURE);
         if self.steered >= if is_sure { known } else { unknown } {
-            // Too short a measure is completed: tenants that are seldom contended need several.
-            if is_sure {
+            // Tenants that are seldom contended need several times to measure it.
+            let goes_on = std::mem::replace(&mut self.is_on_purpose, true) && !is_sure;
+            if !goes_on {
                 self.bare = Mean::default();
             }
             self.steered = Nanos::ZERO;
