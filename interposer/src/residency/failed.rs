@@ -38,9 +38,10 @@ pub(super) fn give_up(device_index: usize) -> bool {
     for (base, index, chunk) in list {
         if bases.contains(&base) {
             bytes += chunk.bytes;
-            // What is mapped there goes with the process: nothing reads it in a failed context.
-            if let Some(handle) = blocks().is_gone(base, index) {
-                Spent::chunk(None, handle).give_up();
+            // Where the return could not be undone it is mapped still.
+            if let Some(new) = blocks().is_gone(base, index) {
+                let mapped = new.mapped.then_some((chunk.at, chunk.bytes));
+                Spent::chunk(mapped, new.handle).give_up();
             }
         }
     }
