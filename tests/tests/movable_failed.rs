@@ -90,6 +90,23 @@ fn memory_of_every_kind_is_given_up_with_a_failed_context() {
     scene.guest.finish().silently();
 }
 
+/// Physical memory at two addresses: the second unmapping fails, and then the mapping too, or not.
+#[test]
+fn memory_that_lost_a_mapping_on_its_way_out_is_given_up() {
+    let unmap = format!("cuMemUnmap:3:{ECC}!");
+    let both = format!("{unmap},cuMemMap:4+:{ECC}");
+    for (fail, movable) in [(unmap, BYTES), (both, 0)] {
+        let mut scene = Scene::with(SPEC, "init", &[("SOFTGPU_FAIL", &fail)]);
+        scene.does(&[&format!("twofold {BYTES}")]);
+        scene.provided(BYTES);
+        assert_eq!(scene.ordered(Order::Leave), Outcome::NoRoom(0), "{fail}");
+        scene.returns();
+        scene.dealer.come_back();
+        scene.tells(|told| told.movable == movable && told.away == 0);
+        scene.guest.finish().silently();
+    }
+}
+
 #[test]
 fn memory_whose_undoing_failed_too_is_unmapped_and_released() {
     let fail = format!("cuMemSetAccess:2:{ECC}!,cuMemUnmap:2:CUDA_ERROR_UNKNOWN");

@@ -325,8 +325,9 @@ impl Blocks {
     }
 
     /// What a failed context had on the host is nowhere from now on. Managed memory is wherever the
-    /// driver has it. Of a pool, the whole segment serves none any more. Returns the physical memory
-    /// of a return, if it has some, and whether it is mapped at an address of ours.
+    /// driver has it. Of a pool, the whole segment serves none any more. Returns the physical
+    /// memory that it has, of a return or without all of its mappings, and whether that is mapped
+    /// at an address of ours.
     pub(super) fn is_gone(&mut self, base: u64, index: usize) -> Option<New> {
         let own = self.owns.map.get(&base).map(|own| own.device);
         let device = own.or_else(|| self.map.get(&base).map(|block| block.device))?;
@@ -335,11 +336,24 @@ impl Blocks {
             self.has_gone(base, index, false);
             return None;
         }
-        let (bytes, new) = (chunk.bytes, chunk.new.take());
-        if let Valid::Host(pieces) = core::mem::replace(&mut chunk.valid, Valid::Gone) {
-            self.store.give(pieces);
-            self.movable[device.index()] -= bytes;
-            self.away[device.index()] -= bytes;
+        let (bytes, mut new) = (chunk.bytes, chunk.new.take());
+        match core::mem::replace(&mut chunk.valid, Valid::Gone) {
+            Valid::Host(pieces) => {
+                self.store.give(pieces);
+                self.movable[device.index()] -= bytes;
+                self.away[device.index()] -= bytes;
+            }
+            // Without all of its mappings.
+            Valid::Device(handle) => {
+                self.torn.remove(&base);
+                self.movable[device.index()] -= bytes;
+                new = Some(New {
+                    handle,
+                    mapped: false,
+                    copied: false,
+                });
+            }
+            Valid::Managed { .. } | Valid::Gone => {}
         }
         if let (Some(own), Some(new)) = (self.owns.map.get_mut(&base), new) {
             let mapped = own.window.take().is_some();

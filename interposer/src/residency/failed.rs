@@ -22,7 +22,13 @@ pub(super) fn give_up(device_index: usize) -> bool {
         let on_host = matches!(chunk.valid, Valid::Host(_) | Valid::Managed { home: true });
         on_host || chunk.new.is_some()
     };
-    let list = blocks().some(device_index, u64::MAX, away);
+    let list = {
+        let blocks = blocks();
+        let mut list = blocks.some(device_index, u64::MAX, |_| true);
+        // On the device without all of its mappings, it is of no more use.
+        list.retain(|(base, _, chunk)| away(chunk) || blocks.torn.contains(base));
+        list
+    };
     let mut bases: Vec<u64> = list.iter().map(|(base, ..)| *base).collect();
     bases.dedup();
     let mut asked: BTreeMap<usize, bool> = BTreeMap::new();
