@@ -1,9 +1,10 @@
 //! Fault injection: `SOFTGPU_FAIL=function:nth:ERROR[,…]` makes the nth call of a function in a
-//! process (from 1, or `*` for every call) fail before it does anything. `function` is an exported
-//! name, or a base name, which means all its versions and suffixes. With `SIGKILL` as its error the
-//! process is killed there, and with `SIGSTOP` it is stopped there and makes the call once it is
-//! continued: so a process dies, or another one does, at a chosen step of what it does. With `!`
-//! behind the error the process's contexts are lost to it, as by a fault of their work.
+//! process (from 1, `n+` for that and each later one, or `*` for every call) fail before it does
+//! anything. `function` is an exported name, or a base name, which means all its versions and
+//! suffixes. With `SIGKILL` as its error the process is killed there, and with `SIGSTOP` it is
+//! stopped there and makes the call once it is continued: so a process dies, or another one does,
+//! at a chosen step of what it does. With `!` behind the error the process's contexts are lost to
+//! it, as by a fault of their work.
 #![allow(unsafe_code, reason = "kill is a C function")]
 
 use std::sync::OnceLock;
@@ -20,11 +21,14 @@ pub const VARIABLE: &str = "SOFTGPU_FAIL";
 #[derive(Debug)]
 struct Rule {
     function: String,
-    /// `None` means every call.
-    nth: Option<u64>,
+    /// The first call and the last one that it is for.
+    calls_of: (u64, u64),
     effect: Effect,
     calls: AtomicU64,
 }
+
+/// Every call.
+const ALL: (u64, u64) = (1, u64::MAX);
 
 /// The effect of a rule at a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +75,7 @@ fn due(rules: &[Rule], symbol: &str) -> Option<Effect> {
     let mut answer = None;
     for rule in rules.iter().filter(|rule| is_named(&rule.function, symbol)) {
         let call = rule.calls.fetch_add(1, Ordering::Relaxed) + 1;
-        if answer.is_none() && rule.nth.is_none_or(|nth| nth == call) {
+        if answer.is_none() && (rule.calls_of.0..=rule.calls_of.1).contains(&call) {
             answer = Some(rule.effect);
         }
     }
@@ -114,7 +118,7 @@ fn from_env() -> Vec<Rule> {
             );
             vec![Rule {
                 function: "cuInit".into(),
-                nth: None,
+                calls_of: ALL,
                 effect: Effect::Error(CUresult::INVALID_VALUE.0),
                 calls: AtomicU64::new(0),
             }]
@@ -132,10 +136,11 @@ fn parse(text: &str) -> Result<Vec<Rule>, &str> {
 fn rule(pair: &str) -> Option<Rule> {
     let mut parts = pair.split(':');
     let (function, nth, error) = (parts.next()?, parts.next()?, parts.next()?);
-    let nth = if nth == "*" {
-        None
-    } else {
-        Some(nth.parse().ok().filter(|nth| *nth > 0)?)
+    let number = |nth: &str| nth.parse().ok().filter(|nth| *nth > 0);
+    let calls_of = match nth.strip_suffix('+') {
+        _ if nth == "*" => ALL,
+        Some(from) => (number(from)?, u64::MAX),
+        None => (number(nth)?, number(nth)?),
     };
     let signal = match error {
         "SIGKILL" => Some(Effect::Signal(libc::SIGKILL)),
@@ -156,7 +161,7 @@ fn rule(pair: &str) -> Option<Rule> {
     let effect = signal.or_else(|| number().map(failing))?;
     (parts.next().is_none() && !function.is_empty()).then(|| Rule {
         function: function.to_owned(),
-        nth,
+        calls_of,
         effect,
         calls: AtomicU64::new(0),
     })
@@ -173,6 +178,16 @@ mod tests {
         assert_eq!(due(&rules, "cuMemUnmap"), None);
         assert_eq!(due(&rules, "cuMemMap"), Some(Effect::Error(2)));
         assert_eq!(due(&rules, "cuMemMap"), None);
+    }
+
+    #[test]
+    fn each_call_from_the_nth_on_fails() {
+        let rules = parse("cuMemMap:2+:CUDA_ERROR_OUT_OF_MEMORY").unwrap();
+        assert_eq!(due(&rules, "cuMemMap"), None);
+        for _ in 0..3 {
+            assert_eq!(due(&rules, "cuMemMap"), Some(Effect::Error(2)));
+        }
+        assert!(parse("cuMemMap:+:2").is_err());
     }
 
     #[test]

@@ -87,6 +87,7 @@
  *   pitched BYTES, array BYTES, pooled BYTES, managed BYTES -> WORD RESULT
  *   touched BYTES     -> touched RESULT     managed, and a memset brings it to the device
  *   handle BYTES      -> handle RESULT      cuMemCreate
+ *   twofold BYTES     -> twofold RESULT     the same, mapped at two addresses
  *   tiles BYTES       -> tiles RESULT       the same for tiles of sparse arrays
  *   share             -> share RESULT       exports the last handle
  * another device:
@@ -164,6 +165,19 @@ static unsigned long long last_handle;
 
 static int handle(size_t bytes) {
     return CALL("cuMemCreate", (unsigned long long *, size_t, void *, unsigned long long))(&last_handle, bytes, &memory, 0);
+}
+
+/* Memory mapped at two addresses. */
+static int twofold(size_t bytes) {
+    struct { int place, id, flags; } access = {1, 0, 3};
+    TRY(handle(bytes));
+    for (int n = 0; n < 2; n++) {
+        dptr at;
+        TRY(CALL("cuMemAddressReserve", (dptr *, size_t, size_t, dptr, unsigned long long))(&at, bytes, 0, 0, 0));
+        TRY(CALL("cuMemMap", (dptr, size_t, size_t, unsigned long long, unsigned long long))(at, bytes, 0, last_handle, 0));
+        TRY(CALL("cuMemSetAccess", (dptr, size_t, void *, size_t))(at, bytes, &access, 1));
+    }
+    return 0;
 }
 
 static int share(void) {
@@ -383,6 +397,7 @@ int main(void) {
             if (!result) result = CALL("cuMemsetD8_v2", (dptr, unsigned char, size_t))(at, 1, a);
             printf("touched %d\n", result ? result : CALL("cuCtxSynchronize", (void))());
         } else if (!strcmp(name, "handle")) printf("handle %d\n", handle(a));
+        else if (!strcmp(name, "twofold")) printf("twofold %d\n", twofold(a));
         else if (!strcmp(name, "tiles")) {
             memory.flags[2] = 1;
             printf("tiles %d\n", handle(a));

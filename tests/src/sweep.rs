@@ -5,6 +5,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use tempfile::NamedTempFile;
+
 use gpushare_cuda_abi::symbols::CUDA;
 use gpushare_protocol::page::residency::{Movability, Order};
 use gpushare_protocol::wire::Request;
@@ -64,6 +66,20 @@ pub fn is_every_step() -> bool {
     std::env::var_os("GPUTEST_EVERY_STEP").is_some()
 }
 
+/// What `CUDA_ERROR_UNKNOWN` is in a trace.
+const UNKNOWN: &str = "999";
+
+/// The error that was to be injected was: by the trace, the driver answered with it.
+#[track_caller]
+pub fn happened(trace: &NamedTempFile, function: &str, fail: &str) {
+    let text = fs::read_to_string(trace.path()).expect("readable");
+    let is_it = |line: &str| {
+        let mut words = line.split(' ').skip(2);
+        (words.next(), words.next()) == (Some(function), Some(UNKNOWN))
+    };
+    assert!(text.lines().any(is_it), "{fail} did not happen");
+}
+
 /// Each function of the steps with each call at which something shall fail: `usual` of them, the
 /// last among them; all of them in the long tier.
 pub fn chosen(steps: &Steps, usual: usize) -> Vec<(&str, u64)> {
@@ -93,7 +109,21 @@ impl Sweep {
     /// That program, where something fails.
     #[track_caller]
     pub fn scene(&self, fail: &str) -> Scene {
-        let mut scene = Scene::moving(self.how, self.spec, &[("SOFTGPU_FAIL", fail)]);
+        self.filled(&[("SOFTGPU_FAIL", fail)])
+    }
+
+    /// The same, and a trace of its calls.
+    #[track_caller]
+    fn traced(&self, fail: &str) -> (Scene, NamedTempFile) {
+        let trace = NamedTempFile::new().expect("a file");
+        let path = trace.path().to_str().expect("a name");
+        let scene = self.filled(&[("SOFTGPU_FAIL", fail), ("SOFTGPU_TRACE", path)]);
+        (scene, trace)
+    }
+
+    #[track_caller]
+    fn filled(&self, environment: &[(&str, &str)]) -> Scene {
+        let mut scene = Scene::moving(self.how, self.spec, environment);
         scene.does(self.lines);
         scene.provided(self.host);
         scene
@@ -128,7 +158,7 @@ impl Sweep {
     /// The steps of a move away and back.
     #[track_caller]
     pub fn steps(&self) -> Steps {
-        let trace = tempfile::NamedTempFile::new().expect("a file");
+        let trace = NamedTempFile::new().expect("a file");
         let path = trace.path().to_str().expect("a name");
         let mut scene = Scene::moving(self.how, self.spec, &[("SOFTGPU_TRACE", path)]);
         scene.does(self.lines);
@@ -151,7 +181,7 @@ impl Sweep {
             let fail = format!("{function}:{nth}:CUDA_ERROR_UNKNOWN");
             // Shown with a failure.
             eprintln!("{fail}");
-            let mut scene = self.scene(&fail);
+            let (mut scene, trace) = self.traced(&fail);
             let mut last = Outcome::Busy;
             for _ in 0..3 {
                 let _ = scene.ordered(Order::Leave);
@@ -160,6 +190,7 @@ impl Sweep {
             assert_eq!(last, Outcome::Back, "{fail}");
             self.has_every_byte(&mut scene);
             self.leaves_nothing(scene, &fail);
+            happened(&trace, function, &fail);
         }
         said("failures", &cases, &steps);
     }
@@ -173,7 +204,7 @@ impl Sweep {
             let fail = format!("{function}:{nth}:CUDA_ERROR_UNKNOWN");
             // Shown with a failure.
             eprintln!("{fail}");
-            let mut scene = self.scene(&fail);
+            let (mut scene, trace) = self.traced(&fail);
             let _ = scene.ordered(Order::Leave);
             // A part comes back and is given up, then a part and the rest.
             for order in [Order::Leave, Order::Return] {
@@ -188,6 +219,7 @@ impl Sweep {
             assert_eq!(scene.ordered(Order::Return), Outcome::Back, "{fail}");
             self.has_every_byte(&mut scene);
             self.leaves_nothing(scene, &fail);
+            happened(&trace, function, &fail);
         }
         said("failures", &cases, &steps);
     }

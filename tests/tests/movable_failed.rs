@@ -1,5 +1,5 @@
 //! A context fails while its memory is out, or as it comes back: its program learns so at once, as
-//! without gpushare, and its room on the device is another's.
+//! without gpushare. What it had stays charged until it frees it.
 
 use gpushare_protocol::page::residency::{Movability, Order};
 use gpushare_protocol::wire::Request;
@@ -75,15 +75,45 @@ fn memory_of_every_kind_is_given_up_with_a_failed_context() {
         "fill 0 3",
     ]);
     scene.provided(16 * MIB);
+    let charged = scene.charged();
     scene.leaves();
     scene.guest.send("check 0 3");
     scene.dealer.hears(&Request::WantIn { device_index: 0 });
     assert_eq!(scene.ordered(Order::Return), Outcome::Back);
     assert!(wrong(&mut scene) > ERROR);
     until("nothing of it is on the device", || scene.on_device() == 0);
+    assert_eq!(scene.charged(), charged, "as without gpushare");
     // The books of what is nowhere end with the context.
     scene.does(&["destroy"]);
     scene.tells(|told| told.movable == 0 && told.away == 0);
+    assert!(scene.charged() < charged);
+    scene.guest.finish().silently();
+}
+
+/// Physical memory at two addresses: the second unmapping fails, and then the mapping too, or not.
+#[test]
+fn memory_that_lost_a_mapping_on_its_way_out_is_given_up() {
+    let unmap = format!("cuMemUnmap:3:{ECC}!");
+    let both = format!("{unmap},cuMemMap:4+:{ECC}");
+    for (fail, movable) in [(unmap, BYTES), (both, 0)] {
+        let mut scene = Scene::with(SPEC, "init", &[("SOFTGPU_FAIL", &fail)]);
+        scene.does(&[&format!("twofold {BYTES}")]);
+        scene.provided(BYTES);
+        assert_eq!(scene.ordered(Order::Leave), Outcome::NoRoom(0), "{fail}");
+        scene.returns();
+        scene.dealer.come_back();
+        scene.tells(|told| told.movable == movable && told.away == 0);
+        scene.guest.finish().silently();
+    }
+}
+
+#[test]
+fn memory_whose_undoing_failed_too_is_unmapped_and_released() {
+    let fail = format!("cuMemSetAccess:2:{ECC}!,cuMemUnmap:2:CUDA_ERROR_UNKNOWN");
+    let mut scene = waits(Movability::Swap, &fail);
+    assert_eq!(scene.ordered(Order::Return), Outcome::Back);
+    assert!(wrong(&mut scene) > ERROR);
+    until("nothing of it is on the device", || scene.on_device() == 0);
     scene.guest.finish().silently();
 }
 

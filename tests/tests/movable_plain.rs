@@ -138,6 +138,32 @@ fn a_decompression_engine_takes_memory_before_and_after_a_move() {
     }
 }
 
+/// Some driver may tell of an engine that a part of the card does not have.
+#[test]
+fn where_memory_for_decompression_is_refused_it_is_made_without() {
+    let spec = format!("{SPEC},decompress=on");
+    for (fail, takes) in [
+        (
+            "cuMemGetAllocationGranularity:1:CUDA_ERROR_NOT_SUPPORTED",
+            "21=0:0,0:0",
+        ),
+        ("cuMemCreate:1:CUDA_ERROR_NOT_SUPPORTED", "21=0:0,0:0"),
+        ("cuMemCreate:1:CUDA_ERROR_OUT_OF_MEMORY", "21=0:1,0:1"),
+    ] {
+        let mut scene = Scene::moving(Movability::Swap, &spec, &[("SOFTGPU_FAIL", fail)]);
+        scene.does(&["alloc 0 4194304", "fill 0 1", "alloc 1 1000"]);
+        scene.provided(6 << 20);
+        for _ in 0..2 {
+            scene.leaves();
+            scene.returns();
+            let facts = scene.guest.ask("facts 0 0");
+            assert!(facts.contains(takes), "{fail}: {facts}");
+            scene.guest.answers("check 0 1", "0");
+        }
+        scene.guest.finish().silently();
+    }
+}
+
 /// Else its contents were lost.
 #[test]
 fn a_batch_of_discards_is_refused_before_and_after_a_move() {

@@ -9,6 +9,7 @@
 
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use gpushare_cuda_abi::cuda::*;
 
@@ -49,24 +50,74 @@ fn plain(device: CUdevice) -> CUmemAllocationProp {
     prop
 }
 
-/// The same as memory of `cuMemAlloc` is: the device's decompression engine takes it, if there is
-/// one.
-fn linear(device: CUdevice) -> CUmemAllocationProp {
+/// The devices on which memory is made for the decompression engine, a bit each.
+static ENGINES: AtomicU64 = AtomicU64::new(0);
+
+fn engine_bit(device: CUdevice) -> u64 {
+    let shift = u32::try_from(device).unwrap_or(u32::MAX);
+    1_u64.checked_shl(shift).unwrap_or(0)
+}
+
+/// The properties of memory that a decompression engine takes.
+fn decompressed(device: CUdevice) -> CUmemAllocationProp {
     let mut prop = plain(device);
-    let attribute = CUdevice_attribute::MEM_DECOMPRESS_ALGORITHM_MASK;
-    if calls::device_attribute(attribute, device).is_ok_and(|algorithms| algorithms != 0) {
-        prop.allocFlags.usage = CU_MEM_CREATE_USAGE_HW_DECOMPRESS;
-    }
+    prop.allocFlags.usage = CU_MEM_CREATE_USAGE_HW_DECOMPRESS;
     prop
 }
 
-/// The granularity of physical memory on a device, in bytes: its sizes are multiples of this.
-pub(crate) fn granularity(device: CUdevice) -> Asked<usize> {
-    let (mut size, prop) = (0, linear(device));
+/// The same as memory of `cuMemAlloc` is: the device's decompression engine takes it, if there is
+/// one. [`granularity`] has found that out.
+fn linear(device: CUdevice) -> CUmemAllocationProp {
+    if ENGINES.load(Ordering::Relaxed) & engine_bit(device) == 0 {
+        plain(device)
+    } else {
+        decompressed(device)
+    }
+}
+
+fn granularity_of(prop: &CUmemAllocationProp) -> Asked<usize> {
+    let mut size = 0;
     let kind = CUmemAllocationGranularity_flags::MINIMUM;
-    // SAFETY: writes to a local and reads another, which outlive the call.
-    unsafe { cuMemGetAllocationGranularity(&raw mut size, &raw const prop, kind) }.ok()?;
+    // SAFETY: writes to a local and reads a reference, which outlive the call.
+    unsafe { cuMemGetAllocationGranularity(&raw mut size, prop, kind) }.ok()?;
     Ok(size)
+}
+
+/// Makes and releases the least memory for a decompression engine. Returns its granularity.
+fn try_engine(device: CUdevice) -> Asked<usize> {
+    let prop = decompressed(device);
+    let size = granularity_of(&prop)?;
+    match create_of(&prop, size) {
+        Ok(handle) => {
+            let _ = calls::release_physical(handle);
+        }
+        // Not for what it is made for.
+        Err(CUresult::OUT_OF_MEMORY) => {}
+        Err(why) => return Err(why),
+    }
+    Ok(size)
+}
+
+/// The granularity of physical memory on a device, in bytes: its sizes are multiples of this. It is
+/// asked for once before memory is made: where the driver refuses memory for the decompression
+/// engine that it tells of, [`create_linear`] makes plain memory.
+pub(crate) fn granularity(device: CUdevice) -> Asked<usize> {
+    let attribute = CUdevice_attribute::MEM_DECOMPRESS_ALGORITHM_MASK;
+    if calls::device_attribute(attribute, device).is_ok_and(|algorithms| algorithms != 0) {
+        match try_engine(device) {
+            Ok(size) => {
+                ENGINES.fetch_or(engine_bit(device), Ordering::Relaxed);
+                return Ok(size);
+            }
+            Err(why) => tracing::warn!(
+                ?why,
+                device,
+                "the driver makes no memory for the decompression engine: memory is made without"
+            ),
+        }
+    }
+    ENGINES.fetch_and(!engine_bit(device), Ordering::Relaxed);
+    granularity_of(&plain(device))
 }
 
 /// Allocates managed memory in the current context.

@@ -325,12 +325,10 @@ impl Blocks {
     }
 
     /// What a failed context had on the host is nowhere from now on. Managed memory is wherever the
-    /// driver has it. Returns the physical memory of a return, if it has some.
-    pub(super) fn is_gone(
-        &mut self,
-        base: u64,
-        index: usize,
-    ) -> Option<CUmemGenericAllocationHandle> {
+    /// driver has it. Of a pool, the whole segment serves none any more. Returns the physical
+    /// memory that it has, of a return or without all of its mappings, and whether that is mapped
+    /// at an address of ours.
+    pub(super) fn is_gone(&mut self, base: u64, index: usize) -> Option<New> {
         let own = self.owns.map.get(&base).map(|own| own.device);
         let device = own.or_else(|| self.map.get(&base).map(|block| block.device))?;
         let chunk = self.chunk(base, index)?;
@@ -338,13 +336,34 @@ impl Blocks {
             self.has_gone(base, index, false);
             return None;
         }
-        let (bytes, new) = (chunk.bytes, chunk.new.take());
-        if let Valid::Host(pieces) = core::mem::replace(&mut chunk.valid, Valid::Gone) {
-            self.store.give(pieces);
-            self.movable[device.index()] -= bytes;
-            self.away[device.index()] -= bytes;
+        let (bytes, mut new) = (chunk.bytes, chunk.new.take());
+        match core::mem::replace(&mut chunk.valid, Valid::Gone) {
+            Valid::Host(pieces) => {
+                self.store.give(pieces);
+                self.movable[device.index()] -= bytes;
+                self.away[device.index()] -= bytes;
+            }
+            // Without all of its mappings.
+            Valid::Device(handle) => {
+                self.torn.remove(&base);
+                self.movable[device.index()] -= bytes;
+                new = Some(New {
+                    handle,
+                    mapped: false,
+                    copied: false,
+                });
+            }
+            Valid::Managed { .. } | Valid::Gone => {}
         }
-        new.map(|new| new.handle)
+        if let (Some(own), Some(new)) = (self.owns.map.get_mut(&base), new) {
+            let mapped = own.window.take().is_some();
+            return Some(New { mapped, ..new });
+        }
+        let pool = self.map.get(&base).and_then(|block| block.pool);
+        if let Some(pool) = pool.and_then(|pool| self.pooled.pools.get_mut(&pool)) {
+            pool.books.is_lost(base);
+        }
+        new
     }
 
     /// All memory of a device is back: the valid copies are those on the device from now on.

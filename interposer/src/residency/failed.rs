@@ -22,7 +22,13 @@ pub(super) fn give_up(device_index: usize) -> bool {
         let on_host = matches!(chunk.valid, Valid::Host(_) | Valid::Managed { home: true });
         on_host || chunk.new.is_some()
     };
-    let list = blocks().some(device_index, u64::MAX, away);
+    let list = {
+        let blocks = blocks();
+        let mut list = blocks.some(device_index, u64::MAX, |_| true);
+        // On the device without all of its mappings, it is of no more use.
+        list.retain(|(base, _, chunk)| away(chunk) || blocks.torn.contains(base));
+        list
+    };
     let mut bases: Vec<u64> = list.iter().map(|(base, ..)| *base).collect();
     bases.dedup();
     let mut asked: BTreeMap<usize, bool> = BTreeMap::new();
@@ -38,9 +44,10 @@ pub(super) fn give_up(device_index: usize) -> bool {
     for (base, index, chunk) in list {
         if bases.contains(&base) {
             bytes += chunk.bytes;
-            // What is mapped there goes with the process: nothing reads it in a failed context.
-            if let Some(handle) = blocks().is_gone(base, index) {
-                Spent::chunk(None, handle).give_up();
+            // Where the return could not be undone it is mapped still.
+            if let Some(new) = blocks().is_gone(base, index) {
+                let mapped = new.mapped.then_some((chunk.at, chunk.bytes));
+                Spent::chunk(mapped, new.handle).give_up();
             }
         }
     }

@@ -98,8 +98,16 @@ fn ask_granularity(device: DeviceKey) -> Option<u64> {
         tracing::warn!("this device has no virtual memory management: its memory stays on it");
         return None;
     }
-    let unit = vmm::granularity(ordinal).ok()? as u64;
-    (unit.is_power_of_two() && unit <= CHUNK).then_some(unit)
+    let asked = unnoticed(|| vmm::granularity(ordinal));
+    let unit = asked.map(|unit| unit as u64);
+    let fits = |unit: &u64| unit.is_power_of_two() && *unit <= CHUNK;
+    if !unit.is_ok_and(|unit| fits(&unit)) {
+        tracing::warn!(
+            ?unit,
+            "this granularity cannot be served: memory stays on the device"
+        );
+    }
+    unit.ok().filter(fits)
 }
 
 /// Allocates `bytes` in a context, `size` of them in chunks. Returns the address.

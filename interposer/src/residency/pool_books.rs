@@ -5,7 +5,7 @@
 //! again at once; any stream can once the free is over, or with opportunistic reuse off, once the
 //! host has waited for something after that.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::room::{GRAIN, Room};
 use crate::driver::tracker::StreamId;
@@ -53,6 +53,9 @@ pub(super) struct PoolBooks {
     pending: BTreeMap<u64, Pending>,
     /// Address to length.
     segments: BTreeMap<u64, u64>,
+    /// The segments whose memory is nowhere any more, and what is free there: it serves none.
+    lost: BTreeSet<u64>,
+    lost_room: Room,
     frees: u64,
     pub(super) used: Level,
     pub(super) reserved: Level,
@@ -68,6 +71,8 @@ impl Default for PoolBooks {
             parked: Vec::new(),
             pending: BTreeMap::new(),
             segments: BTreeMap::new(),
+            lost: BTreeSet::new(),
+            lost_room: Room::default(),
             frees: 0,
             used: Level::default(),
             reserved: Level::default(),
@@ -100,7 +105,11 @@ impl PoolBooks {
             let parts = free.parts.iter_mut();
             parts.map(|part| (*number, part))
         });
-        let large = parts.filter(|(_, (_, length))| *length >= size);
+        let is_lost = |at: u64| {
+            let segment = self.segments.range(..=at).next_back();
+            segment.is_some_and(|(base, _)| self.lost.contains(base))
+        };
+        let large = parts.filter(|(_, (at, length))| *length >= size && !is_lost(*at));
         let (number, part) = large.min_by_key(|(_, (at, length))| (*length, *at))?;
         let at = part.0;
         *part = (at + size, part.1 - size);
@@ -121,8 +130,29 @@ impl PoolBooks {
         if let Some((&base, &length)) = segment
             && bytes > 0
         {
-            self.room.give(at, bytes, base..base + length);
+            let room = match self.lost.contains(&base) {
+                true => &mut self.lost_room,
+                false => &mut self.room,
+            };
+            room.give(at, bytes, base..base + length);
         }
+    }
+
+    /// A segment's memory is nowhere from now on. Nothing is taken from it; it is released once
+    /// nothing is in it.
+    pub(super) fn is_lost(&mut self, base: u64) {
+        let Some(&length) = self.segments.get(&base) else {
+            return;
+        };
+        self.lost.insert(base);
+        for (at, bytes) in self.room.take_all(base..base + length) {
+            self.give(at, bytes);
+        }
+    }
+
+    /// Whether there are such segments.
+    pub(super) fn has_lost(&self) -> bool {
+        !self.lost.is_empty()
     }
 
     /// A free was given to a stream. Returns its number.
@@ -167,15 +197,23 @@ impl PoolBooks {
         }
     }
 
-    /// Takes unused segments out, the largest first, as long as `keep` bytes stay reserved.
+    /// Takes unused segments out, the largest first, as long as `keep` bytes stay reserved; and
+    /// those that are lost in any case.
     pub(super) fn release(&mut self, keep: u64) -> Vec<u64> {
         let mut all: Vec<(u64, u64)> = self.segments.iter().map(|(at, len)| (*len, *at)).collect();
         all.sort_unstable_by(|one, two| two.cmp(one));
         let mut released = Vec::new();
         for (length, base) in all {
-            let stays = self.reserved.now.checked_sub(length) < Some(keep);
-            if !stays && self.room.take_at(base, length) {
+            let (room, stays) = match self.lost.contains(&base) {
+                true => (&mut self.lost_room, false),
+                false => {
+                    let stays = self.reserved.now.checked_sub(length) < Some(keep);
+                    (&mut self.room, stays)
+                }
+            };
+            if !stays && room.take_at(base, length) {
                 self.segments.remove(&base);
+                self.lost.remove(&base);
                 self.reserved.fall(length);
                 released.push(base);
             }
@@ -250,6 +288,27 @@ mod tests {
         assert_eq!(pool.take(TWO, GRAIN), None);
         pool.synchronised();
         assert_eq!(pool.take(TWO, GRAIN), Some(all));
+    }
+
+    #[test]
+    fn a_segment_that_is_lost_serves_none_and_goes_when_it_is_empty() {
+        let mut pool = pool();
+        let [one, two] = [ONE, TWO].map(|stream| pool.take(stream, GRAIN).unwrap());
+        let three = pool.take(ONE, GRAIN).unwrap();
+        let before = pool.freed_in(ONE, three, GRAIN);
+        pool.is_lost(SEGMENT);
+        assert_eq!(pool.take(ONE, GRAIN), None);
+        let free = pool.freed_in(TWO, two, GRAIN);
+        assert_eq!(pool.take(TWO, GRAIN), None);
+        pool.over(before);
+        pool.over(free);
+        assert_eq!(pool.release(u64::MAX), [], "one is in it");
+        pool.grow(9 * SEGMENT, SEGMENT);
+        assert_eq!(pool.take(TWO, GRAIN), Some(9 * SEGMENT));
+        pool.freed_now(one, GRAIN);
+        assert_eq!(pool.release(u64::MAX), [SEGMENT]);
+        assert!(!pool.has_lost());
+        assert_eq!(pool.reserved.now, SEGMENT, "the other one stays");
     }
 
     #[test]

@@ -317,13 +317,13 @@ fn give_up(list: Vec<(u64, DeviceKey, Units)>) {
     }
 }
 
-/// Gives the memory of destroyed pools back whose frees are over. For the mover's thread, while
-/// nothing is sealed.
+/// Gives the memory of destroyed pools and lost segments back whose frees are over. For the mover's
+/// thread, while nothing is sealed.
 pub(super) fn drop_destroyed() {
     let has_any = {
         let blocks = blocks();
         let mut pools = blocks.pooled.pools.values();
-        pools.any(|pool| pool.is_destroyed)
+        pools.any(|pool| pool.is_destroyed || pool.books.has_lost())
     };
     if has_any {
         frees::settle();

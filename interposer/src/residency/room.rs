@@ -56,6 +56,16 @@ impl Room {
         Some(at)
     }
 
+    /// Takes all stretches that begin in a whole.
+    pub(super) fn take_all(&mut self, whole: Range<u64>) -> Vec<(u64, u64)> {
+        let all = self.by_place.range(whole);
+        let all: Vec<(u64, u64)> = all.map(|(at, bytes)| (*at, *bytes)).collect();
+        for (at, bytes) in &all {
+            self.leave(*at, *bytes);
+        }
+        all
+    }
+
     /// Takes exactly this stretch. `false`, and nothing changed, if not all of it is free.
     pub(super) fn take_at(&mut self, at: u64, bytes: u64) -> bool {
         let Some((&from, &length)) = self.by_place.range(..=at).next_back() else {

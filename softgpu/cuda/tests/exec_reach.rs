@@ -19,7 +19,7 @@ fn place(device: CUdevice) -> CUmemLocation {
     place
 }
 
-fn right(device: CUdevice, flags: CUmemAccess_flags) -> CUmemAccessDesc {
+pub(crate) fn right(device: CUdevice, flags: CUmemAccess_flags) -> CUmemAccessDesc {
     CUmemAccessDesc {
         location: place(device),
         flags,
@@ -31,12 +31,18 @@ fn allow(at: CUdeviceptr, device: CUdevice, flags: CUmemAccess_flags) {
     assert_eq!(cuMemSetAccess(at, BYTES, list.as_ptr(), 1), OK);
 }
 
-/// Memory of a device that this device alone may access.
-fn mapped(device: CUdevice) -> CUdeviceptr {
+/// The properties of plain memory of a device.
+pub(crate) fn properties(device: CUdevice) -> CUmemAllocationProp {
     // SAFETY: zeros are a valid value of this C structure.
     let mut prop: CUmemAllocationProp = unsafe { zeroed() };
     prop.type_ = CUmemAllocationType::PINNED;
     prop.location = place(device);
+    prop
+}
+
+/// Memory of a device that this device alone may access.
+fn mapped(device: CUdevice) -> CUdeviceptr {
+    let prop = properties(device);
     let memory = get(0, |out| cuMemCreate(out, BYTES, &raw const prop, 0));
     let at = get(0, |out| cuMemAddressReserve(out, BYTES, 0, 0, 0));
     assert_eq!(cuMemMap(at, BYTES, 0, memory, 0), OK);

@@ -1,6 +1,10 @@
 //! How long work takes on the timeline, to the nanosecond, whatever the host's load.
 
+use core::cell::Cell;
+use core::ffi::c_void;
+
 use crate::driver::*;
+use crate::exec_reach::{properties, right};
 use gpushare_cuda_abi::cuda::*;
 
 const US: u64 = 1_000;
@@ -176,5 +180,55 @@ fn the_first_launch_of_a_module_takes_the_time_of_its_loading() {
             least(|| spin(stream, US)) >= u128::from(300 * MS),
             "each kernel has its own module"
         );
+    });
+}
+
+#[test]
+fn pinning_takes_the_time_of_its_bytes() {
+    let name = "pinning_takes_the_time_of_its_bytes";
+    alone(name, "pin=1GiB/s", || {
+        start();
+        let mut memory = vec![0_u8; 64 << 20];
+        let at: *mut c_void = memory.as_mut_ptr().cast();
+        let pins = |bytes| {
+            least(|| {
+                assert_eq!(cuMemHostRegister_v2(at, bytes, 0), OK);
+                assert_eq!(cuMemHostUnregister(at), OK);
+            })
+        };
+        assert!(pins(64 << 20) >= u128::from(60 * MS));
+        assert!(pins(4096) < u128::from(60 * MS));
+        let made = least(|| {
+            let _ = get(std::ptr::null_mut(), |out| cuMemHostAlloc(out, 64 << 20, 0));
+        });
+        assert!(made >= u128::from(60 * MS));
+    });
+}
+
+#[test]
+fn each_call_about_physical_memory_takes_its_time_and_no_other() {
+    let name = "each_call_about_physical_memory_takes_its_time_and_no_other";
+    const BYTES: usize = 2 << 20;
+    alone(name, "vmmcall=40ms", || {
+        start();
+        let (prop, access) = (properties(0), right(0, CUmemAccess_flags::READWRITE));
+        let at = get(0, |out| cuMemAddressReserve(out, BYTES, 0, 0, 0));
+        let handle = Cell::new(0);
+        let create = || handle.set(get(0, |out| cuMemCreate(out, BYTES, &raw const prop, 0)));
+        let map = || assert_eq!(cuMemMap(at, BYTES, 0, handle.get(), 0), OK);
+        let allow = || assert_eq!(cuMemSetAccess(at, BYTES, &raw const access, 1), OK);
+        let unmap = || assert_eq!(cuMemUnmap(at, BYTES), OK);
+        let release = || assert_eq!(cuMemRelease(handle.get()), OK);
+        let calls: [&dyn Fn(); 5] = [&create, &map, &allow, &unmap, &release];
+        for (place, call) in calls.into_iter().enumerate() {
+            let began = std::time::Instant::now();
+            call();
+            let took = began.elapsed().as_nanos();
+            assert!(took >= u128::from(40 * MS), "{place}: {took}");
+        }
+        let other = least(|| {
+            let _ = get(0, |out| cuMemAddressReserve(out, BYTES, 0, 0, 0));
+        });
+        assert!(other < u128::from(40 * MS));
     });
 }

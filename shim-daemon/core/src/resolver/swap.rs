@@ -252,6 +252,21 @@ mod tests {
     }
 
     #[test]
+    fn of_two_alike_that_moves_which_takes_less_of_the_host() {
+        let less = Mover {
+            host: Bytes::gib(3),
+            ..mover(2)
+        };
+        assert_eq!(verdict(&[mover(1), less], |_| ()), moved(&[2]));
+        assert_eq!(verdict(&[mover(1), mover(2)], |_| ()), moved(&[1]));
+        let busier = Mover {
+            used: 1,
+            ..mover(1)
+        };
+        assert_eq!(verdict(&[busier, less], |_| ()), moved(&[1]));
+    }
+
+    #[test]
     fn one_that_gives_enough_moves_where_a_preferred_one_fills_the_host() {
         let preferred = Mover {
             gives: Bytes::gib(1),

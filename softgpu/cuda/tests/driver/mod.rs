@@ -56,6 +56,8 @@ driver! {
     fn cuMemPrefetchAsync(address: CUdeviceptr, bytes: usize, device: CUdevice, stream: CUstream);
     fn cuMemAdvise(address: CUdeviceptr, bytes: usize, advice: CUmem_advise, device: CUdevice);
     fn cuMemHostAlloc(address: *mut *mut c_void, bytes: usize, flags: u32);
+    fn cuMemHostRegister_v2(at: *mut c_void, bytes: usize, flags: u32);
+    fn cuMemHostUnregister(at: *mut c_void);
     fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
     fn cuMemcpyHtoD_v2(to: CUdeviceptr, from: *const c_void, bytes: usize);
     fn cuMemcpyDtoH_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize);
@@ -68,6 +70,8 @@ driver! {
     fn cuMemCreate(handle: *mut CUmemGenericAllocationHandle, bytes: usize, prop: *const CUmemAllocationProp, flags: u64);
     fn cuMemMap(address: CUdeviceptr, bytes: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: u64);
     fn cuMemSetAccess(address: CUdeviceptr, bytes: usize, list: *const CUmemAccessDesc, count: usize);
+    fn cuMemUnmap(address: CUdeviceptr, bytes: usize);
+    fn cuMemRelease(handle: CUmemGenericAllocationHandle);
     fn cuDeviceGetDefaultMemPool(pool: *mut CUmemoryPool, device: CUdevice);
     fn cuMemPoolSetAccess(pool: CUmemoryPool, list: *const CUmemAccessDesc, count: usize);
     fn cuMemsetD32_v2(to: CUdeviceptr, value: u32, count: usize);

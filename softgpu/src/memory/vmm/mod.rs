@@ -33,12 +33,12 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// The handle types that the memory can be exported as.
     /// What it was made for.
     pub(crate) fn usage(&self) -> u16 {
         self.physical.properties().usage
     }
 
+    /// The handle types that the memory can be exported as.
     pub(crate) fn handle_types(&self) -> u32 {
         self.physical.properties().handle_types
     }
