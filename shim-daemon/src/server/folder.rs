@@ -28,6 +28,8 @@ pub struct Folder {
     claim: Option<Claim>,
     /// Whether this start made it.
     is_new: bool,
+    /// Whether no daemon has served it: systemd makes it before the first.
+    is_unserved: bool,
 }
 
 /// The lock and the listening socket that make a folder this daemon's own.
@@ -51,7 +53,7 @@ impl Made {
     /// Removes it: a daemon that has never served is none of the machine's.
     pub fn undo(self) {
         if let Some(folder) = &self.folder {
-            folder.sweep();
+            folder.undo();
         }
     }
 }
@@ -68,10 +70,24 @@ impl Folder {
             private,
             claim: None,
             is_new: false,
+            is_unserved: false,
         };
         let is_new = fs::symlink_metadata(&folder.root).is_err();
+        let is_unserved = !folder.was_served();
         folder.make()?;
-        Ok(Self { is_new, ..folder })
+        Ok(Self {
+            is_new,
+            is_unserved,
+            ..folder
+        })
+    }
+
+    /// Whether a previous daemon left its count of starts or a registration.
+    fn was_served(&self) -> bool {
+        let is_there = |path: &Path| fs::symlink_metadata(path).is_ok();
+        let registered = fs::read_dir(self.root.join("registered"));
+        is_there(&self.root.join(starts::FILE))
+            || registered.is_ok_and(|mut entries| entries.next().is_some())
     }
 
     /// What this start has made, to be undone if it fails. A folder that was there stays, with what
@@ -79,11 +95,12 @@ impl Folder {
     #[must_use]
     pub fn made(&self) -> Made {
         let lock = self.claim.as_ref().map(|claim| claim.lock.try_clone());
-        let folder = self.is_new.then(|| Self {
+        let folder = self.is_unserved.then(|| Self {
             root: self.root.clone(),
             private: self.private,
             claim: None,
-            is_new: true,
+            is_new: self.is_new,
+            is_unserved: true,
         });
         Made {
             folder,
@@ -101,8 +118,11 @@ impl Folder {
         if self.claim.is_none() {
             let lock = self.lock()?;
             // The previous daemon may have removed files until it released the lock.
-            self.make()?;
-            let control = self.listen_control()?;
+            let control = self.make().and_then(|()| self.listen_control());
+            if control.is_err() && self.is_unserved {
+                self.undo();
+            }
+            let control = control?;
             // The package is back, and the machine has a daemon again.
             let _ = fs::remove_file(self.root.join(REMOVED));
             self.claim = Some(Claim { lock, control });
@@ -193,7 +213,21 @@ impl Folder {
 
     /// Removes all that belongs to a daemon that leaves, its log too. Other files stay.
     pub(super) fn sweep(&self) {
-        for file in [CONTROL, "log", "log.1", starts::FILE] {
+        self.clear(&[CONTROL, "log", "log.1", starts::FILE]);
+        let _ = fs::remove_dir(&self.root);
+    }
+
+    /// Removes what a start that failed has made where no daemon has served. A folder that was
+    /// there stays, and a log in it: an empty one is no daemon's.
+    fn undo(&self) {
+        match self.is_new {
+            true => self.sweep(),
+            false => self.clear(&[CONTROL, starts::FILE]),
+        }
+    }
+
+    fn clear(&self, files: &[&str]) {
+        for file in files {
             let _ = fs::remove_file(self.root.join(file));
         }
         for folder in ["sockets", "registered"] {
@@ -201,7 +235,6 @@ impl Folder {
         }
         // Until then no next daemon begins here.
         let _ = fs::remove_file(self.root.join(LOCK));
-        let _ = fs::remove_dir(&self.root);
     }
 
     /// The number of this start: a higher one than any daemon of this folder has had. To be called
