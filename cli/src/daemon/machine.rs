@@ -160,8 +160,8 @@ fn refused(error: &Error) -> Failure {
     Failure::ours(format!("the machine's daemon is not to be used: {error}"))
 }
 
-/// Whether root or this user made the folder, and no removal of the package left it behind. An empty
-/// one is what systemd makes for a daemon that could not start.
+/// Whether root or this user made the folder, and no removal of the package left it behind. An
+/// empty one is what systemd makes for a daemon that could not start.
 fn has_folder(folder: &Path) -> bool {
     let theirs = [0, geteuid().as_raw(), NOBODY];
     let is_there = |path: &Path| fs::symlink_metadata(path).is_ok();
