@@ -4,6 +4,7 @@ use crate::daemon::Talk;
 use crate::failure::Failure;
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::EventRecord;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -54,8 +55,9 @@ pub(crate) struct Wanted {
     pub(crate) tenants: Vec<String>,
     /// On this GPU.
     pub(crate) gpu: Option<GpuIs>,
-    /// Its places with the daemons that serve: events of tenants on several GPUs name only places.
-    pub(crate) places: Vec<u32>,
+    /// Its places, each with the daemon that counts so: events of tenants on several GPUs name only
+    /// places, and every daemon has its own.
+    pub(crate) places: BTreeSet<(u64, u32)>,
     /// Of these kinds; empty: of all.
     pub(crate) kinds: Vec<String>,
     /// From then on, in milliseconds since 1970.
@@ -89,7 +91,9 @@ impl Wanted {
         let mut several = several.filter_map(|one| one.parse::<u32>().ok());
         match gpu {
             GpuIs::Place(wanted) => several.any(|place| place == *wanted),
-            GpuIs::Begins(_) => several.any(|place| self.places.contains(&place)),
+            GpuIs::Begins(_) => {
+                several.any(|place| self.places.contains(&(record.instance, place)))
+            }
         }
     }
 
@@ -103,9 +107,23 @@ impl Wanted {
             let places = (0..)
                 .zip(&devices)
                 .filter(|(_, row)| gpu.is(row.uuid, None));
-            self.places.extend(places.map(|(place, _)| place));
+            let instance = daemon.instance();
+            self.places
+                .extend(places.map(|(place, _)| (instance, place)));
         }
         Ok(())
+    }
+
+    /// Takes the places of such a GPU from what daemons told of it, also those that have left.
+    pub(crate) fn learn_places(&mut self, records: &[EventRecord]) {
+        let Some(gpu @ GpuIs::Begins(_)) = &self.gpu else {
+            return;
+        };
+        for record in records {
+            let device = record.device.filter(|device| gpu.is(device.uuid, None));
+            let place = device.map(|device| (record.instance, device.index));
+            self.places.extend(place);
+        }
     }
 }
 
@@ -233,14 +251,30 @@ mod tests {
             ..record(Some("a"), None)
         };
         assert!(on("3", &several) && !on("0", &several) && !on("13", &several));
-        for (places, is_there) in [(vec![0, 3], true), (vec![0], false), (vec![], false)] {
+        let other = |instance| EventRecord {
+            instance,
+            ..several.clone()
+        };
+        // Of the daemon that told it, and not of another one.
+        for (places, is_there) in [
+            (vec![(1, 0), (1, 3)], true),
+            (vec![(1, 0), (2, 3)], false),
+            (vec![], false),
+        ] {
             let wanted = Wanted {
                 gpu: Some("GPU-ab".parse().expect("a GPU")),
-                places,
+                places: places.into_iter().collect(),
                 ..Wanted::default()
             };
             assert_eq!(wanted.has(&several), is_there, "{wanted:?}");
         }
+        // The daemon has left; what it told of the GPU says where that was.
+        let mut wanted = Wanted {
+            gpu: Some("GPU-ab".parse().expect("a GPU")),
+            ..Wanted::default()
+        };
+        wanted.learn_places(&[record(None, None), record(None, Some(3))]);
+        assert!(wanted.has(&other(1)) && !wanted.has(&other(2)));
         let devices = [([0xab; 16], Some(0)), ([0xcd; 16], Some(1))];
         for (gpu, there) in [
             ("1", true),

@@ -102,11 +102,21 @@ impl Snapshot {
         all.find(|row| row.device == device && row.name == name)
     }
 
-    /// Tenants that are admitted and have no account, because their devices are lost.
+    /// Tenants that are admitted and have no account, because their devices are lost. One that
+    /// ended between two answers has none either.
     pub fn stranded(&self) -> impl Iterator<Item = &Identity> {
-        let some_lost = self.devices.iter().any(DeviceRow::is_lost);
-        let all = self.identities.iter().filter(move |_| some_lost);
-        all.filter(|one| self.tenants.iter().all(|row| row.name != one.name))
+        let all = self.identities.iter();
+        let all = all.filter(|one| self.tenants.iter().all(|row| row.name != one.name));
+        all.filter(|one| {
+            let mut own = self.measures.iter().filter(|row| row.name == one.name);
+            own.any(|row| self.is_lost(row.device))
+        })
+    }
+
+    /// Whether a device is lost.
+    fn is_lost(&self, device: [u8; 16]) -> bool {
+        let mut devices = self.devices.iter();
+        devices.any(|row| row.uuid == device && row.is_lost())
     }
 
     /// The moves of a tenant's memory on a device.
@@ -151,8 +161,7 @@ impl Snapshot {
     #[must_use]
     pub fn health_text(&self, device: [u8; 16]) -> String {
         let row = self.health.iter().find(|row| row.device == device);
-        let mut devices = self.devices.iter();
-        let lost = devices.any(|row| row.uuid == device && row.is_lost());
+        let lost = self.is_lost(device);
         let parts = [
             lost.then(|| DeviceRow::LOST.to_owned()),
             row.and_then(|row| row.busy.map(|part| format!("util {part}%"))),

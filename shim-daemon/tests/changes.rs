@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use crate::support::{Daemon, FakeDevices, GPU, create};
+use gpushare_core::{Bytes, Policy, SwapPolicy};
 use gpushare_protocol::limits::Selector;
 use gpushare_protocol::units::GIB;
 use gpushare_protocol::uuid::Uuid;
@@ -213,4 +214,36 @@ fn a_change_that_says_no_limit_is_refused_by_its_name() {
             other => panic!("{other:?}"),
         }
     }
+}
+
+#[test]
+fn the_flags_of_a_tenant_that_stays_say_so_where_tenants_move_by_default() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = Settings::default();
+    let swap = SwapPolicy {
+        host: Bytes::gib(32),
+        ..SwapPolicy::default()
+    };
+    let settings = Settings {
+        policy: Policy {
+            swap,
+            ..base.policy
+        },
+        defaults: vec![("GPUSHARE_OVERSUBSCRIBE".to_owned(), "swap".to_owned())],
+        ..base
+    };
+    let daemon = Daemon::with_settings(folder.path(), FakeDevices::default(), settings);
+    let own = [
+        ("GPUSHARE_MEM_LIMIT", "1GiB"),
+        ("GPUSHARE_OVERSUBSCRIBE", "off"),
+    ];
+    let _owner = daemon.tenant("one", &own);
+    let joined = |own: Pairs<'_>| daemon.command().call(&create("one", own));
+    let ControlReply::Error(error) = joined(&own[..1]) else {
+        panic!("it would move");
+    };
+    let flags = "give its own, --mem-limit 1GiB --oversubscribe off, or";
+    assert!(error.message.contains(flags), "{error}");
+    let done: ControlReply = joined(&own);
+    assert!(matches!(done, ControlReply::Created { .. }), "{done:?}");
 }

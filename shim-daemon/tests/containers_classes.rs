@@ -153,6 +153,22 @@ fn a_container_that_is_started_again_is_another_tenant() {
 }
 
 #[test]
+fn a_class_of_all_devices_goes_on_without_the_one_that_is_lost() {
+    let class = |name: &str, devices: &str| {
+        format!(
+            "[classes.{name}]\ndevices = [\"{devices}\"]\n[classes.{name}.limits]\n\
+             GPUSHARE_MEM_LIMIT_0 = \"8GiB\"\nGPUSHARE_MEM_LIMIT_1 = \"4GiB\"\n"
+        )
+    };
+    let both = class("every", "all") + &class("first", "0");
+    let mut machine = Machine::configured(&both);
+    machine.loses(1);
+    enters(&mut machine, "every", &group(A)).unwrap();
+    let refused = enters(&mut machine, "first", &group(B)).unwrap_err();
+    assert!(refused.message.contains("see no device 1"), "{refused}");
+}
+
+#[test]
 fn a_class_that_cannot_be_is_refused_when_it_is_read() {
     for (text, word) in [
         ("[classes.\"a/b\"]\n", "no name of a class"),

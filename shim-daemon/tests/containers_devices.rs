@@ -132,3 +132,19 @@ fn a_limit_for_a_device_that_a_container_does_not_have_is_refused() {
     assert!(refused.message.starts_with(begin), "{refused}");
     assert!(with("GPUSHARE_MEM_LIMIT_0").is_ok());
 }
+
+#[test]
+fn a_value_for_a_lost_device_is_right_where_a_container_gets_all() {
+    let mut machine = Machine::new();
+    machine.loses(1);
+    for (id, devices, is_right) in [("a", "all", true), ("b", "0", false)] {
+        let first = First::start(&group(id));
+        let mut wanted = asks(id, "4GiB");
+        let one = ("GPUSHARE_MEM_LIMIT_1".to_owned(), "1GiB".to_owned());
+        wanted.environment.push(one);
+        wanted.devices = vec![devices.to_owned()];
+        let begun = machine.inject(&wanted, &first);
+        assert_eq!(begun.is_ok(), is_right, "{devices}: {begun:?}");
+    }
+    assert_eq!(machine.tenants().len(), 1, "of the device that is there");
+}

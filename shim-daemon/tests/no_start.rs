@@ -82,6 +82,22 @@ fn a_start_that_failed_leaves_no_runtime_folder_behind() {
 }
 
 #[test]
+fn a_start_that_failed_leaves_a_folder_that_was_there_empty() {
+    for (settings, code) in [("", 1), ("reserve = 1", 78)] {
+        let folder = tempfile::tempdir().unwrap();
+        let run = folder.path().join("run");
+        // As systemd makes it for the unit.
+        std::fs::create_dir(&run).unwrap();
+        assert_eq!(ends(daemon(&folder, settings, false)).1, Some(code));
+        assert_eq!(std::fs::read_dir(&run).unwrap().count(), 0, "{settings}");
+        // Of a daemon that served.
+        std::fs::write(run.join("starts"), "7\n").unwrap();
+        assert_eq!(ends(daemon(&folder, settings, false)).1, Some(code));
+        assert!(run.join("starts").exists() && run.join("lock").exists());
+    }
+}
+
+#[test]
 fn a_start_that_failed_keeps_what_a_previous_daemon_left() {
     let folder = tempfile::tempdir().unwrap();
     let registered = folder.path().join("run/registered");

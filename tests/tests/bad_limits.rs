@@ -193,6 +193,18 @@ fn a_limit_for_a_device_that_is_not_seen_is_refused_before_the_start() {
 }
 
 #[test]
+fn a_limit_for_an_unseen_device_is_not_refused_where_none_applies() {
+    let one = |name| [(name, "1"), ("GPUSHARE_MEM_LIMIT_1", "1GiB")];
+    seen("0", &[], &one("GPUSHARE_DISABLE")).silently();
+    let ended = seen("0", &[], &one("UNRELATED"));
+    assert_eq!(ended.status.code(), Some(125), "{ended:?}");
+    // The flag's value is for all devices, and before the alias's for one.
+    let alias = [("CUDA_DEVICE_MEMORY_LIMIT_1", "2g")];
+    seen("0", &["--mem-limit", "4GiB"], &alias).silently();
+    assert_eq!(seen("0", &[], &alias).status.code(), Some(125));
+}
+
+#[test]
 fn under_a_daemon_and_by_set_a_limit_for_an_unseen_device_is_refused() {
     let home = Home::new("mem=8GiB,count=2");
     let mut run = home.run("one", &["--mem-limit", "2=1GiB"]);

@@ -160,12 +160,14 @@ fn refused(error: &Error) -> Failure {
     Failure::ours(format!("the machine's daemon is not to be used: {error}"))
 }
 
-/// Whether root or this user made the folder, and no removal of the package left it behind.
+/// Whether root or this user made the folder, and no removal of the package left it behind. An
+/// empty one is what systemd makes for a daemon that could not start.
 fn has_folder(folder: &Path) -> bool {
     let theirs = [0, geteuid().as_raw(), NOBODY];
     let is_there = |path: &Path| fs::symlink_metadata(path).is_ok();
     fs::symlink_metadata(folder).is_ok_and(|found| found.is_dir() && theirs.contains(&found.uid()))
         && !is_there(&folder.join(REMOVED))
+        && !fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none())
 }
 
 /// Whether the unit is started with the machine: what `systemctl is-enabled` looks at, without
@@ -252,6 +254,8 @@ mod tests {
     #[test]
     fn a_folder_says_that_there_is_a_daemon_and_a_file_or_a_link_does_not() {
         let dir = tempfile::tempdir().unwrap();
+        assert!(!has_folder(dir.path()), "its daemon could not start");
+        fs::write(dir.path().join("starts"), "1").unwrap();
         assert!(has_folder(dir.path()));
         let left = dir.path().join(REMOVED);
         fs::write(&left, "").unwrap();

@@ -43,6 +43,7 @@ pub(crate) fn events(arguments: &Events) -> Result<ExitCode, Failure> {
         None => wanted.since_ms,
     };
     let mut all = history::read(&mut daemons, from)?;
+    wanted.learn_places(&all);
     if !all.iter().any(|record| wanted.is_on_gpu(record)) {
         select::is_there(wanted.gpu.as_ref(), &mut daemons)?;
     }
@@ -82,7 +83,9 @@ fn follow(as_json: bool, mut wanted: Wanted, with_journals: bool) -> Result<Exit
     wanted.find_places(&mut daemons)?;
     let mut seen = BTreeSet::new();
     if with_journals {
-        for record in history::beside_daemons(wanted.since_ms)? {
+        let past = history::beside_daemons(wanted.since_ms)?;
+        wanted.learn_places(&past);
+        for record in past {
             seen.insert((record.instance, record.number));
             if wanted.has(&record) {
                 print(&record, as_json)?;

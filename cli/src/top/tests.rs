@@ -214,6 +214,12 @@ fn a_tenant_whose_only_device_is_lost_keeps_a_row() {
     };
     all.take(node.clone(), NOW);
     assert_eq!(state(&all), None, "it has left between two lists");
+    let mut other = node.devices[0].clone();
+    other.uuid = [9; 16];
+    other.capabilities.push("lost".to_owned());
+    node.devices.push(other);
+    all.take(node.clone(), NOW);
+    assert_eq!(state(&all), None, "the GPU that is lost was not its own");
     node.devices[0].capabilities.push("lost".to_owned());
     all.take(node, NOW);
     assert_eq!(state(&all).as_deref(), Some("its GPU is lost"));

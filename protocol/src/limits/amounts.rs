@@ -47,9 +47,9 @@ impl<const OWNERS: usize> Amounts<OWNERS> {
         self.own.iter().chain(&self.defaults)
     }
 
-    /// The layers of all owners of what the environment says.
-    pub(super) fn own(&self) -> impl Iterator<Item = &Layer> {
-        self.own.iter()
+    /// The layers of what the environment says that can apply to a device.
+    pub(super) fn effective_own(&self) -> impl Iterator<Item = &Layer> {
+        effective(&self.own)
     }
 
     pub(super) fn any(&self) -> bool {

@@ -170,8 +170,12 @@ pub(super) fn limits(
 
 /// Whether a layer says anything: caps of 100 % everywhere are none.
 pub(super) fn says_something(layer: &Layer) -> bool {
-    let caps = |entry: &Entry| part(entry) != Some(Permille::WHOLE);
     !layer.request.is_empty() || layer.limit.values().any(caps)
+}
+
+/// Whether a limit is a cap: one of 100 % is none.
+pub(super) fn caps(entry: &Entry) -> bool {
+    part(entry) != Some(Permille::WHOLE)
 }
 
 #[cfg(test)]

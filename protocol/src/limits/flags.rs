@@ -3,15 +3,12 @@
 use super::layer::Selector;
 use super::table;
 
-/// What memory that may move is by default.
-const STAYS: (&str, &str) = ("GPUSHARE_OVERSUBSCRIBE", "off");
-
-/// The flags of `run` that say the same, ready to be pasted. An alias has none and is told as a
-/// variable.
+/// The flags of `run` that say the same, ready to be pasted, also where they say what is so by
+/// default: a node's default may be another. An alias has none and is told as a variable.
 pub fn as_flags(environment: &[(String, String)]) -> String {
-    let is_said = |(name, value): &&(String, String)| (name.as_str(), value.as_str()) != STAYS;
-    let said = environment.iter().filter(is_said);
-    let flags = said.filter_map(|(name, value)| word(name, value));
+    let flags = environment
+        .iter()
+        .filter_map(|(name, value)| word(name, value));
     flags.collect::<Vec<_>>().join(" ")
 }
 
@@ -43,11 +40,9 @@ mod tests {
             ("PATH", "/bin"),
         ]
         .map(pair);
-        let flags =
-            "--mem-limit 12GiB --mem-request 1=4GiB --wait-timeout 5m CUDA_DEVICE_SM_LIMIT=30";
+        let flags = "--mem-limit 12GiB --mem-request 1=4GiB --wait-timeout 5m \
+                     CUDA_DEVICE_SM_LIMIT=30 --oversubscribe off";
         assert_eq!(as_flags(&environment), flags);
-        let moves = pair(("GPUSHARE_OVERSUBSCRIBE", "swap"));
-        assert_eq!(as_flags(&[moves]), "--oversubscribe swap");
         assert_eq!(as_flags(&[]), "");
     }
 }

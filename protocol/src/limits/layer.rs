@@ -82,6 +82,11 @@ impl Layer {
         self.limit.is_empty() && self.request.is_empty()
     }
 
+    /// Limits, then requests, each with the device that it is for.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (&Selector, &Entry)> {
+        self.limit.iter().chain(&self.request)
+    }
+
     pub(super) fn answers_for_all(&self) -> bool {
         self.limits_all() || self.requests_for_all()
     }

@@ -1,22 +1,23 @@
 //! Values for single devices against the devices that a tenant's programs see ([ADR
 //! 225](../../../docs/adr/0225-a-limit-for-a-device-that-is-not-seen-is-refused.md)).
 
+use super::compute;
 use super::error::LimitError;
-use super::layer::{Entry, Selector};
+use super::layer::{Entry, Layer, Selector};
 use super::model::Limits;
 use crate::uuid::Uuid;
 
 /// The first value of the environment, of those whose variable `is_meant`, that is for none of
-/// these devices.
+/// these devices. One that would say nothing of a device that is seen either is not looked at.
 pub(super) fn unseen(
     limits: &Limits,
     devices: &[[u8; 16]],
     is_meant: impl Fn(&str) -> bool,
 ) -> Option<LimitError> {
-    let layers = limits.memory.own().chain(limits.time.own());
-    let mut entries = layers
-        .flat_map(|layer| [&layer.limit, &layer.request])
-        .flatten();
+    let memory = limits.memory.effective_own().flat_map(Layer::entries);
+    let time = limits.time.effective_own();
+    let time = time.flat_map(|layer| layer.limit.iter().filter(caps).chain(&layer.request));
+    let mut entries = memory.chain(time);
     let is_seen = |device: &Selector| match device {
         Selector::All => true,
         Selector::Ordinal(ordinal) => (*ordinal as usize) < devices.len(),
@@ -25,6 +26,11 @@ pub(super) fn unseen(
     let (device, entry) =
         entries.find(|(device, entry)| !is_seen(device) && is_meant(&entry.variable))?;
     Some(refusal(*device, entry, devices))
+}
+
+/// Whether a limit of time is one: a cap of 100 % is none.
+fn caps((_, entry): &(&Selector, &Entry)) -> bool {
+    compute::caps(entry)
 }
 
 fn refusal(device: Selector, entry: &Entry, devices: &[[u8; 16]]) -> LimitError {
@@ -112,6 +118,49 @@ mod tests {
         let default = [("GPUSHARE_MEM_LIMIT_1".into(), "1GiB".into())];
         let limits = Limits::from_env_over([], default).unwrap();
         assert_eq!(limits.unseen(&[FIRST], |_| true), None);
+    }
+
+    #[test]
+    fn a_value_that_another_one_overrides_everywhere_is_not_refused() {
+        let memory = ("CUDA_DEVICE_MEMORY_LIMIT_1", "2g");
+        for own in [
+            [("GPUSHARE_MEM_LIMIT", "4GiB"), memory],
+            [("GPUSHARE_MEM_REQUEST", "4GiB"), memory],
+            [
+                ("GPUSHARE_SM_LIMIT", "50"),
+                ("CUDA_DEVICE_SM_LIMIT_1", "20"),
+            ],
+        ] {
+            assert_eq!(refused(&own, &[FIRST]), None, "{own:?}");
+        }
+        for own in [
+            // The value for all is of the other kind, of the same owner or of a lower one.
+            [
+                ("GPUSHARE_SM_LIMIT", "50"),
+                ("CUDA_DEVICE_MEMORY_LIMIT_1", "2g"),
+            ],
+            [
+                ("GPUSHARE_MEM_LIMIT", "4GiB"),
+                ("GPUSHARE_MEM_LIMIT_1", "2GiB"),
+            ],
+            [
+                ("CUDA_DEVICE_MEMORY_LIMIT", "4g"),
+                ("GPUSHARE_MEM_LIMIT_1", "2GiB"),
+            ],
+        ] {
+            assert!(refused(&own, &[FIRST]).is_some(), "{own:?}");
+        }
+    }
+
+    #[test]
+    fn a_cap_of_the_whole_time_is_not_refused_and_such_a_request_is() {
+        for name in ["GPUSHARE_SM_LIMIT_1", "CUDA_DEVICE_SM_LIMIT_1"] {
+            assert_eq!(refused(&[(name, "100")], &[FIRST]), None, "{name}");
+            assert!(refused(&[(name, "99")], &[FIRST]).is_some(), "{name}");
+        }
+        for name in ["GPUSHARE_SM_REQUEST_1", "GPUSHARE_MEM_LIMIT_1"] {
+            assert!(refused(&[(name, "100%")], &[FIRST]).is_some(), "{name}");
+        }
     }
 
     #[test]

@@ -134,7 +134,8 @@ impl Node {
         let maxima = self.maxima.clone();
         let limits = self.parse(&class.environment, &maxima)?;
         let device_ids = self.devices_named(&class.devices)?;
-        self.are_seen(&limits, &device_ids, |_| true)?;
+        let limited = self.may_limit(&class.devices, &device_ids);
+        self.are_seen(&limits, &limited, |_| true)?;
         let spec = self.spec(&limits, &device_ids, &Whose::of(None, &[]))?;
         self.host_holds(&limits, &spec, &groups)?;
         self.claim(&device_ids)?;

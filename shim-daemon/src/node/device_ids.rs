@@ -85,6 +85,16 @@ impl Node {
         self.device_ids(&wanted.into_values().collect::<Vec<_>>())
     }
 
+    /// The devices that the values of a tenant may be for, where its registration names these and
+    /// it gets those: a lost one, too, where it gets all. What was right before a loss stays so.
+    pub(super) fn may_limit(&self, names: &[String], gets: &[DeviceId]) -> Vec<DeviceId> {
+        let are_all = names.is_empty() || names == ["all"];
+        match are_all {
+            true => (0..self.devices.len() as u64).map(DeviceId).collect(),
+            false => gets.to_vec(),
+        }
+    }
+
     /// The UUIDs of devices.
     pub(super) fn uuids_of(&self, device_ids: &[DeviceId]) -> Vec<[u8; 16]> {
         let device = |id: &DeviceId| index(*id).and_then(|at| self.devices.get(at));

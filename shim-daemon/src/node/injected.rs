@@ -118,7 +118,8 @@ impl Node {
         self.may_ask(from, &injection.environment)?;
         users::may_outrank(&injection.environment, &maxima)?;
         let device_ids = self.devices_named(&injection.devices)?;
-        self.are_seen(&limits, &device_ids, |_| true)?;
+        let limited = self.may_limit(&injection.devices, &device_ids);
+        self.are_seen(&limits, &limited, |_| true)?;
         let owner = self.users.of(from);
         let pod = pod_of(&injection.labels);
         let spec = self.spec(&limits, &device_ids, &Whose::of(owner, &pod))?;

@@ -28,6 +28,8 @@ pub struct Folder {
     claim: Option<Claim>,
     /// Whether this start made it.
     is_new: bool,
+    /// Whether no daemon has served it: systemd makes it before the first.
+    is_unserved: bool,
 }
 
 /// The lock and the listening socket that make a folder this daemon's own.
@@ -51,7 +53,7 @@ impl Made {
     /// Removes it: a daemon that has never served is none of the machine's.
     pub fn undo(self) {
         if let Some(folder) = &self.folder {
-            folder.sweep();
+            folder.undo();
         }
     }
 }
@@ -68,10 +70,24 @@ impl Folder {
             private,
             claim: None,
             is_new: false,
+            is_unserved: false,
         };
         let is_new = fs::symlink_metadata(&folder.root).is_err();
+        let is_unserved = !folder.was_served();
         folder.make()?;
-        Ok(Self { is_new, ..folder })
+        Ok(Self {
+            is_new,
+            is_unserved,
+            ..folder
+        })
+    }
+
+    /// Whether a previous daemon left its count of starts or a registration.
+    fn was_served(&self) -> bool {
+        let is_there = |path: &Path| fs::symlink_metadata(path).is_ok();
+        let registered = fs::read_dir(self.root.join("registered"));
+        is_there(&self.root.join(starts::FILE))
+            || registered.is_ok_and(|mut entries| entries.next().is_some())
     }
 
     /// What this start has made, to be undone if it fails. A folder that was there stays, with what
@@ -79,11 +95,12 @@ impl Folder {
     #[must_use]
     pub fn made(&self) -> Made {
         let lock = self.claim.as_ref().map(|claim| claim.lock.try_clone());
-        let folder = self.is_new.then(|| Self {
+        let folder = self.is_unserved.then(|| Self {
             root: self.root.clone(),
             private: self.private,
             claim: None,
-            is_new: true,
+            is_new: self.is_new,
+            is_unserved: true,
         });
         Made {
             folder,
@@ -101,8 +118,11 @@ impl Folder {
         if self.claim.is_none() {
             let lock = self.lock()?;
             // The previous daemon may have removed files until it released the lock.
-            self.make()?;
-            let control = self.listen_control()?;
+            let control = self.make().and_then(|()| self.listen_control());
+            if control.is_err() && self.is_unserved {
+                self.undo();
+            }
+            let control = control?;
             // The package is back, and the machine has a daemon again.
             let _ = fs::remove_file(self.root.join(REMOVED));
             self.claim = Some(Claim { lock, control });
@@ -193,7 +213,21 @@ impl Folder {
 
     /// Removes all that belongs to a daemon that leaves, its log too. Other files stay.
     pub(super) fn sweep(&self) {
-        for file in [CONTROL, "log", "log.1", starts::FILE] {
+        self.clear(&[CONTROL, "log", "log.1", starts::FILE]);
+        let _ = fs::remove_dir(&self.root);
+    }
+
+    /// Removes what a start that failed has made where no daemon has served. A folder that was
+    /// there stays, and a log in it: an empty one is no daemon's.
+    fn undo(&self) {
+        match self.is_new {
+            true => self.sweep(),
+            false => self.clear(&[CONTROL, starts::FILE]),
+        }
+    }
+
+    fn clear(&self, files: &[&str]) {
+        for file in files {
             let _ = fs::remove_file(self.root.join(file));
         }
         for folder in ["sockets", "registered"] {
@@ -201,7 +235,6 @@ impl Folder {
         }
         // Until then no next daemon begins here.
         let _ = fs::remove_file(self.root.join(LOCK));
-        let _ = fs::remove_dir(&self.root);
     }
 
     /// The number of this start: a higher one than any daemon of this folder has had. To be called
@@ -368,125 +401,4 @@ pub(super) fn bind(folder: &Path, name: &str, mode: u32) -> io::Result<UnixListe
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_machines_daemon_hears_other_users() {
-        for (private, mode) in [(true, 0o600), (false, 0o666)] {
-            let place = tempfile::tempdir().unwrap();
-            let folder = Folder::open(place.path().join("run"), private).unwrap();
-            let _control = folder.listen_control().unwrap();
-            let found = fs::metadata(folder.control()).unwrap();
-            assert_eq!(found.permissions().mode() & 0o777, mode);
-        }
-    }
-
-    #[test]
-    fn nobody_else_can_open_the_lock() {
-        let place = tempfile::tempdir().unwrap();
-        let folder = Folder::open(place.path().join("run"), false).unwrap();
-        let _lock = folder.lock().unwrap();
-        let found = fs::metadata(place.path().join("run/lock")).unwrap();
-        assert_eq!(found.mode() & 0o7777, 0o600);
-        let second = folder.lock().unwrap_err();
-        assert_eq!(second.kind(), io::ErrorKind::AddrInUse);
-    }
-
-    #[test]
-    fn a_lock_that_another_user_holds_is_made_anew() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("run/lock");
-        let folder = Folder::open(place.path().join("run"), false).unwrap();
-        // As an earlier version made it, locked by a user who may only read it.
-        fs::write(&path, "").unwrap();
-        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
-        let held = File::open(&path).unwrap();
-        held.try_lock().unwrap();
-        let lock = folder.lock().unwrap();
-        assert!(folder.is_locked_by(&lock));
-        assert_eq!(fs::metadata(path).unwrap().mode() & 0o7777, 0o600);
-    }
-
-    #[test]
-    fn an_earlier_daemon_that_serves_keeps_its_folder() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("run/lock");
-        let folder = Folder::open(place.path().join("run"), false).unwrap();
-        fs::write(&path, "").unwrap();
-        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
-        let held = File::open(&path).unwrap();
-        held.try_lock().unwrap();
-        let control = folder.listen_control().unwrap();
-        let taken = folder.lock().unwrap_err();
-        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
-        drop(control);
-        folder.lock().unwrap();
-    }
-
-    #[test]
-    fn a_lock_that_is_a_link_or_a_pipe_is_made_anew() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("run/lock");
-        let folder = Folder::open(place.path().join("run"), false).unwrap();
-        let elsewhere = place.path().join("elsewhere");
-        fs::write(&elsewhere, "").unwrap();
-        std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
-        drop(folder.lock().unwrap());
-        fs::remove_file(&path).unwrap();
-        fs::hard_link(&elsewhere, &path).unwrap();
-        drop(folder.lock().unwrap());
-        fs::remove_file(&path).unwrap();
-        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
-        drop(folder.lock().unwrap());
-        assert!(fs::metadata(&path).unwrap().is_file());
-        assert_eq!(fs::metadata(&elsewhere).unwrap().nlink(), 1);
-    }
-
-    #[test]
-    fn a_folder_that_others_own_write_or_linked_is_refused_by_name() {
-        let place = tempfile::tempdir().unwrap();
-        let root = place.path().join("run");
-        let refused = |what: &str| {
-            let error = Folder::open(root.clone(), false).unwrap_err().to_string();
-            assert!(error.contains(what) && error.contains("run"), "{error}");
-        };
-        std::os::unix::fs::symlink(place.path(), &root).unwrap();
-        refused("is not a folder");
-        fs::remove_file(&root).unwrap();
-        let _ = fs::remove_dir_all(place.path().join("sockets"));
-        fs::create_dir(&root).unwrap();
-        for mode in [0o777, 0o1777, 0o775] {
-            fs::set_permissions(&root, Permissions::from_mode(mode)).unwrap();
-            refused("lets other users write");
-        }
-        fs::set_permissions(&root, Permissions::from_mode(0o755)).unwrap();
-        if geteuid().is_root() {
-            let user = nix::unistd::Uid::from_raw(65_534);
-            nix::unistd::chown(&root, Some(user), None).unwrap();
-            refused("belongs to user 65534");
-            nix::unistd::chown(&root, Some(geteuid()), None).unwrap();
-        }
-        let folder = Folder::open(root.clone(), false).unwrap();
-        fs::remove_dir(root.join("sockets")).unwrap();
-        std::os::unix::fs::symlink(place.path(), root.join("sockets")).unwrap();
-        assert!(folder.make().is_err(), "also below it");
-    }
-
-    #[test]
-    fn a_folder_is_swept_of_what_is_the_daemons_and_nothing_else() {
-        let place = tempfile::tempdir().unwrap();
-        let root = place.path().join("run");
-        let mut folder = Folder::open(root.clone(), true).unwrap();
-        folder.claim().unwrap();
-        fs::write(root.join("log"), "").unwrap();
-        folder.count_start(1);
-        folder.sweep();
-        assert!(!root.exists());
-        let mut folder = Folder::open(root.clone(), true).unwrap();
-        folder.claim().unwrap();
-        fs::write(root.join("registered/one.json"), "").unwrap();
-        folder.sweep();
-        assert!(root.join("registered/one.json").exists());
-    }
-}
+mod tests;

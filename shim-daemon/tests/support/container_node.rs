@@ -12,7 +12,7 @@ use gpushare_protocol::wire::{
     Control, ControlReply, Cursor, Injection, Listing, PodRow, Register, Reply, Rows, TenantRow,
     WireError,
 };
-use gpushared::devices::{Device, Devices as _};
+use gpushared::devices::{Device, Devices as _, LookError};
 use gpushared::groups::Groups;
 use gpushared::init::Init;
 use gpushared::node::{Client, ConnId, Effect, Node, Registration, Settings};
@@ -127,6 +127,14 @@ impl Machine {
             }
         }
         (told, answered)
+    }
+
+    /// A device falls off the bus.
+    pub fn loses(&mut self, device: usize) {
+        self.node.tick(NOW);
+        let lost = Err(LookError::Lost);
+        self.node.looked(NOW, device, NOW, lost);
+        self.drain();
     }
 
     /// A hook of this user injects.
