@@ -92,7 +92,7 @@ fn an_equal_name_joins_with_equal_limits_and_else_is_refused() {
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(125), "{told}");
     assert!(output.stdout.is_empty(), "no program ran");
-    let words = "tenant x exists with other limits; to join it give its own, --mem-limit 2GiB, or";
+    let words = "to join it give its own, --mem-limit 2GiB --oversubscribe off, or give another";
     assert!(told.contains(words), "{told}");
     let output = home.run("x", &[]).arg("true").output().unwrap();
     assert_eq!(output.status.code(), Some(125), "{output:?}");
