@@ -55,15 +55,15 @@ fn decode_graphs_beside_others_lose_nothing_and_wait_no_longer() {
 fn decode_graphs_that_the_driver_shares_evenly_are_not_steered() {
     for host in [100 * US, 500 * US, MS] {
         let decode = Program::sync(0, host).mixed(&[10 * MS]);
-        let case = Case::new("even", &[decode, trainer()]).switch(150 * US);
-        let pair = case.pair();
-        let waits = |report: &crate::together::Report| report.tenants[0].wait(999);
-        assert_eq!(
-            waits(&pair.steered),
-            waits(&pair.bare),
-            "{host} ns of host time"
-        );
+        waits_as_by_the_driver(&Case::new("even", &[decode, trainer()]).switch(150 * US));
     }
+}
+
+/// The first tenant's requests wait as long as on the bare driver.
+fn waits_as_by_the_driver(case: &Case) {
+    let pair = case.pair();
+    let [steered, bare] = [&pair.steered, &pair.bare].map(|report| report.tenants[0].wait(999));
+    assert_eq!(steered, bare, "{case:?}");
 }
 
 /// A graph is longer than the driver's slice: its time is never known. By what is left of the clock
@@ -72,13 +72,7 @@ fn decode_graphs_that_the_driver_shares_evenly_are_not_steered() {
 fn decode_graphs_that_were_never_alone_are_not_steered_either() {
     for host in [15 * US, 100 * US, 500 * US] {
         let decode = Program::sync(10 * MS, host).guesses(u64::MAX);
-        let pair = Case::new("guessed", &[decode, trainer()]).h100().pair();
-        let waits = |report: &crate::together::Report| report.tenants[0].wait(999);
-        assert_eq!(
-            waits(&pair.steered),
-            waits(&pair.bare),
-            "{host} ns of host time"
-        );
+        waits_as_by_the_driver(&Case::new("guessed", &[decode, trainer()]).h100());
     }
 }
 
