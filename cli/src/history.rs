@@ -32,12 +32,12 @@ pub(crate) fn read(daemons: &mut [Talk], since_ms: u64) -> Result<Vec<EventRecor
     with_journals(told, !daemons.is_empty(), since_ms)
 }
 
-/// What the journals have, beside daemons that serve and tell the rest themselves.
+/// The events of the journals, for a caller to which serving daemons tell their own.
 pub(crate) fn beside_daemons(since_ms: u64) -> Result<Vec<EventRecord>, Failure> {
     with_journals(Vec::new(), true, since_ms)
 }
 
-/// What was told and what the journals have; `served` where a daemon was there to tell.
+/// The events that daemons told, and those of the journals; `served` if a daemon serves.
 fn with_journals(
     mut all: Vec<EventRecord>,
     served: bool,

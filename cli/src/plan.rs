@@ -50,7 +50,7 @@ pub(crate) fn make(share: &Share, inherited: Environment) -> Result<Plan, Failur
     preload(&mut environment)?;
     let links = gpu.apply(&mut environment, tenant.name.as_str())?;
     let devices = check_devices(&gpu, &limits, &environment)?;
-    // What a program inside a tenant inherits is of the tenant's devices. It may see fewer.
+    // A program inside a tenant inherits values for the tenant's devices. It may see fewer.
     let inherits = daemon::is_container() || tenant.is_marked(&environment);
     let uuids: Vec<_> = devices.iter().map(|device| device.uuid).collect();
     let unseen = limits.unseen(&uuids, |variable| !inherits || origins.have(variable));

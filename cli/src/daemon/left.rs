@@ -1,4 +1,4 @@
-//! What a daemon of this user that ended without its tenants has left: their programs may live on.
+//! Folders of this user's daemons that ended before their tenants. Their programs may live on.
 
 use serde::Deserialize;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What one daemon tells of its tenants, as rows of `ps`.
+//! The tenants that one daemon lists, as rows of `ps`.
 
 use super::row::{Ends, Process, Queued, Row, SCHEMA};
 use crate::daemon::Talk;
@@ -13,7 +13,7 @@ use gpushare_protocol::wire::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is said below a tenant whose device is lost.
+/// The line below a tenant whose device is lost.
 const LOST: &str = "the GPU does not answer any more";
 
 /// The lists of one daemon. Names are unique within it.
@@ -286,7 +286,7 @@ mod tests {
         );
         assert_eq!((row.charged, row.owner), (0, Some(5)));
         assert_eq!(row.residency_text, [LOST]);
-        // One that is there: the daemon told of its end between the two lists.
+        // Its device is there: the tenant ended between the two lists.
         assert!(known(false, false, None).rows().is_empty());
         let rows = known(false, true, None).rows();
         assert!(

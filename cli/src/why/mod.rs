@@ -81,7 +81,7 @@ pub(crate) fn why(arguments: &args::Why) -> Result<ExitCode, Failure> {
     })
 }
 
-/// What a daemon tells of its tenants.
+/// A daemon's lists of its tenants.
 fn facts_of(daemon: &mut Talk, tenant: &str) -> Result<Facts, Failure> {
     // First: a tenant that is admitted meanwhile is told as queued.
     let status = daemon.status()?;

@@ -210,7 +210,7 @@ fn others(facts: &Facts, row: &TenantRow) -> Option<String> {
     (!each.is_empty()).then(|| format!("The others there are charged: {}.", each.join(", ")))
 }
 
-/// What is promised to others there and not in use, the most first.
+/// Memory on that device that is promised to other tenants and not in use, the most first.
 fn promised(facts: &Facts, row: &TenantRow) -> Option<String> {
     let others = facts.tenants.iter();
     let others = others.filter(|other| other.device == row.device && other.name != row.name);

@@ -30,6 +30,19 @@ fn header() -> Box<Header> {
     unsafe { Box::from_raw(alloc_zeroed(layout).cast()) }
 }
 
+/// Devices of so many pages each, which evict and keep nothing that was freed.
+fn view<'a>((header, pages): (&'a mut Header, &'a mut [Page]), per_device: usize) -> View<'a> {
+    View {
+        header,
+        pages,
+        per_device,
+        seed: 1,
+        linger: 0,
+        evicts: true,
+        erase: Vec::new(),
+    }
+}
+
 /// Every sum as it is kept, then as a repair computes it.
 fn sums(view: &mut View<'_>) -> [Sums; 2] {
     let read = |view: &View<'_>| {
@@ -65,15 +78,8 @@ fn sums(view: &mut View<'_>) -> [Sums; 2] {
 fn after_any_operation_the_sums_equal_the_sums_of_the_pages() {
     let mut header = header();
     let mut pages = vec![Page::default(); 2 * 64];
-    let mut view = View {
-        header: &mut header,
-        pages: &mut pages,
-        per_device: 64,
-        seed: 5,
-        linger: 0,
-        evicts: true,
-        erase: Vec::new(),
-    };
+    let mut view = view((&mut header, &mut pages), 64);
+    view.seed = 5;
     let (mut random, mut dead) = (1, Dead(Vec::new()));
     let mut held: Vec<(usize, usize, Vec<PageRun>)> = Vec::new();
     for step in 0..4000 {
@@ -146,15 +152,7 @@ fn after_any_operation_the_sums_equal_the_sums_of_the_pages() {
 fn freed_pages_return_after_at_most_eight_operations() {
     let mut header = header();
     let mut pages = vec![Page::default(); 64];
-    let mut view = View {
-        header: &mut header,
-        pages: &mut pages,
-        per_device: 64,
-        seed: 1,
-        linger: 0,
-        evicts: true,
-        erase: Vec::new(),
-    };
+    let mut view = view((&mut header, &mut pages), 64);
     let none_dead = Dead(Vec::new());
     let slot = view.enter(1, false, |_| true).unwrap();
     let mut delays = std::collections::BTreeSet::new();
@@ -178,15 +176,8 @@ fn freed_pages_return_after_at_most_eight_operations() {
 fn linger_delays_the_return_of_a_dead_process_s_pages() {
     let mut header = header();
     let mut pages = vec![Page::default(); 64];
-    let mut view = View {
-        header: &mut header,
-        pages: &mut pages,
-        per_device: 64,
-        seed: 1,
-        linger: 20,
-        evicts: true,
-        erase: Vec::new(),
-    };
+    let mut view = view((&mut header, &mut pages), 64);
+    view.linger = 20;
     let slot = view.enter(1, false, |_| true).unwrap();
     view.take(&Dead(Vec::new()), slot, 0, Kind::Linear, 5)
         .unwrap();
@@ -204,15 +195,7 @@ fn linger_delays_the_return_of_a_dead_process_s_pages() {
 fn a_death_is_found_again_after_its_finder_died() {
     let mut header = header();
     let mut pages = vec![Page::default(); 64];
-    let mut view = View {
-        header: &mut header,
-        pages: &mut pages,
-        per_device: 64,
-        seed: 1,
-        linger: 0,
-        evicts: true,
-        erase: Vec::new(),
-    };
+    let mut view = view((&mut header, &mut pages), 64);
     let slot = view.enter(1, false, |_| true).unwrap();
     view.take(&Dead(Vec::new()), slot, 0, Kind::Linear, 5)
         .unwrap();
@@ -232,15 +215,7 @@ fn a_death_is_found_again_after_its_finder_died() {
 fn managed_pages_leave_for_any_process_the_first_to_come_first() {
     let mut header = header();
     let mut pages = vec![Page::default(); 16];
-    let mut view = View {
-        header: &mut header,
-        pages: &mut pages,
-        per_device: 16,
-        seed: 1,
-        linger: 0,
-        evicts: true,
-        erase: Vec::new(),
-    };
+    let mut view = view((&mut header, &mut pages), 16);
     let none_dead = Dead(Vec::new());
     let [first, second] = [1, 2].map(|pid| view.enter(pid, false, |_| true).unwrap());
     let bring = |view: &mut View<'_>, slot, count| {
@@ -291,15 +266,7 @@ fn managed_pages_leave_for_any_process_the_first_to_come_first() {
 fn what_is_kept_of_pages_at_home_leaves_first_and_counts_as_no_eviction() {
     let mut header = header();
     let mut pages = vec![Page::default(); 16];
-    let mut view = View {
-        header: &mut header,
-        pages: &mut pages,
-        per_device: 16,
-        seed: 1,
-        linger: 0,
-        evicts: true,
-        erase: Vec::new(),
-    };
+    let mut view = view((&mut header, &mut pages), 16);
     let none_dead = Dead(Vec::new());
     let slot = view.enter(1, false, |_| true).unwrap();
     let bring = |view: &mut View<'_>, count| {

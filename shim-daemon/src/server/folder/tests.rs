@@ -22,16 +22,21 @@ fn nobody_else_can_open_the_lock() {
     assert_eq!(second.kind(), io::ErrorKind::AddrInUse);
 }
 
+/// The lock as an earlier version made it, held by a user that may only read it.
+fn held_by_a_reader(path: &Path) -> File {
+    fs::write(path, "").unwrap();
+    fs::set_permissions(path, Permissions::from_mode(0o644)).unwrap();
+    let held = File::open(path).unwrap();
+    held.try_lock().unwrap();
+    held
+}
+
 #[test]
 fn a_lock_that_another_user_holds_is_made_anew() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("run/lock");
     let folder = Folder::open(place.path().join("run"), false).unwrap();
-    // As an earlier version made it, locked by a user who may only read it.
-    fs::write(&path, "").unwrap();
-    fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
-    let held = File::open(&path).unwrap();
-    held.try_lock().unwrap();
+    let _held = held_by_a_reader(&path);
     let lock = folder.lock().unwrap();
     assert!(folder.is_locked_by(&lock));
     assert_eq!(fs::metadata(path).unwrap().mode() & 0o7777, 0o600);
@@ -42,10 +47,7 @@ fn an_earlier_daemon_that_serves_keeps_its_folder() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("run/lock");
     let folder = Folder::open(place.path().join("run"), false).unwrap();
-    fs::write(&path, "").unwrap();
-    fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
-    let held = File::open(&path).unwrap();
-    held.try_lock().unwrap();
+    let _held = held_by_a_reader(&path);
     let control = folder.listen_control().unwrap();
     let taken = folder.lock().unwrap_err();
     assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);

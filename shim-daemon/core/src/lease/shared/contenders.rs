@@ -104,10 +104,12 @@ fn take_turns(pending: &[(TenantId, &Tenant)], class: u16) -> bool {
     let (weight, service) = (sum(Tenant::weight), sum(|one| one.weight() * one.service()));
     let above = pending.iter().any(|(_, tenant)| tenant.class() < class);
     let fills = above || all.iter().any(|tenant| tenant.is_dense());
-    let promised = |tenant: &&Tenant| tenant.loops() && tenant.has_promise();
+    let promised = all
+        .iter()
+        .any(|tenant| tenant.loops() && tenant.has_promise());
     let least = if above {
         Rules::TURNS_ABOVE
-    } else if all.iter().copied().any(|tenant| promised(&tenant)) {
+    } else if promised {
         Rules::TURNS_PROMISED
     } else {
         Rules::TURNS
