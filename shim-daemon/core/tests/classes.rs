@@ -179,6 +179,31 @@ fn equals_share_beside_what_a_lower_class_is_guaranteed() {
     assert!((shares[2] - 0.3).abs() <= 0.01, "and it gets its guarantee");
 }
 
+/// The guarantee of a lower class takes of the time that is nobody's.
+#[test]
+fn a_request_is_kept_beside_an_equal_and_a_guarantee_below() {
+    for (below, least) in [(Some(40), 0.0), (None, 0.38)] {
+        let mut machine = Machine::new(6);
+        machine.start(1, HIGH, request(60), Program::Deep(fixed(200)));
+        machine.start(2, HIGH, EQUAL, Program::Deep(fixed(500)));
+        if let Some(percent) = below {
+            machine.start(3, LOW, request(percent), Program::Deep(fixed(50)));
+        }
+        machine.run(Nanos::secs(10));
+        let share = |tenant| machine.meter.share(TenantId(tenant));
+        println!(
+            "60 %, none, {below:?} below: {:.3} {:.3}",
+            share(1),
+            share(2)
+        );
+        assert!(share(1) >= 0.58, "{:.3}", share(1));
+        assert!(share(2) >= least, "{:.3}", share(2));
+        if below.is_some() {
+            assert!((share(3) - 0.4).abs() <= 0.02, "{:.3}", share(3));
+        }
+    }
+}
+
 #[test]
 fn an_idle_holder_gives_way_within_three_milliseconds() {
     let mut machine = Machine::new(7);

@@ -80,6 +80,7 @@ mod together_stopped;
 mod together_switches;
 mod together_trials;
 mod together_unmeasured;
+mod turn_ends;
 mod turns;
 mod unlisted;
 mod unlisted_races;

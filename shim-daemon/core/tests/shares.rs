@@ -227,3 +227,20 @@ fn any_mix_of_tenants_is_shared_to_a_percentage_point() {
 fn a_hundred_mixes_are_shared_to_a_percentage_point() {
     mixes(8, 100);
 }
+
+/// Without a request they have the least together, however many they are.
+#[test]
+fn requests_are_kept_beside_many_tenants_without_one() {
+    let deep = Program::Deep(fixed(500));
+    let mut programs = vec![(Some(50), deep), (Some(40), deep)];
+    programs.extend((0..20).map(|_| (None, deep)));
+    let mut machine = tenants(7, &programs);
+    machine.run(Nanos::secs(20));
+    let share = |tenant| machine.meter.share(TenantId(tenant));
+    println!("50, 40 and twenty: {:.3} {:.3}", share(1), share(2));
+    assert!((share(1) - 0.5).abs() <= 0.01, "{:.3}", share(1));
+    assert!((share(2) - 0.4).abs() <= 0.01, "{:.3}", share(2));
+    for tenant in 3..23 {
+        assert!((share(tenant) - 0.005).abs() <= 0.003, "{tenant}");
+    }
+}

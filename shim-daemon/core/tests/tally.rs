@@ -4,6 +4,8 @@
 use gpushare_core::lease::{DeviceTime, Input, Lease, LeaseKind, Report};
 use gpushare_core::{Compute, LeasePolicy, Nanos, Permille, ProcessId, TenantId, Work};
 
+use crate::together::{Case, MS, Program, S, US};
+
 const A: TenantId = TenantId(1);
 const B: TenantId = TenantId(2);
 const FREELY: Compute = Compute {
@@ -272,4 +274,19 @@ fn the_time_waited_stays_when_a_tenant_is_alone_at_last() {
         device.waited(B, closed + ms(2)),
         (closed + ms(1) - wanted).0
     );
+}
+
+/// The tenant for which another is held pauses: the other waits until the next look.
+#[test]
+fn idle_time_is_counted_where_a_tenant_is_held_for_an_idle_one() {
+    let queue = Program::queue(500 * US);
+    let pausing = Program::queue(200 * US).pauses(30 * MS, 15 * MS);
+    for (other, is_held) in [(pausing, true), (Program::queue(200 * US), false)] {
+        let case = Case::new("held", &[queue.clone(), other]).of(1, 900, FREELY);
+        let mut rig = case.rig(case.brain());
+        rig.run(2 * S);
+        let tally = rig.steering.device.borrow().tally();
+        assert_eq!(tally.held > Nanos::ZERO, is_held, "{tally:?}");
+        assert_eq!(tally.capped, Nanos::ZERO);
+    }
 }

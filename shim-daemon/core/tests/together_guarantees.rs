@@ -153,3 +153,27 @@ fn a_request_of_a_tenant_with_gaps_closes_none_that_wait_for_their_work() {
     at_least("the higher", report.useful(0) + report.useful(1), 80.0);
     at_least("what they leave", report.useful(2), 10.0);
 }
+
+/// A request of 20 % whose tenant copies most of the time claims less than the clock says: no other
+/// tenant is steered for it, and the request of 40 % beside it is kept.
+#[test]
+fn a_request_is_kept_beside_one_whose_claims_are_doubted() {
+    let copies = || Program::queue(100 * US).depth(8).copies(2 * MS);
+    let all = [deep(), copies(), Program::queue(50 * US)];
+    let terms = |case: Case| {
+        let case = case.times(2 * S, 10 * S);
+        case.of(0, 900, Compute::default()).of(1, 500, request(20))
+    };
+    for report in both(&terms(Case::new("copies, 40 %", &all)).of(2, 500, request(40))) {
+        at_least("40 %", report.useful(2), 38.0);
+    }
+    // Where nothing else was promised the highest class has nearly all.
+    for report in both(&terms(Case::new("copies", &all[..2]))) {
+        at_least("the highest", report.useful(0), 85.0);
+    }
+    // The opposite: one that works is repaid.
+    let all = [deep(), deep()];
+    for report in both(&terms(Case::new("works", &all))) {
+        near("20 %", report.useful(1), 20.0, 1.0);
+    }
+}

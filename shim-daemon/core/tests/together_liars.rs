@@ -96,6 +96,22 @@ fn a_part_that_is_hidden_gains_at_most_the_hardwares_equal_slice() {
     }
 }
 
+/// What it hides of its request: the others yield to it meanwhile, so that it is never alone.
+#[test]
+fn nor_does_a_request_help_a_tenant_that_hides_a_part() {
+    for percent in [[50, 50], [65, 35], [80, 20], [90, 10]] {
+        for kernel in [50 * US, 500 * US, 5 * MS] {
+            let programs = [trainer(), lies(Program::queue(kernel), says_a_tenth)];
+            let case = Case::new(&format!("{percent:?} says a tenth"), &programs);
+            let case = case.requests(&percent);
+            for report in [case.clone(), case.h100()].map(|case| case.steered().report) {
+                let part = 100.0 * report.useful(1) / report.all_useful();
+                assert!(part <= 51.5, "{percent:?} {kernel}: {part:.1}");
+            }
+        }
+    }
+}
+
 #[test]
 fn claimed_backlog_gains_at_most_the_share() {
     let sparse = || Program::every(MS, 300 * US);

@@ -8,6 +8,8 @@
     reason = "figures"
 )]
 
+use std::collections::BTreeMap;
+
 use crate::together;
 use crate::together::{Case, MS, Pattern, Program, Rng, S, SLICES, US, limit};
 
@@ -244,4 +246,60 @@ fn the_lag_of_the_backlogged_is_bounded() {
     }
     println!("furthest behind: {furthest:.1} ms");
     assert!(furthest <= 60.0, "{furthest:.1} ms");
+}
+
+/// A mix with two classes and no shares, and the tenants of the higher class, one of which always
+/// has work. Kernels of the lower class are shorter than a quarter of a slice: what longer ones
+/// cost a tenant that leaves gaps is said in COMPUTE.
+fn classes(seed: u64) -> Option<(Case, Vec<usize>)> {
+    let mut case = mix(seed);
+    if !case.terms.is_empty() {
+        return None;
+    }
+    let mut rng = Rng(RUNS + seed);
+    let (high, low): (Vec<usize>, Vec<usize>) =
+        (0..case.programs.len()).partition(|_| rng.one_in(2));
+    for at in &high {
+        case = case.of(*at, 900, gpushare_core::Compute::default());
+    }
+    let longest = |at: &usize| case.programs[*at].1.kernels.iter().copied().max();
+    let is_short = low.iter().all(|at| longest(at) <= Some(500 * US));
+    let pauses = high.iter().any(|at| case.programs[*at].1.pauses.is_some());
+    let backlogged = high.iter().any(|at| is_backlogged(&case, *at));
+    let fits = is_short && !pauses && backlogged && !low.is_empty();
+    fits.then_some((case, high))
+}
+
+/// The same mix without the lower class.
+fn alone(case: &Case, high: &[usize]) -> Case {
+    let programs = high.iter().map(|at| case.programs[*at].1.clone());
+    Case {
+        programs: programs.enumerate().collect(),
+        terms: BTreeMap::new(),
+        ..case.clone()
+    }
+}
+
+#[test]
+fn in_any_mix_a_lower_class_costs_a_backlogged_higher_one_little() {
+    for real in [false, true] {
+        let (mut least, mut longest, mut mixes) = (f64::MAX, 0, 0);
+        for (case, high) in (0..2 * RUNS).filter_map(classes) {
+            let case = if real { case.h100() } else { case };
+            let alone = alone(&case, &high).steered().report.all_useful();
+            let report = case.steered().report;
+            let had: f64 = high.iter().map(|at| report.useful(*at)).sum();
+            assert!(had >= 0.85 * alone, "{had:.1} of {alone:.1}: {case:?}");
+            least = least.min(had / alone);
+            let idle = report.longest_idle;
+            assert!(idle <= 2 * IDLE_BOUND, "idle {idle}: {case:?}");
+            longest = longest.max(idle);
+            mixes += 1;
+        }
+        println!(
+            "{mixes} mixes of classes: least {least:.2} of alone, longest idle {} us",
+            longest / US
+        );
+        assert!(mixes >= 30, "{mixes}");
+    }
 }

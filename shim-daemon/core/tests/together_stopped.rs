@@ -5,6 +5,7 @@
     clippy::print_stdout,
     reason = "a test: what cannot be had fails it; figures for people"
 )]
+use crate::together::{self, Case, Program, S, US, request};
 use gpushare_core::{
     Compute, DeviceTime, Input, LeaseKind, LeasePolicy, Nanos, Permille, ProcessId, TenantId, Work,
 };
@@ -99,5 +100,22 @@ fn a_stopped_tenant_that_is_behind_keeps_nobody_closed() {
         let open = open_beside_a_stopped_one(drained, guessed);
         println!("open for {open} of 1000");
         assert!(open >= 900, "{open} of 1000, guessed: {guessed}");
+    }
+}
+
+/// What a stopped tenant did not ask for is not saved up: nothing closes a higher class for it.
+#[test]
+fn a_stopped_tenants_guarantee_saves_up_nothing() {
+    let stopped = Program::queue(500 * US).stalls(3 * S, 3 * S);
+    for (lower, what) in [
+        (stopped, "stopped"),
+        (Program::queue(500 * US), "never stopped"),
+    ] {
+        let case = Case::new(what, &[Program::queue(500 * US), lower]);
+        let case = case.of(0, 900, Compute::default()).of(1, 500, request(50));
+        let mut rig = case.rig(case.brain());
+        let report = rig.measured(6 * S, 500 * together::MS);
+        println!("{what}: {:.1} {:.1}", report.useful(0), report.useful(1));
+        together::near(what, report.useful(0), 50.0, 10.0);
     }
 }

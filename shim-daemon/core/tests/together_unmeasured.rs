@@ -88,3 +88,26 @@ fn the_never_measured_do_not_pay_for_changes_of_contexts() {
         }
     }
 }
+
+/// Where nothing is requested, a tenth of a part is within what a guess is wrong by (ADR 230).
+#[test]
+fn two_equals_of_which_one_is_guessed_lack_at_most_a_tenth() {
+    let queue = || Program::queue(500 * US);
+    for guess in [300, 1_000, 3_000] {
+        let of = |what: &str, programs: &[Program]| Case::new(what, programs).h100();
+        let guessed = || unmeasured(500 * US, guess);
+        let looped = Program::sync(9 * MS, 0).guesses(u64::MAX);
+        let cases = [
+            of("a guess", &[queue(), guessed()]),
+            of("a long guess", &[queue(), unmeasured(9 * MS, guess)]),
+            of("two processes", &[queue(), guessed()]).process(0, queue()),
+            of("two guessed processes", &[guessed(), queue()]).process(0, guessed()),
+            of("a guessed loop", &[queue(), looped]),
+        ];
+        for case in cases {
+            let report = case.steered().report;
+            let part = 100.0 * report.useful(0) / report.all_useful();
+            near(&case.what, part, 50.0, 5.5);
+        }
+    }
+}

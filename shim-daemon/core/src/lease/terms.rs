@@ -139,8 +139,8 @@ impl Default for LeasePolicy {
     }
 }
 
-/// The least weight of a tenant without a request, when the requests of others leave nothing: one
-/// percent.
+/// The least weight of all tenants of a class without a request together, when the requests of
+/// others leave nothing: one percent.
 const LEAST_WEIGHT: u64 = 10;
 
 /// For each class, the thousandths that its tenants request, and the number of tenants without a
@@ -163,7 +163,7 @@ pub(super) fn requests(
 /// number of tenants without a request.
 pub(super) fn weight(request: Option<Permille>, (asked, without): (u64, u64)) -> u64 {
     request.map_or_else(
-        || (1000_u64.saturating_sub(asked) / without.max(1)).max(LEAST_WEIGHT),
+        || (1000_u64.saturating_sub(asked).max(LEAST_WEIGHT) / without.max(1)).max(1),
         |request| u64::from(request.get()),
     )
 }
@@ -172,7 +172,8 @@ pub(super) fn weight(request: Option<Permille>, (asked, without): (u64, u64)) ->
 pub(super) type Terms = (u16, Compute, u64);
 
 /// Its part in thousandths while `all` want the device: in the highest class by weight, less the
-/// guarantees of lower classes; in other classes its own guarantee. Never more than its cap.
+/// guarantees of lower classes, but no less than its own guarantee; in other classes its own
+/// guarantee. Never more than its cap.
 pub(super) fn part(own: Terms, all: &[Terms]) -> u32 {
     let requests =
         |(_, compute, _): &Terms| compute.request.map_or(0, |part| u64::from(part.get()));
@@ -182,9 +183,18 @@ pub(super) fn part(own: Terms, all: &[Terms]) -> u32 {
     } else {
         let lower = all.iter().filter(|(other, ..)| *other < class);
         let left = 1000_u64.saturating_sub(lower.map(requests).sum());
-        let peers = all.iter().filter(|(other, ..)| *other == class);
-        let sum: u64 = peers.map(|(.., weight)| weight).sum();
-        left * weight / sum.max(1)
+        let peers = || all.iter().filter(|(other, ..)| *other == class);
+        let sum: u64 = peers().map(|(.., weight)| weight).sum();
+        let by_weight = left * weight / sum.max(1);
+        match compute.request {
+            Some(_) => by_weight.max(requests(&own)),
+            None => {
+                let asked: u64 = peers().map(requests).sum();
+                let others = peers().filter(|(_, compute, _)| compute.request.is_none());
+                let rest = left.saturating_sub(asked) / (others.count() as u64).max(1);
+                by_weight.min(rest.max(1))
+            }
+        }
     };
     let cap = compute.cap().map_or(1000, |cap| u64::from(cap.get()));
     u32::try_from(part.min(cap)).unwrap_or(1000)

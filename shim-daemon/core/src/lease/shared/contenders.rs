@@ -61,10 +61,12 @@ impl<'a> Contenders<'a> {
     /// The tenant that has to get its guarantee now, beside tenants of other classes: the one that
     /// is owed most. One that asks for less than its part is due for ever, and must not stand
     /// before the others. The one that gets it now is `kept` until another is owed a turn more:
-    /// otherwise those of equal parts would alternate at each sample.
+    /// otherwise those of equal parts would alternate at each sample. No tenant repays one whose
+    /// claims are doubted.
     pub(super) fn due(&self, kept: Option<TenantId>) -> Option<(TenantId, &'a Tenant)> {
         let keeps = |id: TenantId| if kept == Some(id) { 1000 } else { 0 };
         let due = self.helped().filter(|_| self.classes);
+        let due = due.filter(|(_, one)| !one.is_doubted());
         let due = due.filter_map(|(id, one)| Some((one.due()? + keeps(id), (id, one))));
         due.max_by_key(|(owed, _)| *owed).map(|(_, due)| due)
     }

@@ -77,3 +77,46 @@ impl Lag {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lag(due: u64, had: u64) -> Lag {
+        let mut lag = Lag::default();
+        lag.owe((due, had), 0);
+        lag
+    }
+
+    #[test]
+    fn what_is_owed_fades_in_twenty_milliseconds_without_demand() {
+        let mut lag = lag(8_000_000, 0);
+        lag.fade(Nanos(Rules::FADE.0 / 4));
+        assert_eq!(lag.of_share(), 6_000_000);
+        lag.fade(Rules::FADE);
+        assert_eq!(lag.of_share(), 0);
+    }
+
+    #[test]
+    fn it_fades_to_nothing_in_small_steps_too() {
+        let mut lag = lag(1_000, 0);
+        for _ in 0..1_000 {
+            lag.fade(Nanos(1_000));
+        }
+        assert!(lag.of_share() <= 950, "{}", lag.of_share());
+        for _ in 0..100_000 {
+            lag.fade(Nanos(1_000));
+        }
+        assert_eq!(lag.of_share(), 0);
+    }
+
+    #[test]
+    fn of_a_debt_a_hundredth_of_the_pause_is_pardoned() {
+        let mut lag = lag(0, 5_000_000);
+        lag.fade(Nanos::millis(100));
+        assert_eq!(lag.of_share(), -4_000_000);
+        // It ends at nothing: it is not turned round.
+        lag.fade(Nanos::secs(10));
+        assert_eq!(lag.of_share(), 0);
+    }
+}

@@ -237,12 +237,12 @@ impl Shared {
         self.note_idle(&done, span);
         (self.sampled, self.passed) = (self.now, self.now);
         let tenants = (&mut self.roster, &mut self.rest);
-        let bills = service::settle(tenants, &done, &self.rules, (self.now, span));
+        let (bills, believed) = service::settle(tenants, &done, &self.rules, (self.now, span));
         self.audit(&done, &bills, span);
         // A bill is at most a second. What a longer span was used for is not known.
         let is_known = span <= Rules::MOST;
         self.note_useful(is_known.then_some(&bills), span);
-        self.pay(&done, &bills, (span, is_known));
+        self.pay(&believed, &bills, (span, is_known));
         self.next = None;
         self.settle();
     }

@@ -67,6 +67,8 @@ impl Rules {
     /// A tenant's bills are compared with the clock after this much time alone. A tenant that
     /// claims too little is not helped for this long: the first time, and at most.
     pub(super) const VERDICT: Nanos = Nanos::millis(10);
+    /// The same for a deep queue beside tenants that yield to it.
+    pub(super) const VERDICT_BESIDE: Nanos = Nanos::millis(50);
     pub(super) const DOUBTED: (Nanos, Nanos) = (Nanos::millis(125), Nanos::secs(4));
     /// A device is saturated while a tenant is pending for at least this many thousandths of the
     /// time. On an unsaturated device every tenant gets its demand sooner or later, and none counts

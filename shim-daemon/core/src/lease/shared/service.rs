@@ -9,6 +9,7 @@
 //! time that the others' bills leave ([`Rest`]).
 
 use super::done::Done;
+use super::gate::Gate;
 use super::rest::{Part, Rest};
 use super::rules::{Rules, scaled};
 use super::tenant::Tenant;
@@ -17,16 +18,17 @@ use crate::lease::roster::Roster;
 use crate::time::Nanos;
 use std::collections::BTreeMap;
 
-/// Returns the bill of each tenant for a `span`, in nanoseconds, and brings the tenants' lags up to
-/// `now`.
+/// Returns the bill of each tenant for a `span`, in nanoseconds, and what is believed of its page,
+/// and brings the tenants' lags up to `now`.
 pub(super) fn settle(
     (tenants, rest): (&mut Roster<Tenant>, &mut Rest),
     done: &BTreeMap<TenantId, Done>,
     rules: &Rules,
     (now, span): (Nanos, Nanos),
-) -> BTreeMap<TenantId, u64> {
+) -> (BTreeMap<TenantId, u64>, BTreeMap<TenantId, Done>) {
     let told = done;
-    let done = &believed(tenants, done);
+    let all_done = believed(tenants, done);
+    let done = &all_done;
     // A closed tenant runs until its submitted work is complete.
     let runs = |id: &TenantId| {
         let tenant = tenants.get(*id);
@@ -68,13 +70,16 @@ pub(super) fn settle(
     });
     let parts: Vec<Part> = parts.collect();
     let unknown = rest.divide(&parts, (span, rules.between_changes()));
+    let yielded = yielded(tenants, &bills, rules, (now, span));
     for (id, tenant) in tenants.iter_mut() {
         let done = done.get(&id).copied().unwrap_or_default();
         let bill = *bills.entry(id).or_insert_with(|| {
             let had = unknown.get(&id).copied().unwrap_or(0);
             tenant.bill_rest(had, done, span)
         });
-        tenant.note((now, span), (done, alone(id)), bill);
+        let yielded = yielded.filter(|(open, _)| *open == id);
+        let left = yielded.map(|(_, left)| left);
+        tenant.note((now, span), (done, alone(id), left), bill);
     }
     // A part of the rest shows nothing of its tenant's progress: as far as they fit into the rest,
     // its own claims do.
@@ -115,7 +120,37 @@ pub(super) fn settle(
     for class in classes {
         forgive(tenants, class);
     }
-    bills
+    (bills, all_done)
+}
+
+/// The one tenant to which all others that want the device yield, or for which they are held, and
+/// how much of a `span` these leave: they always want it themselves, so their bills are known, and
+/// so is after how much of their work the device changes to another context and back.
+fn yielded(
+    tenants: &Roster<Tenant>,
+    bills: &BTreeMap<TenantId, u64>,
+    rules: &Rules,
+    (now, span): (Nanos, Nanos),
+) -> Option<(TenantId, u64)> {
+    let (mut open, mut yields) = (Vec::new(), false);
+    let mut left = span.0;
+    for (id, tenant) in tenants.iter().filter(|(_, one)| one.is_pending(now)) {
+        match tenant.gate() {
+            Gate::Slice(slice) if tenant.is_dense() => {
+                let bill = *bills.get(&id)?;
+                let changes = bill.div_ceil(slice.0.max(1)) * 2 * rules.switch.0;
+                left = left.saturating_sub(bill.saturating_add(changes));
+                yields = true;
+            }
+            Gate::Slice(_) => return None,
+            Gate::Shut => left = left.saturating_sub(bills.get(&id).copied().unwrap_or(0)),
+            Gate::Free | Gate::Noted => open.push(id),
+        }
+    }
+    match open[..] {
+        [id] if yields => Some((id, left)),
+        _ => None,
+    }
 }
 
 /// Which part of the time, in thousandths, changes of contexts leave while these tenants have work:

@@ -63,12 +63,16 @@ impl Default for Steering {
 struct Case {
     behind: TenantId,
     class: u16,
+    /// It has a request.
+    request: bool,
     /// Its guarantee is due: it is owed so many thousandths of a turn.
     due: Option<u64>,
     /// It always wants the device.
     stays: bool,
     /// It and others like it take turns.
     turns: bool,
+    /// Those that wait for each operation always want the device.
+    loops_stay: bool,
     visits: Visits,
     /// Others may be held for it: it has completed an operation not long ago, and its claims agree
     /// with the clock.
@@ -276,8 +280,8 @@ impl Steering {
         now: Nanos,
     ) -> Option<Case> {
         let active = active.iter().filter_map(|id| tenants.get(*id));
-        let turns = self.trials.allows(Regime::Turns, now);
         let is_free = rules.switch == Nanos::ZERO;
+        let turns = !is_free && self.trials.allows(Regime::Turns, now);
         let yields = is_free || self.trials.allows(Regime::Yields, now);
         let all = Contenders::of(pending, active, (turns, yields), now);
         let case = all.and_then(|all| self.case(&all, rules, now));
@@ -303,9 +307,11 @@ impl Steering {
         Some(Case {
             behind,
             class: tenant.class(),
+            request: tenant.has_promise(),
             due: due.and_then(|(_, tenant)| tenant.due()),
             stays,
             turns,
+            loops_stay: all.turns,
             visits: Visits {
                 visitors: all.visitors(),
                 promised: all.is_promised(tenant),
@@ -412,7 +418,6 @@ impl Steering {
             })
             .collect();
         let weights: u64 = ahead.iter().map(|(_, tenant)| tenant.weight()).sum();
-        let all = rules.yield_slice(&case.visits);
         // Beside a tenant that has just paused, a hold would leave the device idle.
         let holds = self.mode == Mode::Hold && case.earns && case.works;
         // A guarantee takes the time of deep queues first. A tenant that leaves gaps, and is of a
@@ -421,11 +426,25 @@ impl Steering {
         let ranks = |tenant: &Tenant| tenant.class() > case.class || tenant.due().is_some();
         let repaid = case.due.is_some_and(|owed| owed < Rules::UNPAID);
         let passes = |tenant: &Tenant| repaid && ranks(tenant) && !stays(tenant);
+        // A lower class has what one leaves that always wants the device and is of a higher class,
+        // also where that one is not behind.
+        let keeps = |tenant: &Tenant| {
+            (tenant.is_dense() && tenant.works())
+                || (case.loops_stay && tenant.loops() && tenant.is_at_work())
+        };
+        let kept = pending.iter().filter(|(_, tenant)| keeps(tenant));
+        let kept = kept.map(|(_, tenant)| tenant.class()).max().unwrap_or(0);
         let filler = if case.stays {
             None
         } else {
-            filler(&ahead, rules)
+            filler(&ahead, kept, rules)
         };
+        // A class promises nothing against its own.
+        let promised = case.visits.promised && (case.request || kept < case.class);
+        let all = rules.yield_slice(&Visits {
+            promised,
+            ..case.visits
+        });
         for (id, tenant) in &ahead {
             let slice = Nanos(all.0 * tenant.weight() / weights.max(1));
             let slice = if filler.is_some() { all } else { slice };
@@ -435,8 +454,10 @@ impl Steering {
                 _ if passes(tenant) => false,
                 // The slices of tenants that yield at the same time add up. So at most one dense
                 // tenant yields, the filler, and the other dense tenants are held.
-                Some(filler) if filler != *id => holds || tenant.is_dense(),
-                Some(_) => false,
+                Some(filler) if filler != *id => {
+                    holds || tenant.is_dense() || tenant.class() < kept
+                }
+                Some(_) => tenant.class() < kept,
                 None => holds && repays,
             };
             let gate = if held {
@@ -451,11 +472,13 @@ impl Steering {
 
 /// Chooses the tenant that keeps the device busy beside one that leaves gaps: among the working
 /// dense tenants of the highest class the one least ahead: the lags of two classes do not compare.
-/// It is kept until it is more than a slice further ahead than another of its class.
-fn filler(ahead: &[(TenantId, &Tenant)], rules: &Rules) -> Option<TenantId> {
+/// It is kept until it is more than a slice further ahead than another of its class. Classes below
+/// `kept` have nothing.
+fn filler(ahead: &[(TenantId, &Tenant)], kept: u16, rules: &Rules) -> Option<TenantId> {
     let now = |tenant: &Tenant| matches!(tenant.gate(), Gate::Slice(_));
     let stays = |tenant: &Tenant| if now(tenant) { rules.yield_at() / 2 } else { 0 };
-    let open = ahead.iter().filter(|(_, tenant)| !tenant.is_barred());
+    let open = ahead.iter();
+    let open = open.filter(|(_, tenant)| !tenant.is_barred() && tenant.class() >= kept);
     let first = open.max_by_key(|(_, tenant)| {
         let lag = tenant.lag() + stays(tenant);
         (tenant.works(), tenant.is_dense(), tenant.class(), lag)

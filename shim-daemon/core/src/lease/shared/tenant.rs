@@ -387,14 +387,15 @@ impl Tenant {
 
     /// Charges its guarantee for `span`, of which it was pending for some or none. One that leaves
     /// gaps saves up no more than a turn: a second of what it did not ask for would shut higher
-    /// classes out for as long, once it asks for more.
+    /// classes out for as long, once it asks for more. One whose claims are doubted saves up
+    /// nothing.
     pub(super) fn pay_promise(
         &mut self,
         span: Nanos,
         (bill, pending): (Nanos, bool),
         policy: &LeasePolicy,
     ) {
-        match pending {
+        match pending && !self.is_doubted() {
             true => self.account.pay_promise(span, bill),
             false => self.account.rest(span, false, policy),
         }
@@ -460,15 +461,14 @@ impl Tenant {
     }
 
     /// Notes what it did in the last `span`, `alone` at its end or not, for which it is billed so
-    /// much.
+    /// much. `yielded`: so much of it was left by tenants that yielded to it.
     pub(super) fn note(
         &mut self,
         (now, span): (Nanos, Nanos),
-        (done, alone): (Done, bool),
+        (done, alone, yielded): (Done, bool, Option<u64>),
         bill: u64,
     ) {
-        // Guesses are not billed, so they need not agree with the clock.
-        self.doubt.note(now, (span, alone && !done.guessed), done);
+        self.doubt.note((now, span), (alone, yielded), done);
         let had = (bill, done.pending);
         self.habit
             .note((now, span), had, (done.works, self.waits()));

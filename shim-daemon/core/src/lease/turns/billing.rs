@@ -85,7 +85,7 @@ impl Schedule {
     pub(super) fn reweigh(&mut self) {
         for (id, weight) in self.roster.weights() {
             if let Some(tenant) = self.roster.get_mut(id) {
-                tenant.reweigh(self.now, weight);
+                tenant.reweigh(weight);
             }
         }
         self.forgive();

@@ -104,10 +104,31 @@ impl Schedule {
         keys.min().map(|(_, (.., id))| id)
     }
 
+    /// The tenant of this class that is due by now and furthest behind, where a lower class has a
+    /// guarantee: that takes of the time that weights divide within the class.
+    fn due_within(&self, class: u16) -> Option<TenantId> {
+        let takes = |tenant: &Tenant| {
+            let account = tenant.account();
+            account.class() < class && account.has_promise() && tenant.is_in_demand()
+        };
+        if !self.roster.tenants().any(takes) {
+            return None;
+        }
+        let is_due = |tenant: &Tenant| {
+            let turn = tenant.account().guaranteed_turn(&self.policy);
+            turn.is_some_and(|(_, wait)| wait.0 == 0)
+        };
+        let due = self.rivals(class).filter(|(_, tenant)| is_due(tenant));
+        due.map(|(id, tenant)| tenant.order(id))
+            .min()
+            .map(|(.., id)| id)
+    }
+
     /// The next tenant: one that is due goes before a higher class.
     pub(super) fn next(&self) -> Option<TenantId> {
         let (class, (.., first)) = self.first_in_line()?;
-        Some(self.due_below(class).unwrap_or(first))
+        let due = || self.due_below(class);
+        Some(self.due_within(class).or_else(due).unwrap_or(first))
     }
 
     /// The turn a tenant would get now: the quantum by its weight within the tenants of its class

@@ -407,13 +407,19 @@ impl Tenant {
     }
 
     /// Changes the weight. The time by which it is ahead or behind stays the same.
-    pub(super) fn reweigh(&mut self, now: Nanos, weight: u64) {
+    pub(super) fn reweigh(&mut self, weight: u64) {
         let (old, mark) = (self.account.weight(), self.mark);
-        let (ahead, behind) = (self.clock.since(mark, old), mark.since(self.clock, old));
-        self.clock = mark.after(ahead, weight).before(behind, weight);
+        if weight == old {
+            return;
+        }
+        let scaled = |reading: Reading| {
+            let (ahead, behind) = (reading.since(mark, old), mark.since(reading, old));
+            mark.after(ahead, weight).before(behind, weight)
+        };
+        self.clock = scaled(self.clock);
         self.account.set_weight(weight);
         if let Phase::Holding(turn) = &mut self.phase {
-            (turn.from, turn.read) = (self.clock, now);
+            turn.from = scaled(turn.from);
         }
     }
 
