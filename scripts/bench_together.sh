@@ -4,11 +4,12 @@
 # 10 seconds take about an hour. Writes a page and the raw figures into docs/results/.
 #
 #   scripts/bench_together.sh [SECONDS]     how long each run is measured; default 10
-#   GPU=soft:slice=1ms,switch=50us          the GPU, as --gpu takes it; default soft. Experiments with two GPUs take a soft one with count=2
+#   GPU=soft:slice=1ms,switch=50us          the GPU, as --gpu takes it; default soft. Experiments with two GPUs take a soft one with count=2.
+#                                           A soft GPU's slice and switch are the daemon's settings too
 #   PAIRS=3                                 pairs of runs
 #   GROUPS_OF="together curve"              presets or groups; default: all about sharing without idling
 source "$(dirname "$0")/common.sh"
-case "${1:-}" in -h | --help) sed -n '2,9p' "$0" | sed 's/^# \?//'; exit 0 ;; esac
+case "${1:-}" in -h | --help) sed -n '2,10p' "$0" | sed 's/^# \?//'; exit 0 ;; esac
 need cargo
 seconds=${1:-10} gpu=${GPU:-soft} pairs=${PAIRS:-3}
 read -ra groups <<<"${GROUPS_OF:-together gaps serving curve decode copies churn mixed shares gangs}"
@@ -20,6 +21,15 @@ cargo build --release --quiet --locked -p gpushare -p gpushared -p gpushare-inte
 XDG_RUNTIME_DIR=$(mktemp -d)
 export XDG_RUNTIME_DIR XDG_STATE_HOME=$XDG_RUNTIME_DIR
 trap 'rm -rf "$XDG_RUNTIME_DIR"' EXIT
+
+# A node's settings say what its GPUs take; this one's are in the key.
+of_key() { printf '%s' "$gpu" | tr ':' ',' | tr ',' '\n' | sed -n 's/^\(slice\|switch\)=\(.*\)$/\1 = "\2"/p'; }
+case "$gpu" in
+    soft:*)
+        { echo "[compute]"; of_key; } >"$XDG_RUNTIME_DIR/config.toml"
+        export GPUSHARE_DAEMON_CONFIG=$XDG_RUNTIME_DIR/config.toml
+        ;;
+esac
 
 name="docs/results/$(date +%F)-together-$(printf '%s' "$gpu" | tr -c 'a-z0-9\n' '-')"
 one=() several=()
