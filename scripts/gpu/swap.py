@@ -74,11 +74,14 @@ def whole(guest, count=4):
     assert answer == f"check {count}", f"{answer}, not check {count}: {guest.said()}"
 
 
-def rotation(machine, torch=False):
+def rotation(machine, torch=False, way="swap", allocator=None):
     """Three tenants of half the device, all at work in turns: each keeps its bytes. With PyTorch a graph of each goes on, too; without it none is refused."""
     home = Moving(machine)
+    # Its name moved in PyTorch 2.9.
+    home.environment |= {name: allocator for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF") if allocator}
     began = time.monotonic()
-    guests = [home.guest(["--on-collision", "swap", "--idle-after", "200ms"], home.card.each, torch) for _ in range(3)]
+    asked = ["--oversubscribe", way] if way != "swap" else ["--on-collision", "swap"]
+    guests = [home.guest([*asked, "--idle-after", "200ms"], home.card.each, torch) for _ in range(3)]
     if torch:
         assert [ask(guest, "graph") for _, guest in guests] == [0, 0, 0]
     for number in range(1, ROUNDS + 1):
@@ -236,6 +239,9 @@ def rows(torch):
     named = (("the driver's mapping calls", driver, 60, 3), ("host memory, by kind", pinned, 60, 4),
              ("three tenants on one and a half", rotation, 90, 13), ("suspend, resume, woken by a call", suspended, 60, 14),
              ("a tenant above the device, managed", managed, 60, 3),
-             ("suspend, resume, managed", lambda machine: suspended(machine, way="uvm"), 60, 14), ("bench swap", bench, 120, 35), ("16 GiB out and back", large, 90, 35))
-    with_torch = (("three of PyTorch on one and a half", lambda machine: rotation(machine, True), 150, 60), ("PyTorch's kernels", speed, 100, 40))
+             ("suspend, resume, managed", lambda machine: suspended(machine, way="uvm"), 60, 14),
+             ("three managed tenants on one and a half", lambda machine: rotation(machine, way="uvm"), 90, 20), ("bench swap", bench, 120, 35), ("16 GiB out and back", large, 90, 35))
+    with_torch = (("three of PyTorch on one and a half", lambda machine: rotation(machine, True), 150, 60), ("PyTorch's kernels", speed, 100, 40),
+                  *((f"three of PyTorch, {setting}", lambda machine, setting=setting: rotation(machine, True, allocator=setting), 150, 60)
+                    for setting in ("expandable_segments:True", "backend:cudaMallocAsync")))
     return [*(Row(f"swap: {name}", *how) for name, *how in named), *(Row(f"swap: {name}", *how, torch.need) for name, *how in with_torch)]
