@@ -162,3 +162,27 @@ fn a_higher_class_that_computes_leaves_nothing_to_lower_ones() {
     let report = case.times(2 * S, 10 * S).steered().report;
     at_least(what, report.useful(0), 95.0);
 }
+
+/// One of a higher class that copies, or was stopped, keeps no lower class out for another one.
+#[test]
+fn one_that_does_not_work_keeps_no_lower_class_out_beside_a_visitor() {
+    let visitor = || Program::every(4 * MS, 200 * US);
+    let queue = || Program::queue(100 * US);
+    let cases = [
+        ("copies", queue().depth(8).copies(2 * MS), 60.0, 100.0),
+        ("stopped", queue().stalls(3 * S, 20 * S), 80.0, 100.0),
+        // The opposite.
+        ("works", queue(), 0.0, 3.0),
+    ];
+    for (what, high, least, most) in cases {
+        for real in [false, true] {
+            let case = case(what, &[high.clone(), visitor(), trainer()]);
+            let case = if real { case.h100() } else { case };
+            let (high, none) = (900, Compute::default());
+            let case = case.of(0, high, none).of(1, high, none);
+            let report = case.times(4 * S, 5 * S).steered().report;
+            at_least(what, report.useful(2), least);
+            assert!(report.useful(2) <= most, "{what}: {:.1}", report.useful(2));
+        }
+    }
+}

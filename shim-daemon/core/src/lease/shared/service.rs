@@ -70,7 +70,7 @@ pub(super) fn settle(
     });
     let parts: Vec<Part> = parts.collect();
     let unknown = rest.divide(&parts, (span, rules.between_changes()));
-    let yielded = yielded(tenants, &bills, rules, (now, span));
+    let yielded = yielded(tenants, (done, &bills), rules, (now, span));
     for (id, tenant) in tenants.iter_mut() {
         let done = done.get(&id).copied().unwrap_or_default();
         let bill = *bills.entry(id).or_insert_with(|| {
@@ -123,29 +123,35 @@ pub(super) fn settle(
     (bills, all_done)
 }
 
-/// The one tenant to which all others that want the device yield, or for which they are held, and
-/// how much of a `span` these leave: they always want it themselves, so their bills are known, and
-/// so is after how much of their work the device changes to another context and back.
+/// The one tenant that always wants the device and is open, while all others that always want it
+/// yield or are held, and how much of a `span` the others leave it: these have what they are billed,
+/// and the device changes to another context and back after each slice of theirs. Those that leave
+/// gaps have no more than the time for which they are pending.
 fn yielded(
     tenants: &Roster<Tenant>,
-    bills: &BTreeMap<TenantId, u64>,
+    (done, bills): (&BTreeMap<TenantId, Done>, &BTreeMap<TenantId, u64>),
     rules: &Rules,
     (now, span): (Nanos, Nanos),
 ) -> Option<(TenantId, u64)> {
     let (mut open, mut yields) = (Vec::new(), false);
     let mut left = span.0;
     for (id, tenant) in tenants.iter().filter(|(_, one)| one.is_pending(now)) {
-        match tenant.gate() {
-            Gate::Slice(slice) if tenant.is_dense() => {
-                let bill = *bills.get(&id)?;
-                let changes = bill.div_ceil(slice.0.max(1)) * 2 * rules.switch.0;
-                left = left.saturating_sub(bill.saturating_add(changes));
-                yields = true;
+        let pending = done.get(&id).map_or(0, |done| done.pending);
+        let bill = bills.get(&id).copied();
+        let had = match tenant.gate() {
+            Gate::Shut => bill.unwrap_or(0),
+            _ if !tenant.is_dense() => span.0 * pending / 1000,
+            Gate::Slice(slice) => {
+                let bill = bill?;
+                bill + bill.div_ceil(slice.0.max(1)) * 2 * rules.switch.0
             }
-            Gate::Slice(_) => return None,
-            Gate::Shut => left = left.saturating_sub(bills.get(&id).copied().unwrap_or(0)),
-            Gate::Free | Gate::Noted => open.push(id),
-        }
+            Gate::Free | Gate::Noted => {
+                open.push(id);
+                continue;
+            }
+        };
+        left = left.saturating_sub(had);
+        yields |= tenant.is_dense();
     }
     match open[..] {
         [id] if yields => Some((id, left)),

@@ -319,7 +319,7 @@ impl Steering {
                 presence: tenant.presence(),
                 far: self.mode == Mode::Hold,
             },
-            earns: !tenant.is_silent() && !tenant.is_doubted(),
+            earns: earns(tenant),
             works: match turns {
                 true => tenant.is_at_work(),
                 false => tenant.works() || tenant.waits(),
@@ -429,8 +429,10 @@ impl Steering {
         // A lower class has what one leaves that always wants the device and is of a higher class,
         // also where that one is not behind.
         let keeps = |tenant: &Tenant| {
-            (tenant.is_dense() && tenant.works())
-                || (case.loops_stay && tenant.loops() && tenant.is_at_work())
+            let queues = tenant.is_dense() && tenant.works();
+            let loops = case.loops_stay && tenant.loops() && tenant.is_at_work();
+            let may = tenant.runs() && !tenant.is_barred();
+            earns(tenant) && may && (queues || loops)
         };
         let kept = pending.iter().filter(|(_, tenant)| keeps(tenant));
         let kept = kept.map(|(_, tenant)| tenant.class()).max().unwrap_or(0);
@@ -481,7 +483,13 @@ fn filler(ahead: &[(TenantId, &Tenant)], kept: u16, rules: &Rules) -> Option<Ten
     let open = open.filter(|(_, tenant)| !tenant.is_barred() && tenant.class() >= kept);
     let first = open.max_by_key(|(_, tenant)| {
         let lag = tenant.lag() + stays(tenant);
-        (tenant.works(), tenant.is_dense(), tenant.class(), lag)
+        let works = tenant.works() && earns(tenant);
+        (works, tenant.is_dense(), tenant.class(), lag)
     });
     first.map(|(id, _)| *id)
+}
+
+/// Whether others may be held for it: it completes work, and its claims agree with the clock.
+fn earns(tenant: &Tenant) -> bool {
+    !tenant.is_silent() && !tenant.is_doubted()
 }
