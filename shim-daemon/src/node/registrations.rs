@@ -43,6 +43,7 @@ impl Node {
             self.note_measures(known.tenant());
             self.happened(now, Event::ProcessReplaced { process, charged });
             self.leave(now, process, &known);
+            self.away.ended(process);
             self.forget_moves(process, known.tenant());
             self.effect(Effect::Unwatch { process });
             left.push(known.tenant());

@@ -13,7 +13,7 @@ use crate::devices::{Capabilities, Device};
 use crate::foreign::Foreign;
 use crate::groups::Groups;
 use crate::host_file::HostFile;
-use crate::node::{ConnId, Settings};
+use crate::node::{ConnId, Seen, Settings};
 use crate::peer::inspect;
 
 const NOW: Nanos = Nanos::secs(100);
@@ -68,6 +68,13 @@ impl Scene {
         scene.node.command_ended(NOW, OWNER);
         assert!(scene.has("one"));
         (scene, client)
+    }
+
+    /// The process was looked at.
+    fn is_looked_at(&mut self, process: ProcessId) {
+        let seen = Seen::of(std::process::id().cast_signed());
+        assert!(seen.is_some_and(|seen| seen.program().is_some()));
+        self.node.identified(NOW, process, seen);
     }
 
     fn has(&self, name: &str) -> bool {
@@ -216,6 +223,23 @@ fn a_former_connections_questions_are_answered_and_its_reports_not() {
         let replies = effects.filter(|one| matches!(one, Effect::Client { id: 9, .. }));
         assert_eq!(replies.count(), answers, "{request:?}");
     }
+}
+
+#[test]
+fn of_a_process_that_connects_over_and_over_one_absence_is_kept() {
+    let mut scene = Scene::new();
+    let mut last = None;
+    for _ in 0..100 {
+        let client = scene.registers();
+        scene.is_looked_at(client.process.unwrap());
+        scene.node.disconnected(NOW, client);
+        last = client.process;
+    }
+    assert_eq!(scene.node.away.known(), (1, 1));
+    // It is known still that this one is away, and what it ran.
+    assert!(scene.node.away.program(last.unwrap()).is_some());
+    scene.node.process_ended(NOW, last.unwrap());
+    assert_eq!(scene.node.away.known(), (0, 0));
 }
 
 #[test]
