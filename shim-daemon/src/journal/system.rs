@@ -73,8 +73,8 @@ impl Display for Line<'_> {
     }
 }
 
-/// Longest that a batch waits for journald to read: the journal's files have the same batch already,
-/// and wait with the next one.
+/// Longest that a batch waits for journald to read. The journal's files have it already, and wait
+/// with the next one.
 const WAIT: Duration = Duration::from_millis(500);
 
 /// journald's socket.

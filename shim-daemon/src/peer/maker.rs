@@ -2,7 +2,8 @@
 //!
 //! Since Linux 6.5 the socket leads to the process itself. Before, it tells a pid and no more, and
 //! goes on telling it once the process has ended: by the first request any other process may have
-//! that pid ([ADR 231](../../../docs/adr/0231-a-connections-maker-is-taken-when-it-is-accepted.md)).
+//! that pid ([ADR
+//! 231](../../../docs/adr/0231-a-connections-maker-is-taken-when-it-is-accepted.md)).
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};

@@ -253,7 +253,7 @@ fn a_process_that_registers_anew_keeps_the_tenant_that_it_alone_keeps() {
 }
 
 #[test]
-fn a_process_that_registers_in_another_tenant_ends_the_one_that_it_alone_kept() {
+fn a_process_that_changes_tenants_ends_the_one_that_it_alone_kept() {
     let (mut scene, _former) = Scene::alone();
     scene.tenant = create(&mut scene.node, ConnId(2), "two");
     scene.registers();
@@ -261,7 +261,7 @@ fn a_process_that_registers_in_another_tenant_ends_the_one_that_it_alone_kept() 
 }
 
 #[test]
-fn a_process_that_registers_anew_in_vain_ends_the_tenant_that_it_alone_kept() {
+fn a_process_that_registers_anew_in_vain_ends_the_tenant_it_alone_kept() {
     let (mut scene, _former) = Scene::alone();
     let page = scene.node.lanes().own();
     let page = HostFile::create(&page).unwrap().descriptor().unwrap();
