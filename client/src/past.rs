@@ -67,6 +67,10 @@ impl Talk {
         let follow = self.ask(&self.following(past))?;
         loop {
             match self.next() {
+                // Too many follow already.
+                Ok((id, ControlReply::Error(error))) if id == follow => {
+                    return Err(TalkError::new(error).into());
+                }
                 Ok((id, reply)) if id == follow => {
                     if let Some(record) = record(reply) {
                         each(record)?;

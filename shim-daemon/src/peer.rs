@@ -8,6 +8,8 @@
     reason = "SO_PEERPIDFD and pidfd_open have no safe wrapper"
 )]
 
+mod maker;
+
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::{fs, io};
@@ -17,6 +19,7 @@ use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use crate::cgroup;
 use crate::groups::Groups;
 use crate::small_file;
+pub use maker::Maker;
 
 /// `SO_PEERPIDFD` of `asm-generic/socket.h`, since Linux 6.5.
 const SO_PEERPIDFD: libc::c_int = 77;
@@ -57,17 +60,17 @@ pub fn sees_no_others() -> Option<&'static str> {
         .then_some(HIDDEN)
 }
 
-/// Identifies the process that connected `socket`.
+/// Identifies the process that connected `socket`, the `maker` that was taken at its accept.
 ///
 /// # Errors
 /// If it is already gone, or lives outside the daemon's pid namespace so that its death could not
 /// be seen.
-pub fn identify(socket: BorrowedFd<'_>) -> io::Result<Peer> {
-    identify_by(Path::new("/proc"), socket)
+pub fn identify(socket: BorrowedFd<'_>, maker: &Maker) -> io::Result<Peer> {
+    identify_by(Path::new("/proc"), socket, maker)
 }
 
 /// As [`identify`], where the kernel tells about processes in `proc`: `/proc`, but for tests.
-fn identify_by(proc: &Path, socket: BorrowedFd<'_>) -> io::Result<Peer> {
+fn identify_by(proc: &Path, socket: BorrowedFd<'_>, maker: &Maker) -> io::Result<Peer> {
     let credentials = getsockopt(&socket, PeerCredentials)?;
     if credentials.pid() <= 0 {
         return Err(io::Error::new(
@@ -75,10 +78,7 @@ fn identify_by(proc: &Path, socket: BorrowedFd<'_>) -> io::Result<Peer> {
             "the daemon does not see that process: it must run in the machine's own pid namespace (hostPID: true, --pid=host)",
         ));
     }
-    let pidfd = match peer_pidfd(socket) {
-        Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => open(credentials.pid())?,
-        found => found?,
-    };
+    let pidfd = maker.pidfd(socket)?;
     let cgroup = small_file::text(proc.join(format!("{}/cgroup", credentials.pid())));
     // Read before this: a pid that was reused in between would have left the pidfd dead.
     if is_dead(&pidfd)? {
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn a_peer_is_who_the_kernel_says() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
-        let peer = identify(ours.as_fd()).unwrap();
+        let peer = identify(ours.as_fd(), &Maker::InSocket).unwrap();
         assert_eq!(peer.pid.unsigned_abs(), std::process::id());
         assert!(!is_dead(&peer.pidfd).unwrap());
         assert!(peer.cgroup.starts_with('/'));
@@ -294,14 +294,14 @@ mod tests {
     fn a_peer_that_proc_does_not_show_is_refused_with_the_reason() {
         let hidden = tempfile::tempdir().unwrap();
         let (ours, _theirs) = UnixStream::pair().unwrap();
-        let error = identify_by(hidden.path(), ours.as_fd()).unwrap_err();
+        let error = identify_by(hidden.path(), ours.as_fd(), &Maker::InSocket).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::Unsupported);
         assert!(error.to_string().contains("hidepid"), "{error}");
         assert_eq!(sees_no_others(), None);
         let own = hidden.path().join(std::process::id().to_string());
         fs::create_dir(&own).unwrap();
         fs::write(own.join("cgroup"), "0::/one\n").unwrap();
-        let peer = identify_by(hidden.path(), ours.as_fd()).unwrap();
+        let peer = identify_by(hidden.path(), ours.as_fd(), &Maker::InSocket).unwrap();
         assert_eq!(peer.cgroup, "/one");
     }
 

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use crate::support::{Client, Daemon, FakeDevices, Wire};
+use crate::support::{self, Client, Daemon, FakeDevices, StandIn, Wire};
 use gpushare_protocol::units::{Bytes, GIB, MIB};
 use gpushare_protocol::wire::*;
 use gpushared::node::Settings;
@@ -353,4 +353,45 @@ fn a_page_without_a_previous_daemon_is_refused_and_grants_nothing() {
         Client::register(&own).open(),
         Reply::Granted { .. }
     ));
+}
+
+/// Another process with the pid of one that has ended. `None` where this user cannot have one.
+fn with_pid(pid: u32) -> Option<StandIn> {
+    let mut other = None;
+    support::until("the pid is given again", || {
+        let last = (pid - 1).to_string();
+        if std::fs::write("/proc/sys/kernel/ns_last_pid", last).is_err() {
+            return true;
+        }
+        // Another test's process may have been faster.
+        other = Some(StandIn::start()).filter(|other| other.pid() == pid);
+        other.is_some()
+    });
+    other
+}
+
+#[test]
+fn a_connection_whose_maker_has_ended_registers_no_other_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let (_owner, socket) = daemon.tenant("one", &[]);
+    let mut maker = StandIn::start();
+    let pid = maker.pid();
+    let mut wire = Wire::greet(maker.connect(&socket), 0);
+    // The greeting is over once this is answered.
+    let early: Reply = wire.call(&Request::Open { device_index: 0 });
+    assert!(matches!(early, Reply::Error(_)), "{early:?}");
+    drop(maker);
+    let Some(_other) = with_pid(pid) else {
+        eprintln!("skipped: only root chooses a pid");
+        return;
+    };
+    let register = Register {
+        pid,
+        presents_page: false,
+        slot: None,
+    };
+    let reply: Reply = wire.call(&Request::Register(register));
+    let is_refused = matches!(&reply, Reply::Error(error) if error.code == ErrorCode::NotFound);
+    assert!(is_refused, "{reply:?}");
 }

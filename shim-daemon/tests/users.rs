@@ -278,6 +278,84 @@ impl Machine {
     }
 }
 
+/// As many connections as a user may follow events over.
+const FOLLOWERS: usize = 16;
+
+impl Machine {
+    /// A connection of this user follows events, and is told those that were. Its place among what
+    /// it is told of the refusal, if it may not.
+    fn follows(&mut self, user: Option<u32>, from: ConnId) -> Option<usize> {
+        self.node.command_came(from, "/user.slice", user);
+        self.follows_again(from)
+    }
+
+    fn follows_again(&mut self, from: ConnId) -> Option<usize> {
+        let follow = Control::FollowRecords { past: 1024 };
+        self.node.command(Nanos::secs(100), from, 1, &follow);
+        let told: Vec<Effect> = std::iter::from_fn(|| self.node.poll_effect()).collect();
+        let past = |effect: &&Effect| matches!(effect, Effect::Event { is_new: false, .. });
+        assert!(told.iter().filter(past).count() > 0, "{told:?}");
+        told.iter().position(|effect| {
+            matches!(effect, Effect::Command { to, id: 1, reply: ControlReply::Error(error) }
+                if *to == from && error.code == ErrorCode::Full && error.can_retry)
+        })
+    }
+
+    /// The connections that are told of an event that happens now.
+    fn told(&mut self) -> Vec<ConnId> {
+        let from = self.connection();
+        self.node.command_came(from, "/user.slice", ROOT);
+        let create = Control::Create {
+            name: Some(format!("tenant-{}", self.last)),
+            environment: vec![],
+            devices: vec![FIRST],
+        };
+        self.node.command(Nanos::secs(100), from, 1, &create);
+        let effects = std::iter::from_fn(|| self.node.poll_effect());
+        let mut told = effects.filter_map(|effect| match effect {
+            Effect::Event {
+                to, is_new: true, ..
+            } => Some(to),
+            _ => None,
+        });
+        let first = told.next().unwrap();
+        first.into_iter().map(|(to, ..)| to).collect()
+    }
+}
+
+#[test]
+fn a_user_follows_events_over_a_few_connections() {
+    let mut machine = Machine::new();
+    machine.has(ROOT, "one");
+    let all: Vec<ConnId> = (0..=FOLLOWERS).map(|_| machine.connection()).collect();
+    let (last, first) = all.split_last().unwrap();
+    for from in first {
+        assert_eq!(machine.follows(ALICE, *from), None);
+    }
+    // What was is told to this one, too: `why` asks for no more.
+    assert_eq!(machine.follows(ALICE, *last), Some(0));
+    assert_eq!(machine.follows_again(first[0]), None, "it has a place");
+    let mut told = machine.told();
+    told.sort();
+    assert_eq!(told, first);
+    machine.node.command_ended(Nanos::secs(100), first[3]);
+    assert_eq!(machine.follows_again(*last), None);
+    assert!(machine.told().contains(last));
+}
+
+#[test]
+fn followers_of_one_user_take_no_place_of_another_or_of_root() {
+    let mut machine = Machine::new();
+    machine.has(ROOT, "one");
+    for user in [ALICE, ROOT, BOB, ROOT, ROOT] {
+        for _ in 0..FOLLOWERS {
+            let from = machine.connection();
+            assert_eq!(machine.follows(user, from), None);
+        }
+    }
+    assert_eq!(machine.told().len(), 5 * FOLLOWERS);
+}
+
 /// Commands that a user can send without end, and the events that they cause.
 fn floods(name: &str) -> [(&'static str, Control); 2] {
     let tenant = name.to_owned();

@@ -9,12 +9,17 @@ use std::path::Path;
 use std::thread::{self, JoinHandle};
 
 use gpushare_client::{Talk, TalkError};
-use gpushare_protocol::wire::{ControlReply, Decoder, EventRecord, Hello, encode};
+use gpushare_protocol::wire::{
+    ControlReply, Decoder, ErrorCode, EventRecord, Hello, WireError, encode,
+};
 use gpushare_tests::Home;
 
 /// Connections of followers to a daemon: its instance, and the events that one gets before the
 /// daemon cuts it off.
 type Cuts = [(u64, &'static [u64]); 2];
+
+/// In the place of an event: too many follow already.
+const REFUSED: u64 = 0;
 
 fn record(instance: u64, number: u64) -> EventRecord {
     EventRecord {
@@ -26,6 +31,13 @@ fn record(instance: u64, number: u64) -> EventRecord {
         device: None,
         text: String::new(),
         facts: Vec::new(),
+    }
+}
+
+fn reply(instance: u64, number: u64) -> ControlReply {
+    match number {
+        REFUSED => ControlReply::Error(WireError::retry(ErrorCode::Full, "too many")),
+        _ => ControlReply::Record(record(instance, number)),
     }
 }
 
@@ -51,8 +63,7 @@ fn cutting(listener: &UnixListener, cuts: Cuts) {
         let Some((id, _)) = next() else { continue };
         frames.clear();
         for number in numbers {
-            let reply = ControlReply::Record(record(instance, *number));
-            encode(id, &reply, &mut frames).expect("an event");
+            encode(id, &reply(instance, *number), &mut frames).expect("an event");
         }
         (&socket).write_all(&frames).expect("the test reads");
     }
@@ -67,6 +78,13 @@ fn daemon(folder: &Path, cuts: Cuts) -> JoinHandle<()> {
 
 /// The numbers of the events that a follower is told of.
 fn followed(cuts: Cuts) -> Vec<u64> {
+    let (told, ended) = follows(cuts);
+    ended.expect("the daemon has left");
+    told
+}
+
+/// The same, and how it ended.
+fn follows(cuts: Cuts) -> (Vec<u64>, Result<(), TalkError>) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let daemon = daemon(folder.path(), cuts);
     let mut talk = Talk::connect(folder.path()).expect("it greets");
@@ -75,11 +93,10 @@ fn followed(cuts: Cuts) -> Vec<u64> {
         told.push(record.number);
         Ok(())
     });
-    ended.expect("the daemon has left");
     // One that was not followed again waits for a connection still.
     drop(Talk::connect(folder.path()));
     daemon.join().expect("it served");
-    told
+    (told, ended)
 }
 
 #[test]
@@ -95,6 +112,13 @@ fn a_follower_whose_daemon_has_left_does_not_follow_the_next_one() {
 #[test]
 fn a_follower_that_is_cut_off_without_an_event_ends() {
     assert_eq!(followed([(7, &[]), (7, &[1])]), [0; 0]);
+}
+
+#[test]
+fn a_follower_that_is_refused_ends_with_the_reason_and_without_the_past() {
+    let (told, ended) = follows([(7, &[REFUSED, 1, 2]), (7, &[])]);
+    let why = ended.expect_err("too many follow");
+    assert_eq!((told, why.message.as_str()), (vec![], "too many"));
 }
 
 /// The numbers that `events --follow` prints, and its notes.

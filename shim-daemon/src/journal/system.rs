@@ -3,14 +3,16 @@
 
 use std::fmt::{self, Display, Formatter, Write};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{EventRecord, Fact};
+use nix::sys::socket::{MsgFlags, UnixAddr, sendto};
 
 use super::sinks::Sink;
 
@@ -71,11 +73,17 @@ impl Display for Line<'_> {
     }
 }
 
+/// Longest that a batch waits for journald to read. The journal's files have it already, and wait
+/// with the next one.
+const WAIT: Duration = Duration::from_millis(500);
+
 /// journald's socket.
 #[derive(Debug)]
 pub struct Journald {
     socket: UnixDatagram,
-    path: PathBuf,
+    address: UnixAddr,
+    /// Events that it was not sent since it last took a whole batch.
+    lost: u64,
 }
 
 impl Journald {
@@ -85,9 +93,11 @@ impl Journald {
     /// If there can be no socket.
     pub fn new(path: &Path) -> io::Result<Self> {
         let socket = UnixDatagram::unbound()?;
+        socket.set_write_timeout(Some(WAIT))?;
         Ok(Self {
             socket,
-            path: path.to_owned(),
+            address: UnixAddr::new(path)?,
+            lost: 0,
         })
     }
 
@@ -103,9 +113,24 @@ impl Journald {
 
 impl Sink for Journald {
     fn take(&mut self, batch: &[Arc<EventRecord>]) {
+        let (until, before) = (Instant::now() + WAIT, self.lost);
         for record in batch {
-            // journald that is restarting loses it; the journal's files have it.
-            let _ = self.socket.send_to(&fields(record), &self.path);
+            // journald that is restarting, or does not read, loses it; the journal's files have it.
+            // One that has not read is not waited for until it has taken a whole batch.
+            let flags = match self.lost == 0 && Instant::now() < until {
+                true => MsgFlags::MSG_NOSIGNAL,
+                false => MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT,
+            };
+            let fd = self.socket.as_raw_fd();
+            let sent = sendto(fd, &fields(record), &self.address, flags);
+            self.lost += u64::from(sent.is_err());
+        }
+        if before > 0 && self.lost == before {
+            tracing::warn!(
+                events = before,
+                "journald did not take events in time, and lacks them; `gpushare events --since` has them"
+            );
+            self.lost = 0;
         }
     }
 }

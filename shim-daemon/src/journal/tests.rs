@@ -128,6 +128,61 @@ fn journald_is_sent_a_field_for_each_part_of_an_event() {
     journal.put(&record(2));
 }
 
+/// journald's socket with a reader that has read nothing yet, and what sends to it.
+fn unread() -> (tempfile::TempDir, UnixDatagram, Journald) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let journald = UnixDatagram::bind(&path).unwrap();
+    let sink = Journald::new(&path).unwrap();
+    (folder, journald, sink)
+}
+
+/// Reads all that waits, and returns how many messages that is.
+fn drain(journald: &UnixDatagram) -> usize {
+    journald.set_nonblocking(true).unwrap();
+    let messages = std::iter::from_fn(|| journald.recv(&mut [0; 4096]).ok());
+    messages.count()
+}
+
+#[test]
+fn a_journald_that_does_not_read_keeps_no_event_from_the_files() {
+    let (folder, _journald, sink) = unread();
+    let files = Files::new(
+        folder.path().to_owned(),
+        gpushare_journal::Bounds::default(),
+        gpushare_journal::Readers::Owner,
+    );
+    let journal = Journal::start(vec![Box::new(files), Box::new(sink)]).unwrap();
+    let put = QUEUE as u64;
+    (1..=put).for_each(|number| journal.put(&record(number)));
+    drop(journal);
+    let past = gpushare_journal::read(folder.path(), 0).unwrap();
+    assert_eq!(past.records.len() as u64, put);
+}
+
+#[test]
+fn a_journald_that_reads_gets_each_event_of_a_batch() {
+    let (_folder, journald, mut sink) = unread();
+    let batch: Vec<Record> = (1..=BATCH as u64).map(record).collect();
+    let reader = thread::spawn(move || {
+        let messages = (0..BATCH).map(|_| journald.recv(&mut [0; 4096]));
+        messages.filter(Result::is_ok).count()
+    });
+    sink.take(&batch);
+    assert_eq!(reader.join().unwrap(), BATCH);
+}
+
+#[test]
+fn a_journald_that_reads_again_gets_the_events_that_come_from_then_on() {
+    let (_folder, journald, mut sink) = unread();
+    let batch: Vec<Record> = (1..=5000).map(record).collect();
+    sink.take(&batch);
+    let sent = drain(&journald);
+    assert!(0 < sent && sent < batch.len(), "{sent}");
+    sink.take(&batch[..5]);
+    assert_eq!(drain(&journald), 5);
+}
+
 /// Reads journald's native form: `NAME=value` in a line, or a line `NAME`, eight bytes of length
 /// and the value.
 fn fields_of(mut bytes: &[u8]) -> Vec<(String, String)> {

@@ -184,7 +184,7 @@ impl Node {
         Ok(None)
     }
 
-    /// Makes the tenant's pages and gives it an id.
+    /// Makes the tenant's pages and gives it an id. Where that fails, its devices are released.
     pub(super) fn add(
         &mut self,
         now: Nanos,
@@ -199,7 +199,10 @@ impl Node {
         let (text, instance) = (limits.to_string(), self.instance);
         let made = usage
             .and_then(|usage| Tenant::new(registration, text, device_ids, usage, instance, now));
-        let made = made.map_err(|error| WireError::retry(ErrorCode::Full, error.to_string()))?;
+        let made = made.map_err(|error| {
+            self.let_go();
+            WireError::retry(ErrorCode::Full, error.to_string())
+        })?;
         made.found(spec, &self.devices, limits, self.guarantee);
         let heartbeat = &made.control().view().header.heartbeat;
         heartbeat.store(now.0, Ordering::Relaxed);

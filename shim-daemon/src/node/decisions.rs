@@ -239,6 +239,7 @@ impl Node {
         }
         if !known.is_admitted() {
             self.tenants.remove(&tenant);
+            self.let_go();
         }
         for (to, id) in pending {
             let reply = ControlReply::Error(WireError::new(ErrorCode::BadLimits, error));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use gpushare_core::{DeviceId, Nanos, TenantId};
-use gpushare_protocol::wire::{EventDevice, EventRecord, Fact};
+use gpushare_protocol::wire::{ControlReply, EventDevice, EventRecord, Fact};
 
 use super::event_budget::{Budgets, LEFT_OUT, LeftOut};
 use super::tenant::index;
@@ -216,7 +216,18 @@ impl Node {
         }
     }
 
+    /// Tells a connection the past events and, if it may follow, those to come. If it may not, that
+    /// is said first: what asks for the past alone need not heed it.
     pub(super) fn follow(&mut self, (to, id): (ConnId, u32), past: u32, form: Form) {
+        // A connection gets each event once.
+        self.unfollow(to);
+        match self.may_follow(to) {
+            Ok(()) => self.events.followers.push((to, id, form)),
+            Err(error) => {
+                let reply = ControlReply::Error(error);
+                self.effect(Effect::Command { to, id, reply });
+            }
+        }
         for record in self.events.last(past) {
             self.effect(Effect::Event {
                 to: vec![(to, id, form)],
@@ -224,9 +235,10 @@ impl Node {
                 is_new: false,
             });
         }
-        // A connection gets each event once.
-        self.unfollow(to);
-        self.events.followers.push((to, id, form));
+    }
+
+    pub(super) fn followers(&self) -> impl Iterator<Item = ConnId> {
+        self.events.followers.iter().map(|(to, ..)| *to)
     }
 
     pub(super) fn unfollow(&mut self, connection: ConnId) {

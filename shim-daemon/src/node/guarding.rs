@@ -53,3 +53,89 @@ impl Node {
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+mod tests {
+    use gpushare_core::Nanos;
+    use gpushare_protocol::units::{Bytes, GIB};
+    use gpushare_protocol::wire::{Control, ControlReply};
+
+    use super::*;
+    use crate::devices::{Capabilities, Device};
+    use crate::guard::{Among, Guard};
+    use crate::node::{ConnId, Effect, Settings};
+
+    const NOW: Nanos = Nanos::secs(100);
+    /// A request that no tenant can have: there is no room for a context beside it.
+    const WHOLE: &str = "16GiB";
+
+    /// A GPU that no other test has.
+    fn gpu(mark: u8) -> [u8; 16] {
+        let mut uuid = [mark; 16];
+        uuid[..4].copy_from_slice(&std::process::id().to_be_bytes());
+        uuid
+    }
+
+    /// A private daemon's node with a tenant on the first of two GPUs.
+    fn node(uuids: [[u8; 16]; 2]) -> Node {
+        let device = |uuid| Device {
+            uuid,
+            minor: None,
+            name: "a GPU".to_owned(),
+            capacity: Bytes(16 * GIB),
+            capabilities: Capabilities::default(),
+        };
+        let settings = Settings {
+            guard: Some(Among::OwnOnly),
+            ..Settings::default()
+        };
+        let mut node = Node::new(&settings, uuids.map(device).into(), 1, NOW, false);
+        assert!(create(&mut node, 1, uuids[0], "1GiB"));
+        node
+    }
+
+    /// Whether a command's tenant with this request is admitted.
+    fn create(node: &mut Node, from: u64, uuid: [u8; 16], request: &str) -> bool {
+        let environment = [("GPUSHARE_MEM_REQUEST", request)];
+        let create = Control::Create {
+            name: Some(format!("tenant-{from}")),
+            environment: environment.map(|(a, b)| (a.into(), b.into())).into(),
+            devices: vec![uuid],
+        };
+        node.command(NOW, ConnId(from), 1, &create);
+        let mut effects = std::iter::from_fn(|| node.poll_effect());
+        let reply = effects.find_map(|effect| match effect {
+            Effect::Command { to, reply, .. } if to == ConnId(from) => Some(reply),
+            _ => None,
+        });
+        matches!(reply, Some(ControlReply::Created { .. }))
+    }
+
+    #[test]
+    fn a_tenant_that_is_refused_leaves_its_gpu_to_other_daemons() {
+        let uuids = [gpu(11), gpu(12)];
+        let mut node = node(uuids);
+        assert!(!create(&mut node, 2, uuids[1], WHOLE));
+        let mut other = Guard::new(Among::OwnOnly);
+        other.claim(uuids[1]).unwrap();
+        assert!(other.claim(uuids[0]).is_err(), "one has a tenant there");
+    }
+
+    #[test]
+    fn a_tenant_that_is_refused_beside_another_leaves_that_one_its_gpu() {
+        let uuids = [gpu(13), gpu(14)];
+        let mut node = node(uuids);
+        assert!(!create(&mut node, 2, uuids[0], WHOLE));
+        assert!(create(&mut node, 3, uuids[1], "1GiB"));
+        let mut other = Guard::new(Among::OwnOnly);
+        assert!(
+            uuids
+                .map(|uuid| other.claim(uuid))
+                .iter()
+                .all(Result::is_err)
+        );
+        node.command_ended(NOW, ConnId(3));
+        other.claim(uuids[1]).unwrap();
+    }
+}

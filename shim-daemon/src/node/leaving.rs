@@ -21,6 +21,7 @@ impl Node {
         self.note_measures(known.tenant());
         self.happened(now, Event::ProcessGone { process, charged });
         self.leave(now, process, &known);
+        self.end_if_unused(now, known.tenant());
     }
 
     /// The charges in a process's row, device by device.
@@ -38,7 +39,8 @@ impl Node {
         charged
     }
 
-    /// Frees the row of a process that is over, and that the brain does not have any more.
+    /// Frees the row of a process that is over, and that the brain does not have any more. Its
+    /// tenant goes on, whether or not anything keeps it.
     pub(super) fn leave(&mut self, now: Nanos, process: ProcessId, known: &Process) {
         self.note_measures(known.tenant());
         self.note_ended_leases(now, known.tenant());
@@ -48,6 +50,5 @@ impl Node {
             tenant.tally_mut().left(process);
             tenant.unseat(known.slot(), process);
         }
-        self.end_if_unused(now, known.tenant());
     }
 }

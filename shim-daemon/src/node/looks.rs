@@ -19,8 +19,10 @@ struct Began {
     /// it.
     again: bool,
     charged: BTreeMap<ProcessId, Bytes>,
-    /// The memory of each process in the last look.
+    /// The memory of each process in the last look that listed processes.
     shown: BTreeMap<ProcessId, Bytes>,
+    /// Whether that was the last look.
+    lists: bool,
 }
 
 /// See the module's page. Devices are indices.
@@ -66,8 +68,19 @@ impl Looks {
     }
 
     /// The result of a look for each process.
-    pub(super) fn show(&mut self, device: usize, shown: BTreeMap<ProcessId, Bytes>) {
-        self.began.entry(device).or_default().shown = shown;
+    pub(super) fn list(&mut self, device: usize, shown: BTreeMap<ProcessId, Bytes>) {
+        let began = self.began.entry(device).or_default();
+        (began.shown, began.lists) = (shown, true);
+    }
+
+    /// A look listed no processes, or failed.
+    pub(super) fn list_none(&mut self, device: usize) {
+        self.began.entry(device).or_default().lists = false;
+    }
+
+    /// Whether the last look at a device listed processes, and the next one may.
+    pub(super) fn lists(&self, device: usize) -> bool {
+        !self.is_lost(device) && self.began.get(&device).is_some_and(|began| began.lists)
     }
 
     /// A dead process counts as shown on a device until that has been looked at: a look at another
@@ -82,10 +95,21 @@ impl Looks {
         self.began.get(&device).map(|began| &began.shown)
     }
 
-    /// Whether the last look at any other device showed a process.
+    /// Whether the last look at any other device that is not lost showed a process.
     pub(super) fn show_elsewhere(&self, device: usize, process: ProcessId) -> bool {
-        let mut others = self.began.iter().filter(|(other, _)| **other != device);
-        others.any(|(_, began)| began.shown.contains_key(&process))
+        let mut others = self.began.keys().filter(|other| **other != device);
+        others.any(|other| self.shows(*other, process))
+    }
+
+    /// The same of all devices.
+    pub(super) fn show(&self, process: ProcessId) -> bool {
+        let mut devices = self.began.keys();
+        devices.any(|device| self.shows(*device, process))
+    }
+
+    fn shows(&self, device: usize, process: ProcessId) -> bool {
+        let shown = self.shown(device);
+        !self.is_lost(device) && shown.is_some_and(|shown| shown.contains_key(&process))
     }
 
     /// The failures of looks at a device.
@@ -146,8 +170,11 @@ mod tests {
         looks.remember(1, ProcessId(7), Bytes::mib(1));
         assert!(looks.show_elsewhere(0, ProcessId(7)));
         assert!(!looks.show_elsewhere(1, ProcessId(7)));
-        looks.show(1, BTreeMap::new());
+        looks.list(1, BTreeMap::new());
         assert!(!looks.show_elsewhere(0, ProcessId(7)));
+        looks.remember(1, ProcessId(7), Bytes::mib(1));
+        looks.lose(1);
+        assert!(!looks.show_elsewhere(0, ProcessId(7)), "it is no more");
     }
 
     #[test]

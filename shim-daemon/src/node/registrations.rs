@@ -16,10 +16,14 @@ impl Node {
     /// A process registers. Its earlier registration, in whatever tenant, ends. The process may
     /// have become another program, whose connection arrives before the daemon notices the end of
     /// the old one.
-    pub(super) fn replace(&mut self, now: Nanos, peer: &Peer) {
+    ///
+    /// Returns the tenants that it has left. They end if nothing keeps them once it is registered,
+    /// or refused: it may be in the same tenant again.
+    pub(super) fn replace(&mut self, now: Nanos, peer: &Peer) -> Vec<TenantId> {
+        let mut left = Vec::new();
         if peer.pid <= 0 {
             // This daemon cannot see the pid, so many processes appear under it.
-            return;
+            return left;
         }
         let known = self.processes.iter();
         let known = known.filter(|(_, known)| known.peer().pid == peer.pid);
@@ -39,9 +43,12 @@ impl Node {
             self.note_measures(known.tenant());
             self.happened(now, Event::ProcessReplaced { process, charged });
             self.leave(now, process, &known);
+            self.away.ended(process);
             self.forget_moves(process, known.tenant());
             self.effect(Effect::Unwatch { process });
+            left.push(known.tenant());
         }
+        left
     }
 
     /// A request over a connection whose process has ended, or has registered anew over another

@@ -98,16 +98,29 @@ impl Node {
             let text = "processes of the previous daemon are being counted; try again in a moment";
             return Err(WireError::retry(ErrorCode::Full, text));
         }
+        if presented.is_none() {
+            self.awaits_page(client.tenant, peer.pid)?;
+        }
+        let left = self.replace(now, &peer);
+        let joined = self.join(now, client, register, peer, presented);
+        for tenant in left {
+            self.end_if_unused(now, tenant);
+        }
+        joined
+    }
+
+    /// A process that may join, and that is not registered, becomes a member.
+    fn join(
+        &mut self,
+        now: Nanos,
+        client: Client,
+        register: &Register,
+        peer: Peer,
+        presented: Option<OwnedFd>,
+    ) -> Result<Joined, WireError> {
         let slot = match presented {
-            Some(page) => {
-                self.replace(now, &peer);
-                Some(self.adopt_page(client.tenant, page, register.slot)?)
-            }
-            None => {
-                self.awaits_page(client.tenant, peer.pid)?;
-                self.replace(now, &peer);
-                None
-            }
+            Some(page) => Some(self.adopt_page(client.tenant, page, register.slot)?),
+            None => None,
         };
         let process = ProcessId(self.fresh_id());
         let device_uuids = self.uuids(client.tenant);

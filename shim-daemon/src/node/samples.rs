@@ -1,5 +1,7 @@
 //! Looks at devices, matched with the accounts of the same instant.
 
+mod graves;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
@@ -76,6 +78,7 @@ impl Node {
         self.note_history(now);
         self.mind_fences();
         self.tend_host(now);
+        self.forget_unlisted_graves();
         self.write_down_dead();
         self.write_down_members();
         self.tend_guard();
@@ -185,6 +188,7 @@ impl Node {
             Ok(look) => look,
             Err(LookError::Lost) => return self.lose(now, device),
             Err(LookError::Failed(error)) => {
+                self.looks.list_none(device);
                 self.look_failed(device, "look-failed", error);
                 if again {
                     self.look(device);
@@ -235,7 +239,7 @@ impl Node {
                 .iter()
                 .map(|sample| (sample.process, sample.used))
                 .collect();
-            self.looks.show(device, shown);
+            self.looks.list(device, shown);
             let all = || listed.into_iter().flatten();
             let pids: Vec<u32> = all().map(|(pid, _)| *pid).collect();
             self.forget_graves(device, &pids);
@@ -244,6 +248,8 @@ impl Node {
             let unknown = others.filter(|(pid, _)| !self.is_remembered(*pid));
             let unknown: BTreeMap<u32, Bytes> = unknown.copied().collect();
             self.mind_strangers((now, taken), device, &unknown, &look.drawing);
+        } else {
+            self.looks.list_none(device);
         }
         let sample = Sample {
             taken,
@@ -313,14 +319,6 @@ impl Node {
             self.event("lost", None, Some(id), text.to_owned());
         }
         self.happened(now, Event::DeviceLost { device: id });
-    }
-
-    /// Dead processes that no device lists any more are forgotten.
-    fn forget_graves(&mut self, device: usize, listed: &[u32]) {
-        let looks = &self.looks;
-        self.processes.keep_dead(|pid, process| {
-            listed.contains(&pid) || looks.show_elsewhere(device, process)
-        });
     }
 
     /// The memory of a tenant's processes in the last look, where the look could tell.

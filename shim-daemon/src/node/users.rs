@@ -19,6 +19,9 @@ use super::{ConnId, Node};
 const MOST_TENANTS: usize = 256;
 /// Answers of one connection that may wait for the admission of one tenant.
 const MOST_PENDING: usize = 16;
+/// Connections over which a user may follow events at a time. Each is told every event, of whatever
+/// tenant, in the daemon's time and not in that user's.
+const MOST_FOLLOWERS: usize = 16;
 
 const PRIORITY: &str = "GPUSHARE_PRIORITY";
 
@@ -101,6 +104,23 @@ impl Node {
             return Ok(());
         }
         let text = "this connection has asked for it often enough; wait for the answers";
+        Err(WireError::retry(ErrorCode::Full, text))
+    }
+
+    /// Refuses a user more followers of events than a user plausibly needs.
+    pub(super) fn may_follow(&self, from: ConnId) -> Result<(), WireError> {
+        let Some(user) = self.users.of(from) else {
+            return Ok(());
+        };
+        let theirs = self
+            .followers()
+            .filter(|to| self.users.of(*to) == Some(user));
+        if theirs.count() < MOST_FOLLOWERS {
+            return Ok(());
+        }
+        let text = format!(
+            "you follow events over {MOST_FOLLOWERS} connections (`events --follow`, `top`), the most a user may at a time; end one"
+        );
         Err(WireError::retry(ErrorCode::Full, text))
     }
 

@@ -144,10 +144,16 @@ impl Away {
         self.absent.remove(&process);
     }
 
-    /// It has ended.
+    /// It has ended, or its registration has.
     pub(super) fn ended(&mut self, process: ProcessId) {
         self.programs.remove(&process);
         self.absent.remove(&process);
+    }
+
+    /// Of how many processes the program is known, and how many are without a connection.
+    #[cfg(test)]
+    pub(super) fn known(&self) -> (usize, usize) {
+        (self.programs.len(), self.absent.len())
     }
 
     /// Whether its memory on a device was given up.

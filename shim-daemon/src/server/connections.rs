@@ -1,6 +1,7 @@
 //! Connections: admission, order of service, throttling until the budget is repaid, and closing.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
 use gpushare_core::{Nanos, TenantId};
@@ -15,6 +16,7 @@ use super::{Server, clock};
 use crate::connection::Closed;
 use crate::foreign::Accepted;
 use crate::node::ConnId;
+use crate::peer::Maker;
 
 /// How long a connection may stay unidentified.
 const GREETING: Nanos = Nanos::secs(5);
@@ -48,10 +50,13 @@ impl Server {
     }
 
     fn came(&mut self, began: Nanos, socket: UnixStream, role: Role) {
-        let taken = Caller::of(&socket, role, &self.node).and_then(|caller| {
+        // The maker first: it may end at any time.
+        let maker = Maker::of(socket.as_fd());
+        let taken = maker.and_then(|maker| {
+            let caller = Caller::of(&socket, role, &self.node)?;
             let lane = self.node.lanes().lane(caller.owner());
             let socket = Accepted::new(socket, &lane)?;
-            self.take(Session::new(socket, caller, began))
+            self.take(Session::new(socket, (caller, maker), began))
         });
         match taken {
             Ok(Some(id)) => self.charge(began, id),

@@ -19,7 +19,7 @@ use crate::foreign::{Accepted, Foreign};
 use crate::groups::Groups;
 use crate::node::{Client, ConnId, Form, Node};
 use crate::pages::PagesError;
-use crate::peer::{Peer, identify};
+use crate::peer::{Maker, Peer, identify};
 
 /// Bytes read from one connection before the next connection is served.
 const TURN: usize = 64 * 1024;
@@ -48,6 +48,7 @@ pub(super) enum Role {
 pub(super) struct Session {
     pub(super) connection: Connection,
     pub(super) caller: Caller,
+    maker: Maker,
     pub(super) since: Nanos,
     /// When it was last served; initially, when it connected.
     pub(super) served: Nanos,
@@ -80,10 +81,11 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(socket: Accepted, caller: Caller, since: Nanos) -> Self {
+    pub(super) fn new(socket: Accepted, (caller, maker): (Caller, Maker), since: Nanos) -> Self {
         Self {
             connection: Connection::new(socket),
             caller,
+            maker,
             since,
             served: since,
             polled_for_room: false,
@@ -184,7 +186,7 @@ impl Session {
             return Err(io::Error::from(io::ErrorKind::Unsupported).into());
         }
         if self.caller.role == Role::Command || folder.is_private() {
-            match identify(self.connection.socket()) {
+            match identify(self.connection.socket(), &self.maker) {
                 Err(error)
                     if error.kind() == io::ErrorKind::Unsupported && !folder.is_private() =>
                 {
@@ -247,7 +249,7 @@ impl Session {
                 };
                 match decode::<Request>(request, body) {
                     Ok(Request::Register(register)) => {
-                        let peer: Peer = match identify(self.connection.socket()) {
+                        let peer: Peer = match identify(self.connection.socket(), &self.maker) {
                             Ok(peer) => peer,
                             Err(error) => {
                                 let reply = Reply::Error(unknown_peer(&error));
@@ -338,7 +340,7 @@ impl Session {
             return Ok(());
         }
         let entered = match decode::<Request>(request, body) {
-            Ok(Request::Register(_)) => identify(self.connection.socket())
+            Ok(Request::Register(_)) => identify(self.connection.socket(), &self.maker)
                 .map_err(|error| unknown_peer(&error))
                 .and_then(|peer| node.enter_class(now, class, &peer)),
             _ => Err(WireError::new(ErrorCode::OutOfOrder, "register first")),

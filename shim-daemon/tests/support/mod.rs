@@ -184,7 +184,7 @@ impl Daemon {
 }
 
 /// Waits for what must come.
-pub fn until(what: &str, done: impl Fn() -> bool) {
+pub fn until(what: &str, mut done: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !done() {
         assert!(Instant::now() < end, "{what}");

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
 
 use gpushare_core::Oversubscribe;
 use gpushare_protocol::units::GIB;
@@ -12,10 +13,23 @@ use crate::devices::{Capabilities, Device};
 use crate::foreign::Foreign;
 use crate::groups::Groups;
 use crate::host_file::HostFile;
-use crate::node::{ConnId, Settings};
+use crate::node::{ConnId, Seen, Settings};
 use crate::peer::inspect;
 
 const NOW: Nanos = Nanos::secs(100);
+
+/// The command of the tenant `one`.
+const OWNER: ConnId = ConnId(1);
+
+fn create(node: &mut Node, from: ConnId, name: &str) -> TenantId {
+    let create = Control::Create {
+        name: Some(name.to_owned()),
+        environment: vec![],
+        devices: vec![],
+    };
+    node.command(NOW, from, 1, &create);
+    node.find(name).unwrap().0
+}
 
 /// A tenant that swaps, and one process: this one.
 struct Scene {
@@ -37,24 +51,45 @@ impl Scene {
         settings.policy.swap.host = Bytes(GIB);
         settings.defaults = vec![("GPUSHARE_OVERSUBSCRIBE".to_owned(), "swap".to_owned())];
         let mut node = Node::new(&settings, vec![device], 1, NOW, false);
-        let create = Control::Create {
-            name: Some("one".to_owned()),
-            environment: vec![],
-            devices: vec![],
-        };
-        node.command(NOW, ConnId(1), 1, &create);
-        let (tenant, _) = node.find("one").unwrap();
+        let tenant = create(&mut node, OWNER, "one");
         let spec = node.world.spec(tenant).unwrap();
         assert_eq!(spec.oversubscribe, Oversubscribe::Swap);
         Self {
             node,
             tenant,
-            last: 1,
+            last: 10,
         }
+    }
+
+    /// The process registers in a tenant whose command ends, and is all that keeps it.
+    fn alone() -> (Self, Client) {
+        let mut scene = Self::new();
+        let client = scene.registers();
+        scene.node.command_ended(NOW, OWNER);
+        assert!(scene.has("one"));
+        (scene, client)
+    }
+
+    /// The process was looked at.
+    fn is_looked_at(&mut self, process: ProcessId) {
+        let seen = Seen::of(std::process::id().cast_signed());
+        assert!(seen.is_some_and(|seen| seen.program().is_some()));
+        self.node.identified(NOW, process, seen);
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.node.find(name).is_some()
     }
 
     /// The process connects and registers, as it may as often as it likes.
     fn registers(&mut self) -> Client {
+        let client = self.tries(None);
+        assert!(client.process.is_some());
+        client
+    }
+
+    /// The process connects and tries to register with this page.
+    fn tries(&mut self, page: Option<OwnedFd>) -> Client {
         self.last += 1;
         let pid = std::process::id();
         let peer = Peer {
@@ -77,11 +112,10 @@ impl Scene {
         };
         let register = Register {
             pid,
-            presents_page: false,
+            presents_page: page.is_some(),
             slot: None,
         };
-        let process = self.node.register(NOW, client, (1, &register), peer, None);
-        assert!(process.is_some());
+        let process = self.node.register(NOW, client, (1, &register), peer, page);
         Client { process, ..client }
     }
 
@@ -189,4 +223,48 @@ fn a_former_connections_questions_are_answered_and_its_reports_not() {
         let replies = effects.filter(|one| matches!(one, Effect::Client { id: 9, .. }));
         assert_eq!(replies.count(), answers, "{request:?}");
     }
+}
+
+#[test]
+fn of_a_process_that_connects_over_and_over_one_absence_is_kept() {
+    let mut scene = Scene::new();
+    let mut last = None;
+    for _ in 0..100 {
+        let client = scene.registers();
+        scene.is_looked_at(client.process.unwrap());
+        scene.node.disconnected(NOW, client);
+        last = client.process;
+    }
+    assert_eq!(scene.node.away.known(), (1, 1));
+    // It is known still that this one is away, and what it ran.
+    assert!(scene.node.away.program(last.unwrap()).is_some());
+    scene.node.process_ended(NOW, last.unwrap());
+    assert_eq!(scene.node.away.known(), (0, 0));
+}
+
+#[test]
+fn a_process_that_registers_anew_keeps_the_tenant_that_it_alone_keeps() {
+    let (mut scene, former) = Scene::alone();
+    scene.node.disconnected(NOW, former);
+    let new = scene.registers();
+    assert!(scene.has("one"));
+    scene.node.process_ended(NOW, new.process.unwrap());
+    assert!(!scene.has("one"), "its last process has ended");
+}
+
+#[test]
+fn a_process_that_changes_tenants_ends_the_one_that_it_alone_kept() {
+    let (mut scene, _former) = Scene::alone();
+    scene.tenant = create(&mut scene.node, ConnId(2), "two");
+    scene.registers();
+    assert!(!scene.has("one") && scene.has("two"));
+}
+
+#[test]
+fn a_process_that_registers_anew_in_vain_ends_the_tenant_it_alone_kept() {
+    let (mut scene, _former) = Scene::alone();
+    let page = scene.node.lanes().own();
+    let page = HostFile::create(&page).unwrap().descriptor().unwrap();
+    assert_eq!(scene.tries(Some(page)).process, None);
+    assert!(!scene.has("one"));
 }
