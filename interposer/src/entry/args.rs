@@ -20,7 +20,7 @@
     reason = "reads and writes through the program's pointers"
 )]
 
-use core::ffi::{CStr, c_char, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use core::marker::PhantomData;
 use core::{fmt, mem, ptr};
 
@@ -285,6 +285,15 @@ impl<T> fmt::Debug for Opaque<'_, T> {
 }
 
 impl<T> Passed for Opaque<'_, T> {}
+
+impl<'a> Opaque<'a, c_void> {
+    /// The file descriptor that the driver has written there.
+    pub(crate) fn descriptor(self) -> Option<c_int> {
+        Out::<u32>(self.0.cast(), PhantomData::<&'a mut u32>)
+            .read_back()
+            .map(u32::cast_signed)
+    }
+}
 
 /// The event that a node of these parameters records; `None` for a node of another type.
 pub(crate) fn recorded_event(params: &CUgraphNodeParams) -> Option<CUevent> {

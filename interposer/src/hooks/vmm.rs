@@ -5,7 +5,7 @@
 //! handle and the last hold is gone. Memory on the host is not charged; imported memory is charged
 //! to its exporter.
 
-use core::ffi::c_void;
+use core::ffi::{c_int, c_void};
 
 use gpushare_cuda_abi::cuda::{
     CUarrayMapInfo, CUdeviceptr, CUmemAllocationHandleType, CUmemAllocationProp,
@@ -19,8 +19,9 @@ use crate::driver::device;
 use crate::entry::args::{In, Opaque, Out, Plain as _, mapped, region};
 use crate::entry::hooks;
 use crate::entry::lists::{Count, InSlice};
+use crate::guest::descriptor;
 pub(super) use crate::holdings::objects::physical::physical;
-use crate::holdings::objects::physical::{Binding, Credit, Holding, Holds};
+use crate::holdings::objects::physical::{Binding, Credit, Holding, Holds, credit_closed};
 use crate::hooks::{ipc, plain, refusal};
 use crate::residency::own;
 
@@ -49,10 +50,13 @@ hooks! {
         };
     fn cuMemImportFromShareableHandle(
         handle: Out<'_, CUmemGenericAllocationHandle>, os_handle: *mut c_void, kind: CUmemAllocationHandleType,
-    ) -> CUresult = |call| imported(handle, referred(handle, None, call()));
+    ) -> CUresult = |call| imported(handle, (os_handle, kind), || referred(handle, None, call()));
     fn cuMemExportToShareableHandle(
         shareable: Opaque<'_, c_void>, handle: CUmemGenericAllocationHandle, kind: CUmemAllocationHandleType, flags: u64,
-    ) -> CUresult = |real(..)| exported(handle, own::with_handle(handle, true, |handle| real(shareable, handle, kind, flags)));
+    ) -> CUresult = |real(..)| {
+        let answer = own::with_handle(handle, true, |handle| real(shareable, handle, kind, flags));
+        exported(handle, (shareable, kind), answer)
+    };
     #[held]
     fn cuMemGetAllocationPropertiesFromHandle(
         prop: Opaque<'_, CUmemAllocationProp>, handle: CUmemGenericAllocationHandle,
@@ -184,6 +188,7 @@ fn release(handle: CUmemGenericAllocationHandle, call: impl FnOnce() -> CUresult
             crate::hooks::early::freed();
             let gone = physical().released(reference);
             credit(gone);
+            credit_closed();
         }
         Some(reference) => physical().not_released(reference),
         None => {}
@@ -196,6 +201,7 @@ fn unmap(ptr: CUdeviceptr, size: usize, call: impl FnOnce() -> CUresult) -> CUre
     let holds = physical().undoing(Binding::Address(ptr), Binding::Address(end));
     let answer = call();
     settle(holds, answer.is_success());
+    credit_closed();
     answer
 }
 
@@ -223,18 +229,42 @@ fn retained(
     answer
 }
 
-fn imported(handle: Out<'_, CUmemGenericAllocationHandle>, answer: CUresult) -> CUresult {
-    if let Some(handle) = handle.after(answer) {
-        physical().imported(handle);
+/// Memory of a file of its own is held while the driver is asked: it may be in no other way.
+fn imported(
+    handle: Out<'_, CUmemGenericAllocationHandle>,
+    (file, kind): (*mut c_void, CUmemAllocationHandleType),
+    call: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let own = match c_int::try_from(file.addr()) {
+        Ok(number) if is_file(kind) => physical().holding_file(number),
+        _ => None,
+    };
+    let answer = call();
+    let gone = match (handle.after(answer), own) {
+        (Some(handle), own) => physical().imported(handle, own),
+        (None, Some(own)) => physical().not_held(own),
+        (None, None) => Vec::new(),
+    };
+    credit(gone);
+    answer
+}
+
+fn exported(
+    handle: CUmemGenericAllocationHandle,
+    (shareable, kind): (Opaque<'_, c_void>, CUmemAllocationHandleType),
+    answer: CUresult,
+) -> CUresult {
+    if answer.is_success() {
+        let number = is_file(kind).then(|| shareable.descriptor()).flatten();
+        let file = number.and_then(|number| Some((number, descriptor::identity(number).ok()?)));
+        let gone = physical().exported(handle, file);
+        credit(gone);
     }
     answer
 }
 
-fn exported(handle: CUmemGenericAllocationHandle, answer: CUresult) -> CUresult {
-    if answer.is_success() {
-        physical().exported(handle);
-    }
-    answer
+fn is_file(kind: CUmemAllocationHandleType) -> bool {
+    kind == CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR
 }
 
 fn map_tiles(

@@ -4,9 +4,9 @@ mod multicast;
 
 use super::*;
 
-const HANDLE: u64 = 0x5000;
+pub(super) const HANDLE: u64 = 0x5000;
 
-fn made() -> (Physical, Credit) {
+pub(super) fn made() -> (Physical, Credit) {
     let mut physical = Physical::default();
     let (device, units) = (DeviceKey::default(), Units(4096));
     physical.created(HANDLE, device, units);
@@ -23,12 +23,12 @@ fn by_address(physical: &mut Physical, address: u64, place: Binding, length: u64
     physical.held(holding, place, length)
 }
 
-fn release(physical: &mut Physical, handle: u64) -> Vec<Credit> {
+pub(super) fn release(physical: &mut Physical, handle: u64) -> Vec<Credit> {
     let reference = physical.releasing(handle).unwrap();
     physical.released(reference)
 }
 
-fn unmap(physical: &mut Physical, address: u64, length: u64) -> Vec<Credit> {
+pub(super) fn unmap(physical: &mut Physical, address: u64, length: u64) -> Vec<Credit> {
     let holds = physical.undoing(
         Binding::Address(address),
         Binding::Address(address + length),
@@ -170,7 +170,7 @@ fn bindings_hold_like_mappings() {
 fn exported_memory_is_counted_apart() {
     let (mut physical, (device, units)) = made();
     physical.created(0x6000, device, Units(8));
-    physical.exported(0x6000);
+    let _ = physical.exported(0x6000, None);
     let charges = physical.charges(device);
     assert_eq!(
         (charges.own, charges.shared),
@@ -183,7 +183,7 @@ fn exported_memory_is_counted_apart() {
 #[test]
 fn another_processs_memory_is_not_ours_to_credit() {
     let (mut physical, credit) = made();
-    physical.imported(0x9000);
+    let _ = physical.imported(0x9000, None);
     let _ = by_handle(&mut physical, 0x9000, Binding::Address(1 << 21), 1 << 21);
     physical.retained(0x9000, 1 << 21);
     assert_eq!(release(&mut physical, 0x9000), []);
@@ -197,7 +197,7 @@ fn another_processs_memory_is_not_ours_to_credit() {
 #[test]
 fn an_import_of_our_own_handle_is_one_more_reference() {
     let (mut physical, credit) = made();
-    physical.imported(HANDLE);
+    let _ = physical.imported(HANDLE, None);
     assert_eq!(release(&mut physical, HANDLE), []);
     assert_eq!(release(&mut physical, HANDLE), [credit]);
 }
