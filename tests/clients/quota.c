@@ -9,6 +9,7 @@
  *   free COUNT        -> free RESULT                the COUNT most recent, first failure counts
  *   check             -> check COUNT                writes every live allocation's ends and reads them back
  *   info              -> info FREE TOTAL RESULT     cuMemGetInfo
+ *   infos COUNT       -> infos RESULT               that so often
  *   total             -> total BYTES RESULT         cuDeviceTotalMem of the device it is on
  *   nvml              -> nvml FREE TOTAL RESULT     the first device's memory, by NVML
  *   fork              -> fork PID                   a child that does nothing until it is killed
@@ -161,6 +162,11 @@ int main(void) {
             size_t available = 0, all = 0;
             int result = mem_info(&available, &all);
             printf("info %zu %zu %d\n", available, all, result);
+        } else if (!strcmp(word, "infos")) {
+            size_t available = 0, all = 0;
+            int result = 0;
+            while (number-- && !result) result = mem_info(&available, &all);
+            printf("infos %d\n", result);
         } else if (!strcmp(word, "total")) {
             size_t all = 0;
             int device = 0, result = device_get(&device, device_now);
