@@ -96,6 +96,33 @@ fn a_cap_holds_for_a_deep_queue_and_for_one_kernel_at_a_time() {
 }
 
 #[test]
+fn a_cap_of_one_device_binds_there_and_nowhere_else() {
+    let gpu = Gpu::new("count=2");
+    let guest = Guest::client(&gpu, &["--sm-limit", "1=20"], "devices");
+    is_capped_on_the_second(&gpu, guest);
+}
+
+/// A program with a deep queue on each of two devices has 20 % of the second, and most of the
+/// first.
+#[track_caller]
+pub(crate) fn is_capped_on_the_second(gpu: &Gpu, guest: Guest) {
+    let mut guest = guest.started();
+    for device in 0..2 {
+        guest.does(&format!("work {device} {}", 500 * US));
+        until("it launches", || {
+            guest.number(&format!("count {device}")) > 0
+        });
+    }
+    let (began, before) = (Instant::now(), gpu.served_by_each());
+    std::thread::sleep(Duration::from_millis(1500));
+    let (after, time) = (gpu.served_by_each(), began.elapsed().as_nanos() as f64);
+    let used = [0, 1].map(|device| (after[device] - before[device]) as f64 / time);
+    assert_measured!(used[0] > 0.6, "{used:?}");
+    assert_measured!((0.05..=0.30).contains(&used[1]), "{used:?}");
+    guest.stops();
+}
+
+#[test]
 fn two_processes_have_one_cap_together() {
     let gpu = Gpu::new("");
     let alone = Alone::on(&gpu);
