@@ -2,7 +2,8 @@
  * the commands of its standard input, with one answer a line. I, J, O are slots for handles, 0 to 7.
  *
  *   init               -> init RESULT       cuInit
- *   make I BYTES       -> make RESULT       cuMemCreate
+ *   make I BYTES       -> make RESULT       cuMemCreate on device 0
+ *   at TYPE ID I BYTES -> at RESULT         the same at that location
  *   object O           -> object RESULT     cuMulticastCreate, and device 0 is added
  *   bind O I OFFSET    -> bind RESULT       cuMulticastBindMem of all of I
  *   unbind O OFFSET BYTES -> unbind RESULT  cuMulticastUnbind of device 0
@@ -33,8 +34,8 @@ static int object(int i) {
     return CALL("cuMulticastAddDevice", (handle, int))(slots[i], 0);
 }
 
-static int make(int i, size_t bytes) {
-    struct { int type, kinds, place, id; void *security; unsigned char flags[8]; } prop = {1, 0, 1, 0, NULL, {0}};
+static int make(int i, size_t bytes, int place, int id) {
+    struct { int type, kinds, place, id; void *security; unsigned char flags[8]; } prop = {1, 0, place, id, NULL, {0}};
     sizes[i] = bytes;
     return CALL("cuMemCreate", (handle *, size_t, const void *, uint64_t))(&slots[i], bytes, &prop, 0);
 }
@@ -42,7 +43,7 @@ static int make(int i, size_t bytes) {
 static int run(const char *command, int i, size_t b, size_t c) {
     int j = b % 8;
     if (!strcmp(command, "init")) return CALL("cuInit", (unsigned))(0);
-    if (!strcmp(command, "make")) return make(i, b);
+    if (!strcmp(command, "make")) return make(i, b, 1, 0);
     if (!strcmp(command, "object")) return object(i);
     if (!strcmp(command, "bind"))
         return CALL("cuMulticastBindMem", (handle, size_t, handle, size_t, size_t, uint64_t))(slots[i], c, slots[j], 0, sizes[j], 0);
@@ -63,7 +64,10 @@ int main(void) {
         int i = 0;
         size_t b = 0, c = 0;
         if (sscanf(line, "%63s %d %zu %zu", command, &i, &b, &c) < 1) continue;
-        if (!strcmp(command, "held")) {
+        int type, id;
+        if (sscanf(line, "at %d %d %d %zu", &type, &id, &i, &b) == 4) {
+            printf("at %d\n", make(i % 8, b, type, id));
+        } else if (!strcmp(command, "held")) {
             size_t free = 0, total = 0;
             if (CALL("cuMemGetInfo_v2", (size_t *, size_t *))(&free, &total)) return 3;
             printf("held %zu %zu\n", free, ((size_t(*)(void))symbol("held"))());

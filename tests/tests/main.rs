@@ -86,6 +86,7 @@ mod launches_beside;
 mod leftovers;
 mod liars;
 mod lifecycle;
+mod locations;
 mod marks;
 mod matrix;
 mod metrics;

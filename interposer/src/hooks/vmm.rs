@@ -2,8 +2,9 @@
 //! arrays.
 //!
 //! It is charged to the device named in its properties, by its size, and credited when the last
-//! handle and the last hold is gone. Memory on the host is not charged; imported memory is charged
-//! to its exporter.
+//! handle and the last hold is gone. At a location of a type that is not known it is charged to the
+//! current context's device. Memory on the host is not charged; imported memory is charged to its
+//! exporter.
 
 use core::ffi::{c_int, c_void};
 
@@ -137,7 +138,7 @@ fn create(
     let Some(props) = prop.read() else {
         return ask();
     };
-    let Some(device) = device::of_location(props.location) else {
+    let Some(device) = device::charged_at(props.location) else {
         return ask();
     };
     let call = account::Deadline::new();
