@@ -158,6 +158,7 @@ mod swap_pairs;
 mod swap_residue;
 mod swap_waits;
 mod teardown;
+mod tiles;
 mod time_limits;
 mod tools;
 mod top;

@@ -52,9 +52,17 @@ impl Program {
     /// Executes each line. All memory is held until the last one, and none after it.
     #[track_caller]
     fn lets_go_at_the_end_of(mut self, lines: &[&str]) {
+        assert_eq!(self.held(), BYTES);
+        self.lets_go_of(lines);
+    }
+
+    /// Executes each line. What is held stays so until the last one, and nothing is after it.
+    #[track_caller]
+    pub(crate) fn lets_go_of(mut self, lines: &[&str]) {
+        let held = self.held();
         let (last, before) = lines.split_last().expect("some lines");
         self.does(before);
-        assert_eq!(self.held(), BYTES, "before {last}");
+        assert_eq!(self.held(), held, "before {last}");
         self.does(&[last]);
         assert_eq!(self.held(), 0, "after {last}");
         self.guest.finish().silently();

@@ -312,19 +312,28 @@ pub(crate) fn mapped(info: &CUarrayMapInfo) -> (u64, CUmemGenericAllocationHandl
     (array.0.expose_provenance() as u64, memory)
 }
 
-/// Level, layer and offsets of the region that an entry of `cuMemMapArrayAsync` names. Of a mip
-/// tail other numbers, which tell it from another one as well.
-pub(crate) fn region(info: &CUarrayMapInfo) -> [u32; 5] {
-    // SAFETY: the larger member of plain numbers, which any bytes are; the program has set all that
-    // its kind of subresource has.
+/// The region that an entry of `cuMemMapArrayAsync` names: the kind of its subresource, level and
+/// layer; offsets; extents. Of a mip tail the offset and the size of its bytes.
+pub(crate) fn region(info: &CUarrayMapInfo) -> ([u32; 3], [u64; 3], [u64; 3]) {
+    let kind = info.subresourceType;
+    if kind == CUarraySparseSubresourceType::MIPTAIL {
+        // SAFETY: plain numbers, which any bytes are; the kind says that they are these.
+        let tail = unsafe { info.subresource.miptail };
+        return (
+            [kind.0, 0, tail.layer],
+            [tail.offset, 0, 0],
+            [tail.size, 1, 1],
+        );
+    }
+    // SAFETY: as above.
     let level = unsafe { info.subresource.sparseLevel };
-    [
-        level.level,
-        level.layer,
-        level.offsetX,
-        level.offsetY,
-        level.offsetZ,
-    ]
+    let from = [level.offsetX, level.offsetY, level.offsetZ];
+    let extent = [level.extentWidth, level.extentHeight, level.extentDepth];
+    (
+        [kind.0, level.level, level.layer],
+        from.map(u64::from),
+        extent.map(u64::from),
+    )
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ use crate::entry::hooks;
 use crate::entry::lists::{Count, InSlice};
 use crate::guest::descriptor;
 pub(super) use crate::holdings::objects::physical::physical;
+use crate::holdings::objects::physical::tiles::{self, Region};
 use crate::holdings::objects::physical::{Binding, Credit, Holding, Holds, credit_closed};
 use crate::hooks::{ipc, plain, refusal};
 use crate::residency::own;
@@ -289,31 +290,22 @@ fn map_tiles(
     let answer = call();
     for (info, holding) in tiles {
         let (array, _) = mapped(&info);
-        let place = Binding::Array(array, fingerprint(&info));
-        if info.memOperationType == CUmemOperationType::MAP {
-            is_held(holding, place, 1, answer);
-        } else if answer.is_success() {
-            let end = Binding::Array(array, fingerprint(&info).saturating_add(1));
-            let holds = physical().undoing(place, end);
-            settle(holds, true);
-        }
+        let (of, from, extent) = region(&info);
+        let region = Region::new(of, from, extent);
+        let gone = match holding {
+            Some(holding) if answer.is_success() => physical().tiles_held(holding, array, region),
+            Some(holding) => physical().not_held(holding),
+            // Memory that is not known may be behind them.
+            None if answer.is_success() => physical().tiles_gone(array, &region),
+            None => Vec::new(),
+        };
+        credit(gone);
     }
     answer
 }
 
-/// Tells the regions of a sparse array apart, so that an unmap finds its map. Bytes that the
-/// program has not set only make two fingerprints differ, which keeps a charge until the array
-/// goes.
-fn fingerprint(info: &CUarrayMapInfo) -> u64 {
-    let mix = |hash: u64, part: u32| (hash ^ u64::from(part)).wrapping_mul(0x0100_0000_01b3);
-    region(info)
-        .into_iter()
-        .chain([info.subresourceType.0])
-        .fold(0xcbf2_9ce4_8422_2325, mix)
-        >> 1
-}
-
 /// The tiles of a sparse array that is about to be destroyed.
 pub(super) fn unmapping_tiles(array: u64) -> Holds {
-    physical().undoing(Binding::Array(array, 0), Binding::Array(array, u64::MAX))
+    let (first, last) = tiles::all(array);
+    physical().undoing(first, last)
 }

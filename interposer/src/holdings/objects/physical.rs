@@ -15,6 +15,7 @@
 //! refuses: another thread may release the handle meanwhile.
 
 mod files;
+pub(crate) mod tiles;
 
 use core::ffi::c_int;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +27,7 @@ use crate::guest::fork::ForkLocal;
 
 use files::File;
 pub(crate) use files::credit_closed;
+use tiles::Region;
 
 static PHYSICAL: ForkLocal<Mutex<Physical>> = ForkLocal::new();
 
@@ -79,8 +81,8 @@ pub(crate) enum Binding {
     Multicast(u64, i32, u64),
     /// Bound to a logical endpoint, on a device, at an offset.
     Endpoint(u32, i32, u64),
-    /// Tiles of a sparse array of this handle; the region's fingerprint.
-    Array(u64, u64),
+    /// Tiles of a sparse array of this handle.
+    Array(u64, Region),
 }
 
 /// The device of a binding that names none, as a caller knows it: it is the memory's own.
@@ -262,7 +264,6 @@ impl Physical {
     /// It is held at `place` from now on, over `length` bytes. The credits of memory that was held
     /// there, and nowhere else.
     pub(crate) fn held(&mut self, holding: Holding, place: Binding, length: u64) -> Vec<Credit> {
-        // The same tiles mapped over: one hold, not two.
         match self.holds.insert(place, (length, holding.id)) {
             Some((_, stale)) => self.let_go(stale),
             None => Vec::new(),

@@ -156,14 +156,16 @@ fn bindings_hold_like_mappings() {
     let (mut physical, credit) = made();
     let _ = by_handle(&mut physical, HANDLE, Binding::Address(1 << 21), 1 << 21);
     let _ = by_address(&mut physical, 1 << 21, Binding::Endpoint(9, 0, 0), 1 << 21);
-    let _ = by_handle(&mut physical, HANDLE, Binding::Array(3, 1), 1);
-    let _ = by_handle(&mut physical, HANDLE, Binding::Array(3, 1), 1);
+    let tiles = Region::new([0; 3], [0; 3], [1; 3]);
+    for _ in 0..2 {
+        let holding = physical.holding(HANDLE).unwrap();
+        let _ = physical.tiles_held(holding, 3, tiles);
+    }
     assert_eq!(release(&mut physical, HANDLE), []);
     assert_eq!(unmap(&mut physical, 0, u64::MAX), []);
     let bound = physical.undoing(Binding::Endpoint(9, 0, 0), Binding::Endpoint(9, 0, 1 << 21));
     assert_eq!(physical.undone(bound), []);
-    let tiles = physical.undoing(Binding::Array(3, 0), Binding::Array(4, 0));
-    assert_eq!(physical.undone(tiles), [credit]);
+    assert_eq!(physical.tiles_gone(3, &tiles), [credit]);
 }
 
 #[test]
@@ -206,7 +208,7 @@ fn an_import_of_our_own_handle_is_one_more_reference() {
 fn memory_that_another_takes_the_place_of_is_credited() {
     let (mut physical, first) = made();
     physical.created(0x6000, first.0, Units(8192));
-    let tiles = Binding::Array(3, 1);
+    let tiles = Binding::Array(3, Region::new([0; 3], [0; 3], [1; 3]));
     assert_eq!(by_handle(&mut physical, HANDLE, tiles, 1), []);
     assert_eq!(release(&mut physical, HANDLE), []);
     assert_eq!(by_handle(&mut physical, 0x6000, tiles, 1), [first]);
