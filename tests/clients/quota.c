@@ -41,8 +41,23 @@ static struct { dptr at; size_t size; } *live;
 static size_t count, room;
 static int device_now;
 
+#ifdef BY_PROC_ADDRESS
+/* By cuGetProcAddress, which takes names without a version. */
+static void *find(void *driver, const char *name) {
+    int (*ask)(const char *, void **, int, unsigned long long, int *) = dlsym(driver, "cuGetProcAddress_v2");
+    char base[64];
+    void *found = NULL;
+    if (strncmp(name, "cu", 2)) return dlsym(driver, name);
+    snprintf(base, sizeof base, "%s", name);
+    if (strstr(base, "_v2")) *strstr(base, "_v2") = 0;
+    return ask(base, &found, 12000, 0, NULL) ? NULL : found;
+}
+#else
+static void *find(void *driver, const char *name) { return dlsym(driver, name); }
+#endif
+
 static void *symbol(void *driver, const char *name) {
-    void *found = dlsym(driver, name);
+    void *found = find(driver, name);
     if (!found) {
         fprintf(stderr, "no %s\n", name);
         exit(2);

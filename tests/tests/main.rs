@@ -69,6 +69,7 @@ mod facts;
 mod floods;
 mod floods_doors;
 mod followers;
+mod forwards;
 mod free_view;
 mod fuzz;
 mod gangs;
