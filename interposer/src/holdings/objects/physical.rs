@@ -363,7 +363,7 @@ impl Physical {
         allocation.held -= 1;
         if allocation.held > 0 {
             if allocation.held == allocation.files {
-                self.left_to_files.insert(id);
+                self.is_left_to_files(id);
             }
             return Vec::new();
         }

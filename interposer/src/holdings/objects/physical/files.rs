@@ -9,10 +9,14 @@
 //! here (ADR 213).
 
 use core::ffi::c_int;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Credit, Holding, Physical, physical};
 use crate::account;
 use crate::guest::descriptor;
+
+/// Whether memory may be left to its files. Changed with the books locked.
+static LEFT: AtomicBool = AtomicBool::new(false);
 
 /// A file, by its descriptor's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,12 +75,19 @@ impl Physical {
         file.is_open(number).then(|| self.holding_one(file.id))?
     }
 
+    /// Nothing but files holds this memory.
+    pub(super) fn is_left_to_files(&mut self, id: u64) {
+        self.left_to_files.insert(id);
+        LEFT.store(true, Ordering::Relaxed);
+    }
+
     /// The files of memory that nothing else holds.
     fn alone(&mut self) -> Vec<(c_int, File)> {
         let all = &self.allocations;
         let is_alone = |id: &u64| all.get(id).is_some_and(|its| its.held == its.files);
         self.left_to_files.retain(is_alone);
         if self.left_to_files.is_empty() {
+            LEFT.store(false, Ordering::Relaxed);
             return Vec::new();
         }
         let files = self.files.iter().map(|(number, file)| (*number, *file));
@@ -103,7 +114,15 @@ impl Physical {
 }
 
 /// Credits what only files have held that the program has closed.
+#[inline]
 pub(crate) fn credit_closed() {
+    if LEFT.load(Ordering::Relaxed) {
+        look();
+    }
+}
+
+#[cold]
+fn look() {
     let files = physical().alone();
     // Looked at outside the lock: by now a number may be that of a file that answers slowly.
     for (number, file) in files {
