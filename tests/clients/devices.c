@@ -1,4 +1,4 @@
-/* A CUDA driver program of which one thread launches on two devices. It answers one command a line
+/* A CUDA driver program that launches on two devices: by one thread, or by one for each. It answers one command a line
  * on its standard input and knows nothing of gpushare.
  *
  *   init                 -> init RESULT             cuInit; a primary context and a stream on devices 0 and 1
@@ -6,9 +6,14 @@
  *   turns D COUNT NS     -> turns RESULT            the same on the other device, and at once one kernel on device D
  *   sync D               -> sync RESULT
  *   query D              -> query RESULT            600 while there is work
+ *   work D NS            -> work 0                  a thread launches kernels of NS nanoseconds on device D until it is told to stop
+ *   count D              -> count NUMBER            launches of that thread so far
+ *   stop                 -> stop RESULT             all have stopped; the first error
  *
  * RESULT is the first CUresult that is not success, as a number. */
 #include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +25,11 @@
 
 static struct {
     void *context, *function, *stream;
+    pthread_t worker;
+    atomic_int works, failed, launched;
+    uint64_t ns;
 } devices[2];
+static atomic_int stopping;
 
 static int current(int device) { return CALL("cuCtxSetCurrent", (void *))(devices[device].context); }
 
@@ -45,6 +54,28 @@ static int launch(int device, unsigned long long count, uint64_t ns) {
     return 0;
 }
 
+static void *work(void *of) {
+    int device = (int)(intptr_t)of;
+    while (!stopping && !devices[device].failed) {
+        devices[device].failed = launch(device, 1, devices[device].ns);
+        devices[device].launched++;
+    }
+    return NULL;
+}
+
+static int begin_work(int device, uint64_t ns) {
+    devices[device].works = 1;
+    devices[device].ns = ns;
+    return pthread_create(&devices[device].worker, NULL, work, (void *)(intptr_t)device);
+}
+
+static int stop(void) {
+    stopping = 1;
+    for (int i = 0; i < 2; i++)
+        if (devices[i].works) pthread_join(devices[i].worker, NULL);
+    return devices[0].failed ? devices[0].failed : devices[1].failed;
+}
+
 int main(void) {
     char line[256], word[32];
     driver = dlopen("libcuda.so.1", RTLD_NOW);
@@ -62,6 +93,9 @@ int main(void) {
             if (!result) result = launch(device % 2, 1, ns);
         } else if (IS("sync")) result = CALL("cuStreamSynchronize", (void *))(devices[device % 2].stream);
         else if (IS("query")) result = CALL("cuStreamQuery", (void *))(devices[device % 2].stream);
+        else if (IS("work")) result = begin_work(device % 2, count);
+        else if (IS("count")) result = devices[device % 2].launched;
+        else if (IS("stop")) result = stop();
         printf("%s %d\n", word, result);
     }
     return 0;

@@ -1,13 +1,17 @@
-/* A program that binds memory to multicast objects, on the driver multicast_driver.c. It executes
+/* A program that binds memory to multicast objects and to tiles of a sparse array, on the driver multicast_driver.c. It executes
  * the commands of its standard input, with one answer a line. I, J, O are slots for handles, 0 to 7.
  *
  *   init               -> init RESULT       cuInit
- *   make I BYTES       -> make RESULT       cuMemCreate
+ *   make I BYTES       -> make RESULT       cuMemCreate on device 0
+ *   at TYPE ID I BYTES -> at RESULT         the same at that location
  *   object O           -> object RESULT     cuMulticastCreate, and device 0 is added
  *   bind O I OFFSET    -> bind RESULT       cuMulticastBindMem of all of I
  *   unbind O OFFSET BYTES -> unbind RESULT  cuMulticastUnbind of device 0
  *   map I, unmap I     -> map RESULT        at an address of the slot's own
  *   retain I J         -> retain RESULT     cuMemRetainAllocationHandle at that address of I, into J
+ *   tiles I X Y W H    -> tiles RESULT      cuMemMapArrayAsync: all of I's memory behind W x H tiles from there
+ *   untile X Y W H     -> untile RESULT     the same, unmapped
+ *   tail I AT COUNT    -> tail RESULT       COUNT tiles of the tail; with I 8 they are unmapped
  *   release I          -> release RESULT    cuMemRelease; the slot keeps the number
  *   held               -> held FREE HELD    free memory by cuMemGetInfo, and what the driver holds */
 #include <dlfcn.h>
@@ -33,16 +37,52 @@ static int object(int i) {
     return CALL("cuMulticastAddDevice", (handle, int))(slots[i], 0);
 }
 
-static int make(int i, size_t bytes) {
-    struct { int type, kinds, place, id; void *security; unsigned char flags[8]; } prop = {1, 0, 1, 0, NULL, {0}};
+static int make(int i, size_t bytes, int place, int id) {
+    struct { int type, kinds, place, id; void *security; unsigned char flags[8]; } prop = {1, 0, place, id, NULL, {0}};
     sizes[i] = bytes;
     return CALL("cuMemCreate", (handle *, size_t, const void *, uint64_t))(&slots[i], bytes, &prop, 0);
+}
+
+struct map_info {
+    int resource_type;
+    void *array;
+    int is_tail;
+    union {
+        struct { uint32_t level, layer, x, y, z, width, height, depth; } level;
+        struct { uint32_t layer; uint64_t offset, size; } tail;
+    };
+    int operation, handle_type;
+    uint64_t memory, offset;
+    uint32_t devices, flags, reserved[2];
+};
+
+/* An operation of memory of slot I, or of none. */
+static struct map_info operation(int i) {
+    struct map_info info = {.array = &slots, .operation = i < 8 ? 1 : 2, .memory = i < 8 ? slots[i] : 0, .devices = 1};
+    return info;
+}
+
+static int send(struct map_info *info) {
+    return CALL("cuMemMapArrayAsync", (struct map_info *, unsigned, void *))(info, 1, NULL);
+}
+
+static int tile(int i, unsigned x, unsigned y, unsigned width, unsigned height) {
+    struct map_info info = operation(i);
+    info.level.x = 64 * x, info.level.y = 64 * y;
+    info.level.width = 64 * width, info.level.height = 64 * height, info.level.depth = 1;
+    return send(&info);
+}
+
+static int tail(int i, unsigned at, unsigned count) {
+    struct map_info info = operation(i);
+    info.is_tail = 1, info.tail.offset = at * 65536ull, info.tail.size = count * 65536ull;
+    return send(&info);
 }
 
 static int run(const char *command, int i, size_t b, size_t c) {
     int j = b % 8;
     if (!strcmp(command, "init")) return CALL("cuInit", (unsigned))(0);
-    if (!strcmp(command, "make")) return make(i, b);
+    if (!strcmp(command, "make")) return make(i, b, 1, 0);
     if (!strcmp(command, "object")) return object(i);
     if (!strcmp(command, "bind"))
         return CALL("cuMulticastBindMem", (handle, size_t, handle, size_t, size_t, uint64_t))(slots[i], c, slots[j], 0, sizes[j], 0);
@@ -63,7 +103,17 @@ int main(void) {
         int i = 0;
         size_t b = 0, c = 0;
         if (sscanf(line, "%63s %d %zu %zu", command, &i, &b, &c) < 1) continue;
-        if (!strcmp(command, "held")) {
+        int type, id;
+        unsigned x, y, w, h;
+        if (sscanf(line, "at %d %d %d %zu", &type, &id, &i, &b) == 4) {
+            printf("at %d\n", make(i % 8, b, type, id));
+        } else if (sscanf(line, "tiles %d %u %u %u %u", &i, &x, &y, &w, &h) == 5) {
+            printf("tiles %d\n", tile(i % 8, x, y, w, h));
+        } else if (sscanf(line, "untile %u %u %u %u", &x, &y, &w, &h) == 4) {
+            printf("untile %d\n", tile(8, x, y, w, h));
+        } else if (sscanf(line, "tail %d %u %u", &i, &x, &w) == 3) {
+            printf("tail %d\n", tail(i, x, w));
+        } else if (!strcmp(command, "held")) {
             size_t free = 0, total = 0;
             if (CALL("cuMemGetInfo_v2", (size_t *, size_t *))(&free, &total)) return 3;
             printf("held %zu %zu\n", free, ((size_t(*)(void))symbol("held"))());

@@ -1,6 +1,8 @@
-/* A driver with physical memory and multicast objects, which counts what keeps them as NVIDIA's page
- * of cuMemRelease says: memory and objects live until the last handle and the last mapping is gone,
- * and bound memory as long as it is bound. `held` is what is left: the bytes of memory that lives.
+/* A driver with physical memory, multicast objects and one sparse array, which counts what keeps them
+ * as NVIDIA's page of cuMemRelease says: memory and objects live until the last handle and the last
+ * mapping is gone, and bound memory as long as it is bound. The array has one level of 8 x 8 tiles of
+ * 64 x 64 elements, and a tail of 8 tiles of 64 KiB; a tile is mapped until something else is mapped
+ * over it, or it is unmapped. `held` is what is left: the bytes of memory that lives.
  * Anything else is the stub driver's. Built as libcuda.so.1. */
 #define cuMemCreate stub_create
 #define cuMemRelease stub_release
@@ -106,4 +108,43 @@ int cuMulticastUnbind(uint64_t object, int device, size_t offset, size_t bytes) 
         return end_if_unused(bindings[i].memory), SUCCESS;
     }
     return INVALID_VALUE;
+}
+
+enum { SIDE = 8, EDGE = 64, TAIL_TILE = 65536 };
+static uint64_t tiles[SIDE][SIDE], tail[SIDE];
+
+struct map_info {
+    int resource_type;
+    void *array;
+    int is_tail;
+    union {
+        struct { uint32_t level, layer, x, y, z, width, height, depth; } level;
+        struct { uint32_t layer; uint64_t offset, size; } tail;
+    };
+    int operation, handle_type;
+    uint64_t memory, offset;
+    uint32_t devices, flags, reserved[2];
+};
+
+static void put_tile(uint64_t *tile, const struct map_info *info) {
+    uint64_t before = *tile;
+    *tile = info->operation == 1 ? info->memory : 0;
+    if (*tile) things[*tile - 1].keeps++;
+    if (before) things[before - 1].keeps--, end_if_unused(before);
+}
+
+int cuMemMapArrayAsync(struct map_info *infos, unsigned count, void *stream) {
+    (void)stream;
+    for (unsigned i = 0; i < count; i++)
+        if (infos[i].operation == 1 && !has_handle(infos[i].memory)) return INVALID_VALUE;
+    for (; count--; infos++) {
+        if (infos->is_tail)
+            for (unsigned i = infos->tail.offset / TAIL_TILE; i < (infos->tail.offset + infos->tail.size) / TAIL_TILE; i++)
+                put_tile(&tail[i], infos);
+        else
+            for (unsigned y = infos->level.y / EDGE; y < (infos->level.y + infos->level.height) / EDGE; y++)
+                for (unsigned x = infos->level.x / EDGE; x < (infos->level.x + infos->level.width) / EDGE; x++)
+                    put_tile(&tiles[y][x], infos);
+    }
+    return SUCCESS;
 }

@@ -9,6 +9,7 @@
  *   free COUNT        -> free RESULT                the COUNT most recent, first failure counts
  *   check             -> check COUNT                writes every live allocation's ends and reads them back
  *   info              -> info FREE TOTAL RESULT     cuMemGetInfo
+ *   infos COUNT       -> infos RESULT               that so often
  *   total             -> total BYTES RESULT         cuDeviceTotalMem of the device it is on
  *   nvml              -> nvml FREE TOTAL RESULT     the first device's memory, by NVML
  *   fork              -> fork PID                   a child that does nothing until it is killed
@@ -40,8 +41,23 @@ static struct { dptr at; size_t size; } *live;
 static size_t count, room;
 static int device_now;
 
+#ifdef BY_PROC_ADDRESS
+/* By cuGetProcAddress, which takes names without a version. */
+static void *find(void *driver, const char *name) {
+    int (*ask)(const char *, void **, int, unsigned long long, int *) = dlsym(driver, "cuGetProcAddress_v2");
+    char base[64];
+    void *found = NULL;
+    if (strncmp(name, "cu", 2)) return dlsym(driver, name);
+    snprintf(base, sizeof base, "%s", name);
+    if (strstr(base, "_v2")) *strstr(base, "_v2") = 0;
+    return ask(base, &found, 12000, 0, NULL) ? NULL : found;
+}
+#else
+static void *find(void *driver, const char *name) { return dlsym(driver, name); }
+#endif
+
 static void *symbol(void *driver, const char *name) {
-    void *found = dlsym(driver, name);
+    void *found = find(driver, name);
     if (!found) {
         fprintf(stderr, "no %s\n", name);
         exit(2);
@@ -161,6 +177,11 @@ int main(void) {
             size_t available = 0, all = 0;
             int result = mem_info(&available, &all);
             printf("info %zu %zu %d\n", available, all, result);
+        } else if (!strcmp(word, "infos")) {
+            size_t available = 0, all = 0;
+            int result = 0;
+            while (number-- && !result) result = mem_info(&available, &all);
+            printf("infos %d\n", result);
         } else if (!strcmp(word, "total")) {
             size_t all = 0;
             int device = 0, result = device_get(&device, device_now);

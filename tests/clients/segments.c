@@ -17,8 +17,12 @@
  *   access I           -> access A B          cuMemGetAccess of device 0 at both places
  *   wait I, waits I    -> wait RESULT, waits SYNC    SYNC_MEMOPS
  *   retain I           -> retain SAME RESULT  whether the handle for the address is the slot's; keeps the reference
- *   export I           -> export RESULT       and imports it again: the reference is kept
+ *   export I           -> export RESULT       and imports it again: the reference is kept, the file is closed
  *   unimport           -> unimport RESULT     drops that
+ *   file I             -> file RESULT         exports it as the file
+ *   import I           -> import RESULT       a handle of the file's memory, in a slot of its own
+ *   close              -> close RESULT        the file
+ *   info               -> info FREE           cuMemGetInfo
  *   about I            -> about TYPE KINDS RESULT    cuMemGetAllocationPropertiesFromHandle
  *   unreserve          -> unreserve RESULT    cuMemAddressFree of all places, which is refused while anything is mapped
  *   plain BYTES        -> plain RESULT        cuMemAlloc
@@ -28,6 +32,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/driver.h"
 #include "common/bytes.h"
@@ -38,7 +43,8 @@ typedef unsigned long long dptr;
 
 static dptr base, second, alone;
 static unsigned long long handles[COUNT], imported;
-static size_t sizes[COUNT];
+static size_t sizes[COUNT], filed;
+static int file = -1;
 static void *kernel;
 
 struct prop { int type, kinds; int place, id; void *meta; unsigned char compression, rdma; unsigned short usage; unsigned char rest[4]; };
@@ -94,10 +100,25 @@ static int put(int i) {
     return CALL("cuStreamSynchronize", (void *))(NULL);
 }
 
+static int export(int i) {
+    filed = sizes[i];
+    return CALL("cuMemExportToShareableHandle", (void *, unsigned long long, int, unsigned long long))(&file, handles[i], 1, 0);
+}
+
+static int import(unsigned long long *handle) {
+    return CALL("cuMemImportFromShareableHandle", (unsigned long long *, void *, int))(handle, (void *)(intptr_t)file, 1);
+}
+
 static int share(int i) {
-    int file = -1;
-    TRY(CALL("cuMemExportToShareableHandle", (void *, unsigned long long, int, unsigned long long))(&file, handles[i], 1, 0));
-    return CALL("cuMemImportFromShareableHandle", (unsigned long long *, void *, int))(&imported, (void *)(intptr_t)file, 1);
+    TRY(export(i));
+    int result = import(&imported);
+    return result ? result : close(file);
+}
+
+static size_t available(void) {
+    size_t free = 0, all = 0;
+    CALL("cuMemGetInfo_v2", (size_t *, size_t *))(&free, &all);
+    return free;
 }
 
 static unsigned long long access_at(dptr place) {
@@ -134,6 +155,12 @@ int main(void) {
         else if (!strcmp(name, "write")) result = put(i);
         else if (!strcmp(name, "wait")) result = CALL("cuPointerSetAttribute", (const void *, int, dptr))(&one, 6, at(i));
         else if (!strcmp(name, "export")) result = share(i);
+        else if (!strcmp(name, "file")) result = export(i);
+        else if (!strcmp(name, "import")) {
+            sizes[i] = filed;
+            result = import(&handles[i]);
+        } else if (!strcmp(name, "close")) result = close(file);
+        else if (!strcmp(name, "info")) printf("info %zu\n", available());
         else if (!strcmp(name, "plain")) result = CALL("cuMemAlloc_v2", (dptr *, size_t))(&alone, a);
         else if (!strcmp(name, "free")) result = CALL("cuMemFree_v2", (dptr))(alone);
         else if (!strcmp(name, "check")) printf("check %ld\n", check(i, at(i), b));

@@ -1,10 +1,12 @@
 /* An NVML that reports the machine's pids to every caller, whatever its namespace, as some drivers
  * do. One device; its processes are the pids in STUB_PIDS, separated by spaces, with a mebibyte
- * each. STUB_UUID is the device's, in the form of NVML. Its detailed list has a second version, with
+ * each; 0 is the caller. STUB_UUID is the device's, in the form of NVML; without it each is. Each
+ * start makes the file STUB_STARTS, if there is one, longer by a byte. Its detailed list has a second version, with
  * longer entries. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { SUCCESS = 0, INSUFFICIENT_SIZE = 7, MIB = 1 << 20 };
 typedef struct { unsigned long long total, free, used; } memory_v1;
@@ -21,13 +23,18 @@ static unsigned pids(unsigned *found, unsigned room) {
     unsigned count = 0;
     char *text = getenv("STUB_PIDS"), *end;
     for (unsigned long pid; text && (pid = strtoul(text, &end, 10)) && end != text; text = end, count++)
-        if (count < room) found[count] = (unsigned)pid;
+        if (count < room) found[count] = pid ? (unsigned)pid : (unsigned)getpid();
     return count;
 }
 
-int nvmlInit_v2(void) { return SUCCESS; }
+int nvmlInit_v2(void) {
+    FILE *starts = getenv("STUB_STARTS") ? fopen(getenv("STUB_STARTS"), "a") : NULL;
+    if (starts) fclose((fputc('.', starts), starts));
+    return SUCCESS;
+}
 int nvmlShutdown(void) { return SUCCESS; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle) { return (void)index, *handle = &device, SUCCESS; }
+int nvmlDeviceGetHandleByUUID(const char *uuid, void **handle) { return (void)uuid, *handle = &device, SUCCESS; }
 int nvmlDeviceGetIndex(void *handle, unsigned *index) { return (void)handle, *index = 0, SUCCESS; }
 int nvmlDeviceGetUUID(void *handle, char *text, unsigned length) {
     (void)handle;

@@ -58,9 +58,17 @@ impl Gpu {
     /// Engine time of the multiprocessors that all processes have had (ns).
     #[track_caller]
     pub fn served(&self) -> u64 {
-        let devices = self.truths();
-        let processes = devices.iter().flat_map(|device| &device.processes);
-        processes.map(|process| process.served[0]).sum()
+        self.served_by_each().iter().sum()
+    }
+
+    /// The same of each device.
+    #[track_caller]
+    pub fn served_by_each(&self) -> Vec<u64> {
+        let by = |device: &DeviceTruth| {
+            let processes = device.processes.iter();
+            processes.map(|process| process.served[0]).sum()
+        };
+        self.truths().iter().map(by).collect()
     }
 
     /// Stops a process while it holds no lock of the software GPU, as if its driver were a real

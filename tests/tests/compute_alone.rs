@@ -88,9 +88,38 @@ fn a_cap_holds_for_a_deep_queue_and_for_one_kernel_at_a_time() {
             "{how}: {:.1} % of the device under a cap of 30 %",
             share * 100.0
         );
-        assert_measured!(share <= 0.40, "{how}: {share}");
+        // One at a time, each kernel also costs its wait.
+        let least = if how == "work" { 0.15 } else { 0.05 };
+        assert_measured!((least..=0.40).contains(&share), "{how}: {share}");
         guests.into_iter().for_each(Guest::stops);
     }
+}
+
+#[test]
+fn a_cap_of_one_device_binds_there_and_nowhere_else() {
+    let gpu = Gpu::new("count=2");
+    let guest = Guest::client(&gpu, &["--sm-limit", "1=20"], "devices");
+    is_capped_on_the_second(&gpu, guest);
+}
+
+/// A program with a deep queue on each of two devices has 20 % of the second, and most of the
+/// first.
+#[track_caller]
+pub(crate) fn is_capped_on_the_second(gpu: &Gpu, guest: Guest) {
+    let mut guest = guest.started();
+    for device in 0..2 {
+        guest.does(&format!("work {device} {}", 500 * US));
+        until("it launches", || {
+            guest.number(&format!("count {device}")) > 0
+        });
+    }
+    let (began, before) = (Instant::now(), gpu.served_by_each());
+    std::thread::sleep(Duration::from_millis(1500));
+    let (after, time) = (gpu.served_by_each(), began.elapsed().as_nanos() as f64);
+    let used = [0, 1].map(|device| (after[device] - before[device]) as f64 / time);
+    assert_measured!(used[0] > 0.6, "{used:?}");
+    assert_measured!((0.05..=0.30).contains(&used[1]), "{used:?}");
+    guest.stops();
 }
 
 #[test]
@@ -108,7 +137,7 @@ fn two_processes_have_one_cap_together() {
         "two processes: {:.1} % of the device under a cap of 20 %",
         share * 100.0
     );
-    assert_measured!(share <= 0.30, "{share}");
+    assert_measured!((0.05..=0.30).contains(&share), "{share}");
     guests.into_iter().for_each(Guest::stops);
 }
 
@@ -127,7 +156,7 @@ fn a_stopped_or_killed_process_costs_its_sibling_nothing() {
     kill(pid, Signal::SIGKILL).expect("it lives");
     let mut guests = [other];
     let share = share(&gpu, &mut guests);
-    assert_measured!(share <= 0.40, "{share}");
+    assert_measured!((0.05..=0.40).contains(&share), "{share}");
     guests.into_iter().for_each(Guest::stops);
 }
 
@@ -154,7 +183,7 @@ fn captures_of_every_mode_survive_dozens_of_closes() {
             alone.closes(),
             used * 100.0
         );
-        assert_measured!(used <= 0.40, "a gate that closes keeps the cap: {used}");
+        assert_measured!((0.05..=0.40).contains(&used), "the cap is kept: {used}");
         guest.stops();
     }
 }
@@ -195,6 +224,6 @@ fn a_forked_child_begins_with_an_open_gate_and_the_same_cap() {
     guest.ask(&format!("work {}", 500 * US));
     let mut guests = [guest];
     let share = share(&gpu, &mut guests);
-    assert_measured!(share <= 0.40, "{share}");
+    assert_measured!((0.05..=0.40).contains(&share), "{share}");
     guests.into_iter().for_each(Guest::stops);
 }

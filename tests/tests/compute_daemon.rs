@@ -8,6 +8,8 @@ use gpushare_tests::{Daemon, Gpu, Guest, Tenant, assert_measured, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::compute_alone::is_capped_on_the_second;
+
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 
@@ -205,6 +207,16 @@ fn without_its_daemon_a_tenant_keeps_its_cap() {
     }
     a.stops();
     b.stops();
+}
+
+#[test]
+fn a_cap_of_one_device_binds_there_under_a_daemon_too() {
+    for start in [Daemon::in_turns, Daemon::start] {
+        let gpu = Gpu::new("count=2");
+        let daemon = start(&gpu);
+        let capped = daemon.tenant("capped", &[("GPUSHARE_SM_LIMIT_1", "20")]);
+        is_capped_on_the_second(&gpu, capped.client("devices", &[]));
+    }
 }
 
 /// 300 ms at one percent are repaid after half a minute, by whatever process.

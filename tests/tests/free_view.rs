@@ -1,7 +1,10 @@
 //! The free memory that programs see: exact among the processes of a tenant. If programs see their
 //! request, other tenants never raise it.
 
+use gpushare_tests::gpu::links;
 use gpushare_tests::{Alone, Daemon, GIB, Gpu, Guest, MIB, clients, until};
+
+use crate::pid_namespaces::{alone, machines_nvml};
 
 /// Free bytes as `cuMemGetInfo` reports them.
 #[track_caller]
@@ -50,6 +53,33 @@ fn a_dead_processs_memory_is_free_without_another_allocation() {
     assert_eq!(free(&mut a), at_first - GIB);
     b.finish().silently();
     until("the dead's bytes are free", || free(&mut a) == at_first);
+}
+
+#[test]
+fn memory_that_outlasts_its_process_does_not_start_nvml_at_each_question() {
+    const QUESTIONS: usize = 2000;
+    let gpu = Gpu::new("mem=16GiB");
+    let runtime = tempfile::tempdir().expect("a temporary folder");
+    let nvml = machines_nvml();
+    let mut dies = Guest::start(alone(&gpu, runtime.path())).started();
+    does(&mut dies, &format!("alloc {GIB}"));
+    let starts = tempfile::NamedTempFile::new().expect("a file");
+    let libraries = format!("{}:{}", nvml.path().display(), links().display());
+    let mut asks = alone(&gpu, runtime.path());
+    asks.env("LD_LIBRARY_PATH", libraries)
+        .env("STUB_PIDS", format!("{} 0", dies.id()))
+        .env("STUB_STARTS", starts.path());
+    let mut asks = Guest::start(asks).started();
+    let at_first = free(&mut asks);
+    dies.kill();
+    assert_eq!(free(&mut asks), at_first, "NVML lists it still");
+    let started = || starts.path().metadata().expect("a file").len();
+    let before = started();
+    does(&mut asks, &format!("infos {QUESTIONS}"));
+    let more = started() - before;
+    assert!(before > 0 && more < QUESTIONS as u64 / 4, "{more} starts");
+    assert_eq!(free(&mut asks), at_first);
+    asks.finish().silently();
 }
 
 #[test]

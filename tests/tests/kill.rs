@@ -3,7 +3,7 @@
 //! softgpu's counters, with and without surviving forked children.
 
 use gpushare_protocol::page::Snapshot;
-use gpushare_tests::{Gpu, Guest, MIB, artefacts, clients, guest};
+use gpushare_tests::{Gpu, Guest, MIB, artefacts, clients, guest, until};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
@@ -107,7 +107,7 @@ impl Tenant {
     /// has returned. While a child of a dead process lives they may exceed it by `unsure`: the size
     /// of the call in which its parent died, whose outcome is unknown.
     fn agree(&mut self, when: &str, unsure: u64) {
-        for _ in 0..LOOKS {
+        until(&format!("{when}: the books are true"), || {
             self.ask("info");
             let ((charged, credit), device) = (self.books(), self.device());
             let truth = device.requested_now;
@@ -119,15 +119,8 @@ impl Tenant {
                 charged <= credit && credit <= LIMIT,
                 "{when}: {charged} charged, {credit} credit"
             );
-            if charged <= truth + unsure && device.processes.iter().all(|process| process.alive) {
-                return;
-            }
-        }
-        panic!(
-            "{when}: {} bytes charged, {} requested",
-            self.books().0,
-            self.truth()
-        );
+            charged <= truth + unsure && device.processes.iter().all(|process| process.alive)
+        });
     }
 
     /// The memory of the dead has returned.

@@ -349,3 +349,23 @@ fn a_threads_own_work_keeps_its_memory_until_it_ends() {
         going.gets_away();
     }
 }
+
+#[test]
+fn a_destroyed_contexts_memory_is_charged_until_it_is_given_back() {
+    for last in ["cuMemUnmap", "cuMemRelease"] {
+        let (file, hold) = holding(last);
+        let environment = [("SOFTGPU_HOLD", hold.as_str())];
+        let mut scene = Scene::with(SPEC, "init 1", &environment);
+        scene.does(&["alloc 0 67108864", "alloc 1 2097152", "alloc 2 1000"]);
+        let before = scene.charged();
+        scene.guest.send("destroy");
+        until("the driver takes memory back", || {
+            fs::metadata(&file).expect("a file").len() > 0
+        });
+        assert_eq!(scene.charged(), before, "{last}: the device has it still");
+        drop(file);
+        assert_eq!(scene.guest.line(), "destroy 0");
+        assert_eq!((scene.charged(), scene.on_device()), (0, 0), "{last}");
+        scene.guest.finish().silently();
+    }
+}

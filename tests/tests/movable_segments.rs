@@ -201,7 +201,9 @@ fn exported_memory_stays_on_the_device_and_says_so() {
     scene.dealer.come_back();
     let told = scene.tells(|told| told.movable == 2 * MIB);
     assert_eq!(told.residue.shared, 4 * MIB);
-    scene.does(&["drop 0", "unmap 0", "unimport", "unmap 1"]);
+    scene.does(&["drop 0", "unmap 0", "unmap 1"]);
+    assert_eq!(scene.charged(), 4 * MIB, "its import has it still");
+    scene.does(&["unimport"]);
     until("all is given back", || scene.on_device() == 0);
     assert_eq!(scene.charged(), 0);
     scene.guest.finish().silently();

@@ -8,14 +8,14 @@ use gpushare_tests::{Guest, MIB, artefacts, clients};
 const LIMIT: u64 = 256 * MIB;
 const BYTES: u64 = 128 * MIB;
 
-/// A program under [`LIMIT`], with an object in slot 0, to which [`BYTES`] of slot 1 are bound.
-struct Program {
-    guest: Guest,
+/// A program under [`LIMIT`].
+pub(crate) struct Program {
+    pub(crate) guest: Guest,
     _runtime: tempfile::TempDir,
 }
 
 impl Program {
-    fn bound() -> Self {
+    pub(crate) fn started() -> Self {
         let mut command = clean(&clients::compile("multicast", &[]));
         let runtime = tempfile::tempdir().expect("a temporary folder");
         command
@@ -24,17 +24,22 @@ impl Program {
             .env("XDG_RUNTIME_DIR", runtime.path())
             .env("GPUSHARE_MEM_LIMIT", "256MiB");
         let guest = Guest::start(command).started();
-        let mut program = Self {
+        Self {
             guest,
             _runtime: runtime,
-        };
+        }
+    }
+
+    /// With an object in slot 0, to which [`BYTES`] of slot 1 are bound.
+    fn bound() -> Self {
+        let mut program = Self::started();
         program.does(&["object 0", &format!("make 1 {BYTES}"), "bind 0 1 0"]);
         program
     }
 
     /// Executes each line with success. After each the account is what the driver holds.
     #[track_caller]
-    fn does(&mut self, lines: &[&str]) {
+    pub(crate) fn does(&mut self, lines: &[&str]) {
         for line in lines {
             self.guest.does(line);
             let answer = self.guest.ask("held");
@@ -47,16 +52,24 @@ impl Program {
     /// Executes each line. All memory is held until the last one, and none after it.
     #[track_caller]
     fn lets_go_at_the_end_of(mut self, lines: &[&str]) {
+        assert_eq!(self.held(), BYTES);
+        self.lets_go_of(lines);
+    }
+
+    /// Executes each line. What is held stays so until the last one, and nothing is after it.
+    #[track_caller]
+    pub(crate) fn lets_go_of(mut self, lines: &[&str]) {
+        let held = self.held();
         let (last, before) = lines.split_last().expect("some lines");
         self.does(before);
-        assert_eq!(self.held(), BYTES, "before {last}");
+        assert_eq!(self.held(), held, "before {last}");
         self.does(&[last]);
         assert_eq!(self.held(), 0, "after {last}");
         self.guest.finish().silently();
     }
 
     #[track_caller]
-    fn held(&mut self) -> u64 {
+    pub(crate) fn held(&mut self) -> u64 {
         let answer = self.guest.ask("held");
         let free: u64 = answer
             .split(' ')

@@ -180,7 +180,7 @@ fn a_program_in_a_namespace_is_none_of_the_unmanaged() {
 
 /// A quota client under a plain preload, without a daemon, in the tenant `one` of this runtime
 /// folder.
-fn alone(gpu: &Gpu, runtime: &Path) -> Command {
+pub(crate) fn alone(gpu: &Gpu, runtime: &Path) -> Command {
     let mut command = guest::clean(&clients::compile("quota", &[]));
     command
         .env("LD_PRELOAD", artefacts::interposer())
@@ -193,7 +193,7 @@ fn alone(gpu: &Gpu, runtime: &Path) -> Command {
 }
 
 /// A folder with an NVML that lists the machine's pids to every process, as some drivers do.
-fn machines_nvml() -> tempfile::TempDir {
+pub(crate) fn machines_nvml() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let source = artefacts::repository().join("tests/clients/stub_nvml.c");
     let mut cc = Command::new("cc");

@@ -95,3 +95,85 @@ fn calls_no_driver_accepts_get_the_drivers_own_answer() {
         guest.finish().silently();
     }
 }
+
+/// A program under a limit of 64 MiB that has made all of it, and exported it as a file.
+fn exporter() -> (Gpu, Guest) {
+    let gpu = Gpu::new("mem=1GiB,ctx=0");
+    let mut guest = Guest::client(&gpu, &["--mem-limit", "64MiB"], "segments");
+    guest.does("init");
+    guest.does(&format!("make 0 {} 1", 64 * MIB));
+    guest.does("file 0");
+    (gpu, guest)
+}
+
+/// Nothing fits until `last` is done, and then all of the limit does.
+#[track_caller]
+fn is_free_only_after(gpu: &Gpu, guest: &mut Guest, last: &str) {
+    assert_eq!(held(gpu), 64 * MIB, "before {last}");
+    guest.answers("info", "0");
+    guest.answers("make 9 2097152 0", "2");
+    guest.does(last);
+    guest.answers("info", &(64 * MIB).to_string());
+    guest.does(&format!("make 9 {} 0", 64 * MIB));
+}
+
+/// What the device has out and does not wait for.
+fn held(gpu: &Gpu) -> u64 {
+    let truth = gpu.truth();
+    truth.used_physical - truth.late
+}
+
+#[test]
+fn memory_that_is_held_by_its_file_and_imported_again_stays_charged() {
+    let (gpu, mut guest) = exporter();
+    for line in ["drop 0", "import 1", "map 1", "close", "drop 1"] {
+        guest.does(line);
+    }
+    is_free_only_after(&gpu, &mut guest, "unmap 1");
+    guest.finish().silently();
+}
+
+#[test]
+fn memory_with_a_second_handle_stays_charged_until_its_release() {
+    let (gpu, mut guest) = exporter();
+    for line in ["import 1", "drop 0", "close"] {
+        guest.does(line);
+    }
+    is_free_only_after(&gpu, &mut guest, "drop 1");
+    guest.finish().silently();
+}
+
+#[test]
+fn memory_that_only_its_file_holds_stays_charged_until_it_is_closed() {
+    let (gpu, mut guest) = exporter();
+    guest.does("drop 0");
+    is_free_only_after(&gpu, &mut guest, "close");
+    guest.finish().silently();
+}
+
+#[test]
+fn memory_whose_file_is_closed_is_free_with_its_last_handle() {
+    let (gpu, mut guest) = exporter();
+    guest.does("close");
+    is_free_only_after(&gpu, &mut guest, "drop 0");
+    guest.finish().silently();
+}
+
+#[test]
+fn a_file_of_the_same_number_holds_only_its_own_memory() {
+    let (gpu, mut guest) = exporter();
+    for line in ["drop 0", "close", "make 1 33554432 1", "file 1"] {
+        guest.does(line);
+    }
+    guest.answers("info", &(32 * MIB).to_string());
+    for line in ["drop 1", "import 2", "close"] {
+        guest.does(line);
+    }
+    guest.answers("info", &(32 * MIB).to_string());
+    guest.does(&format!("make 3 {} 0", 32 * MIB));
+    guest.does("drop 3");
+    guest.does("drop 2");
+    guest.answers("info", &(64 * MIB).to_string());
+    assert_eq!(held(&gpu), 0);
+    guest.finish().silently();
+}

@@ -5,7 +5,8 @@
 //! ([`Watch`](gpushare_protocol::page::Watch)). So a program that queries free memory all the time
 //! does not pay for its neighbours. Dead processes, and processes of older versions of this
 //! library, do not announce changes. For these, where there are other processes at all, the sum is
-//! recomputed after some microseconds, at most a millisecond.
+//! recomputed after some microseconds, at most a millisecond; and where the driver holds memory of
+//! the dead, of which NVML is asked, after a fifth of a second at most.
 
 use core::cell::Cell;
 use core::sync::atomic::{Ordering, compiler_fence};
@@ -19,6 +20,8 @@ use crate::guest::clock;
 const TIMES: u64 = 4;
 /// The longest (ns).
 const LONGEST: u64 = 1_000_000;
+/// The same where looking meant starting NVML, which may take tens of milliseconds.
+const LONGEST_WITH_NVML: u64 = 200_000_000;
 /// For ever, as a time.
 const ALONE: u64 = u64::MAX;
 
@@ -109,13 +112,12 @@ impl Known {
         let units = words.map(|word| u64::from(word.load().charged)).sum();
         // A daemon does not count claims in the page.
         let alone = !member.backend.is_daemons() && !member.has_others();
-        self.until.set(match (alone, limbo) {
-            (_, true) => 0,
-            (true, _) => ALONE,
-            _ => {
-                let now = clock::now();
-                now.saturating_add((TIMES * now.saturating_sub(began)).min(LONGEST))
-            }
+        self.until.set(if alone && !limbo {
+            ALONE
+        } else {
+            let longest = if limbo { LONGEST_WITH_NVML } else { LONGEST };
+            let now = clock::now();
+            now.saturating_add((TIMES * now.saturating_sub(began)).min(longest))
         });
         self.units.set(units);
         compiler_fence(Ordering::SeqCst);

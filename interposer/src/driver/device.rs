@@ -9,6 +9,7 @@ use gpushare_cuda_abi::cuda::{CUdevice, CUmemLocation, CUmemLocationType, CUresu
 use gpushare_protocol::page::MAX_DEVICES;
 
 use crate::driver::calls;
+use crate::driver::contexts;
 use crate::guest::fork::ForkLocal;
 
 /// A device of the tenant: its index in the usage page.
@@ -54,6 +55,28 @@ pub(crate) fn of_location(location: CUmemLocation) -> Option<DeviceKey> {
         // The device is in the low byte, which part of it in the next.
         CUmemLocationType::DEVICE_LOCALITY_DOMAIN => of_ordinal(location.id & 0xff),
         _ => None,
+    }
+}
+
+/// Whether a location of this type is the host's.
+pub(crate) fn is_host(kind: CUmemLocationType) -> bool {
+    matches!(
+        kind,
+        CUmemLocationType::HOST
+            | CUmemLocationType::HOST_NUMA
+            | CUmemLocationType::HOST_NUMA_CURRENT
+    )
+}
+
+/// The device that memory made at `location` is charged to: none for the host's, or where there is
+/// no such device. A type that is not known may be on a device: it counts as the current context's.
+pub(crate) fn charged_at(location: CUmemLocation) -> Option<DeviceKey> {
+    match location.type_ {
+        CUmemLocationType::DEVICE | CUmemLocationType::DEVICE_LOCALITY_DOMAIN => {
+            of_location(location)
+        }
+        host if is_host(host) => None,
+        _ => contexts::here().map(|here| here.device),
     }
 }
 

@@ -20,7 +20,7 @@
     reason = "reads and writes through the program's pointers"
 )]
 
-use core::ffi::{CStr, c_char, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use core::marker::PhantomData;
 use core::{fmt, mem, ptr};
 
@@ -286,6 +286,15 @@ impl<T> fmt::Debug for Opaque<'_, T> {
 
 impl<T> Passed for Opaque<'_, T> {}
 
+impl<'a> Opaque<'a, c_void> {
+    /// The file descriptor that the driver has written there.
+    pub(crate) fn descriptor(self) -> Option<c_int> {
+        Out::<u32>(self.0.cast(), PhantomData::<&'a mut u32>)
+            .read_back()
+            .map(u32::cast_signed)
+    }
+}
+
 /// The event that a node of these parameters records; `None` for a node of another type.
 pub(crate) fn recorded_event(params: &CUgraphNodeParams) -> Option<CUevent> {
     if params.type_ != CUgraphNodeType::EVENT_RECORD {
@@ -303,19 +312,28 @@ pub(crate) fn mapped(info: &CUarrayMapInfo) -> (u64, CUmemGenericAllocationHandl
     (array.0.expose_provenance() as u64, memory)
 }
 
-/// Level, layer and offsets of the region that an entry of `cuMemMapArrayAsync` names. Of a mip
-/// tail other numbers, which tell it from another one as well.
-pub(crate) fn region(info: &CUarrayMapInfo) -> [u32; 5] {
-    // SAFETY: the larger member of plain numbers, which any bytes are; the program has set all that
-    // its kind of subresource has.
+/// The region that an entry of `cuMemMapArrayAsync` names: the kind of its subresource, level and
+/// layer; offsets; extents. Of a mip tail the offset and the size of its bytes.
+pub(crate) fn region(info: &CUarrayMapInfo) -> ([u32; 3], [u64; 3], [u64; 3]) {
+    let kind = info.subresourceType;
+    if kind == CUarraySparseSubresourceType::MIPTAIL {
+        // SAFETY: plain numbers, which any bytes are; the kind says that they are these.
+        let tail = unsafe { info.subresource.miptail };
+        return (
+            [kind.0, 0, tail.layer],
+            [tail.offset, 0, 0],
+            [tail.size, 1, 1],
+        );
+    }
+    // SAFETY: as above.
     let level = unsafe { info.subresource.sparseLevel };
-    [
-        level.level,
-        level.layer,
-        level.offsetX,
-        level.offsetY,
-        level.offsetZ,
-    ]
+    let from = [level.offsetX, level.offsetY, level.offsetZ];
+    let extent = [level.extentWidth, level.extentHeight, level.extentDepth];
+    (
+        [kind.0, level.level, level.layer],
+        from.map(u64::from),
+        extent.map(u64::from),
+    )
 }
 
 #[cfg(test)]

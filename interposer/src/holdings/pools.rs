@@ -86,13 +86,7 @@ type Met = Vec<(CUmemoryPool, Seen)>;
 pub(crate) fn location_of(kind: CUmemAllocationType, location: CUmemLocation) -> PoolLocation {
     let is_managed = kind == CUmemAllocationType::MANAGED;
     match location.type_ {
-        CUmemLocationType::HOST
-        | CUmemLocationType::HOST_NUMA
-        | CUmemLocationType::HOST_NUMA_CURRENT
-            if !is_managed =>
-        {
-            PoolLocation::Elsewhere
-        }
+        host if device::is_host(host) && !is_managed => PoolLocation::Elsewhere,
         _ => device::of_location(location).map_or(PoolLocation::Anywhere, PoolLocation::Device),
     }
 }

@@ -19,6 +19,7 @@ use crate::holdings::arena::{self, Arena};
 use crate::holdings::early;
 use crate::holdings::frees;
 use crate::holdings::graph_memory;
+use crate::holdings::objects::physical;
 use crate::holdings::pools;
 use crate::holdings::returning;
 
@@ -205,8 +206,10 @@ pub(crate) fn spare_by(give_back: fn(DeviceKey, bool)) {
     SPARE.set(give_back);
 }
 
-/// Makes pools, graphs and the layers above give back unused memory.
+/// Makes pools, graphs and the layers above give back unused memory, and credits what only files
+/// have held that are closed.
 fn trim(device: DeviceKey, makes_room: bool) {
+    physical::credit_closed();
     if let Some(give_back) = SPARE.get() {
         give_back(device, makes_room);
     }

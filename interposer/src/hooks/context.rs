@@ -183,8 +183,9 @@ fn ending_unsealed(
     let gone = going.ended();
     drop(turn);
     if let Some(number) = gone.number() {
-        table::drain_context(number);
+        // The driver leaves movable memory alone: it is given back here, and credited then.
         memory::context_gone(number);
+        table::drain_context(number);
         objects::drain_context(number);
     }
     answer

@@ -9,6 +9,7 @@ use crate::driver::contexts;
 use crate::driver::device;
 use crate::entry::args::{Out, Plain};
 use crate::entry::hooks;
+use crate::holdings::objects::physical;
 use crate::residency::managed;
 
 hooks! {
@@ -61,6 +62,7 @@ fn told<T: Bounded>(
 /// that is known. `None` without a limit, or without a context.
 fn seen(physical: Option<u64>) -> Option<Memory> {
     let here = contexts::here()?;
+    physical::credit_closed();
     if managed::may_exceed(here.device) {
         return views::memory(here.device, u64::MAX);
     }

@@ -42,10 +42,8 @@ fn opened(dptr: Out<'_, CUdeviceptr>, answer: CUresult) -> CUresult {
 
 fn closed(dptr: CUdeviceptr, answer: CUresult) -> CUresult {
     // Opened twice it stays open, and nothing hangs on this record but that the address is known.
-    if answer.is_success()
-        && table::find(dptr).is_some_and(|(_, record)| record.kind() == Kind::Imported)
-    {
-        table::take(dptr);
+    if answer.is_success() {
+        let _ = table::take_of(dptr, Kind::Imported);
     }
     answer
 }

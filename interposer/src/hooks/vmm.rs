@@ -2,10 +2,11 @@
 //! arrays.
 //!
 //! It is charged to the device named in its properties, by its size, and credited when the last
-//! handle and the last hold is gone. Memory on the host is not charged; imported memory is charged
-//! to its exporter.
+//! handle and the last hold is gone. At a location of a type that is not known it is charged to the
+//! current context's device. Memory on the host is not charged; imported memory is charged to its
+//! exporter.
 
-use core::ffi::c_void;
+use core::ffi::{c_int, c_void};
 
 use gpushare_cuda_abi::cuda::{
     CUarrayMapInfo, CUdeviceptr, CUmemAllocationHandleType, CUmemAllocationProp,
@@ -19,8 +20,10 @@ use crate::driver::device;
 use crate::entry::args::{In, Opaque, Out, Plain as _, mapped, region};
 use crate::entry::hooks;
 use crate::entry::lists::{Count, InSlice};
+use crate::guest::descriptor;
 pub(super) use crate::holdings::objects::physical::physical;
-use crate::holdings::objects::physical::{Binding, Credit, Holding, Holds};
+use crate::holdings::objects::physical::tiles::{self, Region};
+use crate::holdings::objects::physical::{Binding, Credit, Holding, Holds, credit_closed};
 use crate::hooks::{ipc, plain, refusal};
 use crate::residency::own;
 
@@ -49,10 +52,13 @@ hooks! {
         };
     fn cuMemImportFromShareableHandle(
         handle: Out<'_, CUmemGenericAllocationHandle>, os_handle: *mut c_void, kind: CUmemAllocationHandleType,
-    ) -> CUresult = |call| imported(handle, referred(handle, None, call()));
+    ) -> CUresult = |call| imported(handle, (os_handle, kind), || referred(handle, None, call()));
     fn cuMemExportToShareableHandle(
         shareable: Opaque<'_, c_void>, handle: CUmemGenericAllocationHandle, kind: CUmemAllocationHandleType, flags: u64,
-    ) -> CUresult = |real(..)| exported(handle, own::with_handle(handle, true, |handle| real(shareable, handle, kind, flags)));
+    ) -> CUresult = |real(..)| {
+        let answer = own::with_handle(handle, true, |handle| real(shareable, handle, kind, flags));
+        exported(handle, (shareable, kind), answer)
+    };
     #[held]
     fn cuMemGetAllocationPropertiesFromHandle(
         prop: Opaque<'_, CUmemAllocationProp>, handle: CUmemGenericAllocationHandle,
@@ -133,7 +139,7 @@ fn create(
     let Some(props) = prop.read() else {
         return ask();
     };
-    let Some(device) = device::of_location(props.location) else {
+    let Some(device) = device::charged_at(props.location) else {
         return ask();
     };
     let call = account::Deadline::new();
@@ -184,6 +190,7 @@ fn release(handle: CUmemGenericAllocationHandle, call: impl FnOnce() -> CUresult
             crate::hooks::early::freed();
             let gone = physical().released(reference);
             credit(gone);
+            credit_closed();
         }
         Some(reference) => physical().not_released(reference),
         None => {}
@@ -196,6 +203,7 @@ fn unmap(ptr: CUdeviceptr, size: usize, call: impl FnOnce() -> CUresult) -> CUre
     let holds = physical().undoing(Binding::Address(ptr), Binding::Address(end));
     let answer = call();
     settle(holds, answer.is_success());
+    credit_closed();
     answer
 }
 
@@ -223,18 +231,42 @@ fn retained(
     answer
 }
 
-fn imported(handle: Out<'_, CUmemGenericAllocationHandle>, answer: CUresult) -> CUresult {
-    if let Some(handle) = handle.after(answer) {
-        physical().imported(handle);
+/// Memory of a file of its own is held while the driver is asked: it may be in no other way.
+fn imported(
+    handle: Out<'_, CUmemGenericAllocationHandle>,
+    (file, kind): (*mut c_void, CUmemAllocationHandleType),
+    call: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let own = match c_int::try_from(file.addr()) {
+        Ok(number) if is_file(kind) => physical().holding_file(number),
+        _ => None,
+    };
+    let answer = call();
+    let gone = match (handle.after(answer), own) {
+        (Some(handle), own) => physical().imported(handle, own),
+        (None, Some(own)) => physical().not_held(own),
+        (None, None) => Vec::new(),
+    };
+    credit(gone);
+    answer
+}
+
+fn exported(
+    handle: CUmemGenericAllocationHandle,
+    (shareable, kind): (Opaque<'_, c_void>, CUmemAllocationHandleType),
+    answer: CUresult,
+) -> CUresult {
+    if answer.is_success() {
+        let number = is_file(kind).then(|| shareable.descriptor()).flatten();
+        let file = number.and_then(|number| Some((number, descriptor::identity(number).ok()?)));
+        let gone = physical().exported(handle, file);
+        credit(gone);
     }
     answer
 }
 
-fn exported(handle: CUmemGenericAllocationHandle, answer: CUresult) -> CUresult {
-    if answer.is_success() {
-        physical().exported(handle);
-    }
-    answer
+fn is_file(kind: CUmemAllocationHandleType) -> bool {
+    kind == CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR
 }
 
 fn map_tiles(
@@ -258,31 +290,22 @@ fn map_tiles(
     let answer = call();
     for (info, holding) in tiles {
         let (array, _) = mapped(&info);
-        let place = Binding::Array(array, fingerprint(&info));
-        if info.memOperationType == CUmemOperationType::MAP {
-            is_held(holding, place, 1, answer);
-        } else if answer.is_success() {
-            let end = Binding::Array(array, fingerprint(&info).saturating_add(1));
-            let holds = physical().undoing(place, end);
-            settle(holds, true);
-        }
+        let (of, from, extent) = region(&info);
+        let region = Region::new(of, from, extent);
+        let gone = match holding {
+            Some(holding) if answer.is_success() => physical().tiles_held(holding, array, region),
+            Some(holding) => physical().not_held(holding),
+            // Memory that is not known may be behind them.
+            None if answer.is_success() => physical().tiles_gone(array, &region),
+            None => Vec::new(),
+        };
+        credit(gone);
     }
     answer
 }
 
-/// Tells the regions of a sparse array apart, so that an unmap finds its map. Bytes that the
-/// program has not set only make two fingerprints differ, which keeps a charge until the array
-/// goes.
-fn fingerprint(info: &CUarrayMapInfo) -> u64 {
-    let mix = |hash: u64, part: u32| (hash ^ u64::from(part)).wrapping_mul(0x0100_0000_01b3);
-    region(info)
-        .into_iter()
-        .chain([info.subresourceType.0])
-        .fold(0xcbf2_9ce4_8422_2325, mix)
-        >> 1
-}
-
 /// The tiles of a sparse array that is about to be destroyed.
 pub(super) fn unmapping_tiles(array: u64) -> Holds {
-    physical().undoing(Binding::Array(array, 0), Binding::Array(array, u64::MAX))
+    let (first, last) = tiles::all(array);
+    physical().undoing(first, last)
 }

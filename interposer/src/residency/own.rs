@@ -377,7 +377,8 @@ pub(crate) fn referred(
         let by_place = at
             .and_then(|at| blocks.owns.at(at))
             .map(|(_, number)| number);
-        // Only what was exported can be imported, and that has one handle for its whole life.
+        // Where the driver has another handle for each import, the program has that one: what was
+        // exported is fixed, so it needs no number.
         let is_it = |own: &Own| {
             own.is_fixed && matches!(own.chunk.valid, Valid::Device(handle) if handle == real)
         };

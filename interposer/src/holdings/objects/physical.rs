@@ -1,9 +1,9 @@
-//! Physical allocations (`cuMemCreate`): charged until the last handle *and* the last mapping or
-//! binding is gone.
+//! Physical allocations (`cuMemCreate`): charged until the last handle *and* the last mapping,
+//! binding or file is gone.
 //!
-//! An allocation is held by references to its handle (creation, retain, a second import of the same
-//! handle), by mappings into address space, and by bindings to multicast objects, logical endpoints
-//! and sparse arrays.
+//! An allocation is held by references to its handles (creation, retain, an import of its own
+//! file), by mappings into address space, by bindings to multicast objects, logical endpoints
+//! and sparse arrays, and by the files that it was exported as ([`files`]).
 //!
 //! A multicast object takes no memory. It is an allocation without a charge, with references and
 //! mappings like any other, and holds what is bound to it. Memory or an object that
@@ -14,12 +14,20 @@
 //! that is about to be mapped or bound is held before the driver is asked, and let go again if it
 //! refuses: another thread may release the handle meanwhile.
 
-use std::collections::BTreeMap;
+mod files;
+pub(crate) mod tiles;
+
+use core::ffi::c_int;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::account::Units;
 use crate::driver::device::DeviceKey;
 use crate::guest::fork::ForkLocal;
+
+use files::File;
+pub(crate) use files::credit_closed;
+use tiles::Region;
 
 static PHYSICAL: ForkLocal<Mutex<Physical>> = ForkLocal::new();
 
@@ -73,8 +81,8 @@ pub(crate) enum Binding {
     Multicast(u64, i32, u64),
     /// Bound to a logical endpoint, on a device, at an offset.
     Endpoint(u32, i32, u64),
-    /// Tiles of a sparse array of this handle; the region's fingerprint.
-    Array(u64, u64),
+    /// Tiles of a sparse array of this handle.
+    Array(u64, Region),
 }
 
 /// The device of a binding that names none, as a caller knows it: it is the memory's own.
@@ -95,6 +103,8 @@ struct Allocation {
     charge: Option<Credit>,
     /// Handle references and holds.
     held: u64,
+    /// Those of them that are files.
+    files: u64,
     /// Other processes may have it: it cannot be moved.
     exported: bool,
 }
@@ -110,6 +120,10 @@ pub(crate) struct Physical {
     going: BTreeMap<u64, u64>,
     /// Length and allocation by place.
     holds: BTreeMap<Binding, (u64, u64)>,
+    /// Exported memory by descriptor.
+    files: BTreeMap<c_int, File>,
+    /// Allocations that were left to their files.
+    left_to_files: BTreeSet<u64>,
 }
 
 impl Physical {
@@ -130,6 +144,7 @@ impl Physical {
             Allocation {
                 charge,
                 held: 1,
+                files: 0,
                 exported: false,
             },
         );
@@ -149,22 +164,15 @@ impl Physical {
         }
     }
 
-    /// Counts a handle that an import returned: one of ours, or memory or an object of another
-    /// process.
-    pub(crate) fn imported(&mut self, handle: u64) {
-        match self.handles.get(&handle) {
-            Some(&(id, _)) => self.refer(handle, id),
+    /// Counts a handle that an import returned: of the memory that was held meanwhile, of one of
+    /// ours, or of memory or an object of another process.
+    pub(crate) fn imported(&mut self, handle: u64, own: Option<Holding>) -> Vec<Credit> {
+        let known = self.handles.get(&handle).map(|(id, _)| *id);
+        match known.or_else(|| own.as_ref().map(|own| own.id)) {
+            Some(id) => self.refer(handle, id),
             None => self.object_created(handle),
         }
-    }
-
-    /// Notes that other processes may have the memory of `handle`.
-    pub(crate) fn exported(&mut self, handle: u64) {
-        if let Some((id, _)) = self.handles.get(&handle)
-            && let Some(allocation) = self.allocations.get_mut(id)
-        {
-            allocation.exported = true;
-        }
+        own.map_or_else(Vec::new, |own| self.let_go(own.id))
     }
 
     /// The charges on a device.
@@ -256,7 +264,6 @@ impl Physical {
     /// It is held at `place` from now on, over `length` bytes. The credits of memory that was held
     /// there, and nowhere else.
     pub(crate) fn held(&mut self, holding: Holding, place: Binding, length: u64) -> Vec<Credit> {
-        // The same tiles mapped over: one hold, not two.
         match self.holds.insert(place, (length, holding.id)) {
             Some((_, stale)) => self.let_go(stale),
             None => Vec::new(),
@@ -355,8 +362,12 @@ impl Physical {
         };
         allocation.held -= 1;
         if allocation.held > 0 {
+            if allocation.held == allocation.files {
+                self.is_left_to_files(id);
+            }
             return Vec::new();
         }
+        self.left_to_files.remove(&id);
         let gone = self.allocations.remove(&id);
         let charge = gone.and_then(|gone| gone.charge);
         let at = |id| Binding::Multicast(id, i32::MIN, 0);

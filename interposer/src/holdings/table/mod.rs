@@ -65,6 +65,12 @@ pub(crate) fn take(address: u64) -> Option<Record> {
     table().take(address)
 }
 
+/// The same if it is of this kind. A free that is known only after the driver's answer may find the
+/// record of the address's next allocation, which stays.
+pub(crate) fn take_of(address: u64, kind: Kind) -> Option<Record> {
+    table().take_of(address, kind)
+}
+
 /// Puts back what [`take`] took, because the driver refused the free. An address that has a record
 /// by now keeps it.
 #[cold]
@@ -130,6 +136,26 @@ impl Table {
             self.leave_large(address);
         }
         Some(record)
+    }
+
+    fn take_of(&self, address: u64, kind: Kind) -> Option<Record> {
+        let wanted = |record: Record| record.kind() == kind;
+        let exact = self.exact.cell(address, false);
+        let record = match exact.and_then(|cell| cell.take_if(wanted)) {
+            Some(record) => record,
+            None => self.take_odd_of(address, wanted)?,
+        };
+        if record.bytes() >= LARGE {
+            self.leave_large(address);
+        }
+        Some(record)
+    }
+
+    #[cold]
+    fn take_odd_of(&self, address: u64, wanted: impl Fn(Record) -> bool) -> Option<Record> {
+        let mut odd = locked(&self.odd);
+        let record = *odd.get(&address)?;
+        wanted(record).then(|| odd.remove(&address))?
     }
 
     #[cold]

@@ -113,6 +113,24 @@ fn addresses_without_a_cell_are_kept_all_the_same() {
 }
 
 #[test]
+fn a_record_of_a_kind_is_taken_and_one_of_another_stays() {
+    let table = Table::new();
+    let large = record(1, 4 * MIB);
+    let imported = Record::new(large.device(), ContextId(1), Kind::Imported, Units(0));
+    for address in [BASE, BASE + 7, 1 << 60] {
+        table.insert(address, imported);
+        assert_eq!(table.take_of(address, Kind::Linear), None);
+        assert_eq!(table.take_of(address, Kind::Imported), Some(imported));
+        assert_eq!(table.take_of(address, Kind::Imported), None, "once");
+        table.insert(address, large);
+        assert_eq!(table.take_of(address, Kind::Imported), None);
+        assert_eq!(table.find(address + MIB), Some((address, large)));
+        assert_eq!(table.take_of(address, Kind::Linear), Some(large));
+        assert_eq!(table.find(address + MIB), None);
+    }
+}
+
+#[test]
 fn a_context_that_goes_takes_its_own_records_and_no_others() {
     let table = Table::new();
     let addresses = [BASE, BASE + 512, BASE + 4 * MIB, BASE + 7, 1 << 50];

@@ -4,9 +4,9 @@ mod multicast;
 
 use super::*;
 
-const HANDLE: u64 = 0x5000;
+pub(super) const HANDLE: u64 = 0x5000;
 
-fn made() -> (Physical, Credit) {
+pub(super) fn made() -> (Physical, Credit) {
     let mut physical = Physical::default();
     let (device, units) = (DeviceKey::default(), Units(4096));
     physical.created(HANDLE, device, units);
@@ -23,12 +23,12 @@ fn by_address(physical: &mut Physical, address: u64, place: Binding, length: u64
     physical.held(holding, place, length)
 }
 
-fn release(physical: &mut Physical, handle: u64) -> Vec<Credit> {
+pub(super) fn release(physical: &mut Physical, handle: u64) -> Vec<Credit> {
     let reference = physical.releasing(handle).unwrap();
     physical.released(reference)
 }
 
-fn unmap(physical: &mut Physical, address: u64, length: u64) -> Vec<Credit> {
+pub(super) fn unmap(physical: &mut Physical, address: u64, length: u64) -> Vec<Credit> {
     let holds = physical.undoing(
         Binding::Address(address),
         Binding::Address(address + length),
@@ -156,21 +156,23 @@ fn bindings_hold_like_mappings() {
     let (mut physical, credit) = made();
     let _ = by_handle(&mut physical, HANDLE, Binding::Address(1 << 21), 1 << 21);
     let _ = by_address(&mut physical, 1 << 21, Binding::Endpoint(9, 0, 0), 1 << 21);
-    let _ = by_handle(&mut physical, HANDLE, Binding::Array(3, 1), 1);
-    let _ = by_handle(&mut physical, HANDLE, Binding::Array(3, 1), 1);
+    let tiles = Region::new([0; 3], [0; 3], [1; 3]);
+    for _ in 0..2 {
+        let holding = physical.holding(HANDLE).unwrap();
+        let _ = physical.tiles_held(holding, 3, tiles);
+    }
     assert_eq!(release(&mut physical, HANDLE), []);
     assert_eq!(unmap(&mut physical, 0, u64::MAX), []);
     let bound = physical.undoing(Binding::Endpoint(9, 0, 0), Binding::Endpoint(9, 0, 1 << 21));
     assert_eq!(physical.undone(bound), []);
-    let tiles = physical.undoing(Binding::Array(3, 0), Binding::Array(4, 0));
-    assert_eq!(physical.undone(tiles), [credit]);
+    assert_eq!(physical.tiles_gone(3, &tiles), [credit]);
 }
 
 #[test]
 fn exported_memory_is_counted_apart() {
     let (mut physical, (device, units)) = made();
     physical.created(0x6000, device, Units(8));
-    physical.exported(0x6000);
+    let _ = physical.exported(0x6000, None);
     let charges = physical.charges(device);
     assert_eq!(
         (charges.own, charges.shared),
@@ -183,7 +185,7 @@ fn exported_memory_is_counted_apart() {
 #[test]
 fn another_processs_memory_is_not_ours_to_credit() {
     let (mut physical, credit) = made();
-    physical.imported(0x9000);
+    let _ = physical.imported(0x9000, None);
     let _ = by_handle(&mut physical, 0x9000, Binding::Address(1 << 21), 1 << 21);
     physical.retained(0x9000, 1 << 21);
     assert_eq!(release(&mut physical, 0x9000), []);
@@ -197,7 +199,7 @@ fn another_processs_memory_is_not_ours_to_credit() {
 #[test]
 fn an_import_of_our_own_handle_is_one_more_reference() {
     let (mut physical, credit) = made();
-    physical.imported(HANDLE);
+    let _ = physical.imported(HANDLE, None);
     assert_eq!(release(&mut physical, HANDLE), []);
     assert_eq!(release(&mut physical, HANDLE), [credit]);
 }
@@ -206,7 +208,7 @@ fn an_import_of_our_own_handle_is_one_more_reference() {
 fn memory_that_another_takes_the_place_of_is_credited() {
     let (mut physical, first) = made();
     physical.created(0x6000, first.0, Units(8192));
-    let tiles = Binding::Array(3, 1);
+    let tiles = Binding::Array(3, Region::new([0; 3], [0; 3], [1; 3]));
     assert_eq!(by_handle(&mut physical, HANDLE, tiles, 1), []);
     assert_eq!(release(&mut physical, HANDLE), []);
     assert_eq!(by_handle(&mut physical, 0x6000, tiles, 1), [first]);

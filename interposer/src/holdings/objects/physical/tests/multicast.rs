@@ -64,7 +64,7 @@ fn an_object_that_ends_lets_memory_with_a_handle_live() {
 fn each_reference_of_an_object_keeps_what_is_bound() {
     let (mut physical, credit) = mapped();
     physical.retained(OBJECT, AT + 5);
-    physical.imported(OBJECT);
+    let _ = physical.imported(OBJECT, None);
     assert_eq!(unmap(&mut physical, AT, LENGTH), []);
     assert_eq!(release(&mut physical, HANDLE), []);
     assert_eq!(release(&mut physical, OBJECT), []);
@@ -100,7 +100,7 @@ fn a_number_that_comes_again_is_another_object() {
 #[test]
 fn an_imported_object_holds_like_one_made_here() {
     let (mut physical, credit) = made();
-    physical.imported(OBJECT);
+    let _ = physical.imported(OBJECT, None);
     let _ = bind(&mut physical, HANDLE, (OBJECT, 0, 0));
     assert_eq!(release(&mut physical, HANDLE), []);
     assert_eq!(release(&mut physical, OBJECT), [credit]);
@@ -117,7 +117,7 @@ fn an_object_that_no_hook_saw_made_ends_with_its_release() {
 #[test]
 fn an_object_takes_no_bytes_of_the_account() {
     let (mut physical, (device, units)) = mapped();
-    physical.exported(OBJECT);
+    let _ = physical.exported(OBJECT, None);
     let charges = physical.charges(device);
     assert_eq!((charges.own, charges.shared), (units.bytes(), 0));
 }
@@ -194,7 +194,7 @@ fn memory_that_is_bound_where_other_memory_was_takes_its_place() {
 #[test]
 fn another_processs_memory_may_be_bound_and_is_not_charged() {
     let (mut physical, credit) = both();
-    physical.imported(0x7000);
+    let _ = physical.imported(0x7000, None);
     let _ = bind(&mut physical, 0x7000, (OBJECT, UNNAMED, 0));
     let _ = bind(&mut physical, HANDLE, (OBJECT, UNNAMED, 0));
     assert_eq!(release(&mut physical, 0x7000), []);

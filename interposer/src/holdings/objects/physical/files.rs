@@ -1,0 +1,138 @@
+//! Files that memory was exported as: each holds its memory until the program has closed it.
+//!
+//! No hook sees a descriptor closed, so those that nothing else holds the memory of are looked at:
+//! after a release or an unmapping, before a charge is refused, and before free memory is told. A
+//! file is known by its number, its device
+//! and its inode. The driver's files are all of one inode, so one of them that has taken the number
+//! of another is taken for it, until an export answers that number: memory may be charged for too
+//! long so. A file that is left only under another number, or in another process, holds nothing
+//! here (ADR 213).
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use super::{Credit, Holding, Physical, physical};
+use crate::account;
+use crate::guest::descriptor;
+
+/// Whether memory may be left to its files. Changed with the books locked.
+static LEFT: AtomicBool = AtomicBool::new(false);
+
+/// A file, by its descriptor's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct File {
+    /// Device and inode.
+    identity: (u64, u64),
+    /// The allocation.
+    id: u64,
+    /// Tells it from a later export under the same number.
+    serial: u64,
+}
+
+impl File {
+    fn is_open(&self, number: c_int) -> bool {
+        descriptor::identity(number).is_ok_and(|now| now == self.identity)
+    }
+}
+
+impl Physical {
+    /// Notes that other processes may have the memory of `handle`, and that a file of this number,
+    /// device and inode holds it from now on. The credits of what the number held before: that file
+    /// must have been closed.
+    pub(crate) fn exported(
+        &mut self,
+        handle: u64,
+        file: Option<(c_int, (u64, u64))>,
+    ) -> Vec<Credit> {
+        let Some(id) = self.handles.get(&handle).map(|(id, _)| *id) else {
+            return Vec::new();
+        };
+        let Some(allocation) = self.allocations.get_mut(&id) else {
+            return Vec::new();
+        };
+        allocation.exported = true;
+        let Some((number, identity)) = file else {
+            return Vec::new();
+        };
+        allocation.held += 1;
+        allocation.files += 1;
+        self.next += 1;
+        let serial = self.next;
+        let file = File {
+            identity,
+            id,
+            serial,
+        };
+        match self.files.insert(number, file) {
+            Some(stale) => self.let_file_go(stale.id),
+            None => Vec::new(),
+        }
+    }
+
+    /// The memory of a file of ours is about to be imported.
+    pub(crate) fn holding_file(&mut self, number: c_int) -> Option<Holding> {
+        let file = *self.files.get(&number)?;
+        file.is_open(number).then(|| self.holding_one(file.id))?
+    }
+
+    /// Nothing but files holds this memory.
+    pub(super) fn is_left_to_files(&mut self, id: u64) {
+        self.left_to_files.insert(id);
+        LEFT.store(true, Ordering::Relaxed);
+    }
+
+    /// The files of memory that nothing else holds.
+    fn alone(&mut self) -> Vec<(c_int, File)> {
+        let all = &self.allocations;
+        let is_alone = |id: &u64| all.get(id).is_some_and(|its| its.held == its.files);
+        self.left_to_files.retain(is_alone);
+        if self.left_to_files.is_empty() {
+            LEFT.store(false, Ordering::Relaxed);
+            return Vec::new();
+        }
+        let files = self.files.iter().map(|(number, file)| (*number, *file));
+        files
+            .filter(|(_, file)| self.left_to_files.contains(&file.id))
+            .collect()
+    }
+
+    /// A file was looked at, and is closed: the credits.
+    fn closed(&mut self, number: c_int, looked_at: &File) -> Vec<Credit> {
+        if self.files.get(&number) != Some(looked_at) {
+            return Vec::new();
+        }
+        self.files.remove(&number);
+        self.let_file_go(looked_at.id)
+    }
+
+    fn let_file_go(&mut self, id: u64) -> Vec<Credit> {
+        if let Some(allocation) = self.allocations.get_mut(&id) {
+            allocation.files -= 1;
+        }
+        self.let_go(id)
+    }
+}
+
+/// Credits what only files have held that the program has closed.
+#[inline]
+pub(crate) fn credit_closed() {
+    if LEFT.load(Ordering::Relaxed) {
+        look();
+    }
+}
+
+#[cold]
+fn look() {
+    let files = physical().alone();
+    // Looked at outside the lock: by now a number may be that of a file that answers slowly.
+    for (number, file) in files {
+        if !file.is_open(number) {
+            let gone = physical().closed(number, &file);
+            gone.into_iter()
+                .for_each(|(device, units)| account::release(device, units));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

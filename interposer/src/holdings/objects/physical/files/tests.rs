@@ -1,0 +1,155 @@
+//! Files that memory was exported as.
+
+use core::ffi::c_int;
+use std::os::fd::AsRawFd as _;
+
+use super::super::Binding;
+use super::super::tests::{HANDLE, made, release, unmap};
+use super::{Credit, Physical};
+use crate::account::Units;
+use crate::driver::device::DeviceKey;
+use crate::guest::{descriptor, sys};
+
+/// The handle that an import answered.
+const SECOND: u64 = 0x6000;
+
+/// An open file under a number that no other test has, so that it stays free once it is closed.
+struct File(c_int);
+
+impl File {
+    fn at(least: c_int) -> Self {
+        let file = tempfile::tempfile().unwrap();
+        let number = sys::duplicate(file.as_raw_fd(), least);
+        assert!(number >= least);
+        Self(number)
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        sys::close(self.0);
+    }
+}
+
+fn export(physical: &mut Physical, handle: u64, number: c_int) -> Vec<Credit> {
+    let identity = descriptor::identity(number).unwrap();
+    physical.exported(handle, Some((number, identity)))
+}
+
+fn import(physical: &mut Physical, handle: u64, number: c_int) -> Vec<Credit> {
+    let own = physical.holding_file(number);
+    physical.imported(handle, own)
+}
+
+fn look(physical: &mut Physical) -> Vec<Credit> {
+    let files = physical.alone().into_iter();
+    let closed: Vec<_> = files
+        .filter(|(number, file)| !file.is_open(*number))
+        .collect();
+    let credits = closed.into_iter();
+    credits
+        .flat_map(|(number, file)| physical.closed(number, &file))
+        .collect()
+}
+
+#[test]
+fn a_file_holds_its_memory_until_it_is_closed() {
+    let (mut physical, credit) = made();
+    let file = File::at(610);
+    assert_eq!(export(&mut physical, HANDLE, file.0), []);
+    assert_eq!(release(&mut physical, HANDLE), []);
+    assert_eq!(look(&mut physical), []);
+    drop(file);
+    assert_eq!(look(&mut physical), [credit]);
+    assert_eq!(look(&mut physical), []);
+}
+
+#[test]
+fn an_import_of_an_own_file_is_a_handle_of_the_same_memory() {
+    let (mut physical, credit) = made();
+    let file = File::at(620);
+    let _ = export(&mut physical, HANDLE, file.0);
+    assert_eq!(release(&mut physical, HANDLE), []);
+    assert_eq!(import(&mut physical, SECOND, file.0), []);
+    let holding = physical.holding(SECOND).unwrap();
+    let _ = physical.held(holding, Binding::Address(1 << 21), 1 << 21);
+    drop(file);
+    assert_eq!(look(&mut physical), []);
+    assert_eq!(release(&mut physical, SECOND), []);
+    assert_eq!(unmap(&mut physical, 1 << 21, 1 << 21), []);
+    assert_eq!(look(&mut physical), [credit]);
+}
+
+#[test]
+fn a_refused_import_of_an_own_file_holds_nothing() {
+    let (mut physical, credit) = made();
+    let file = File::at(630);
+    let _ = export(&mut physical, HANDLE, file.0);
+    let own = physical.holding_file(file.0).unwrap();
+    let _ = release(&mut physical, HANDLE);
+    drop(file);
+    assert_eq!(look(&mut physical), [], "the import is under way");
+    assert_eq!(physical.not_held(own), []);
+    assert_eq!(look(&mut physical), [credit]);
+}
+
+#[test]
+fn a_file_of_no_export_is_another_processs_memory() {
+    let (mut physical, credit) = made();
+    let mine = File::at(640);
+    let theirs = File::at(650);
+    let _ = export(&mut physical, HANDLE, mine.0);
+    assert_eq!(import(&mut physical, SECOND, theirs.0), []);
+    assert_eq!(physical.holding_file(theirs.0), None);
+    drop(mine);
+    assert_eq!(look(&mut physical), []);
+    assert_eq!(release(&mut physical, HANDLE), []);
+    assert_eq!(look(&mut physical), [credit]);
+    assert_eq!(release(&mut physical, SECOND), []);
+}
+
+#[test]
+fn a_number_that_an_export_answers_again_holds_the_new_memory() {
+    let (mut physical, first) = made();
+    let file = File::at(660);
+    let second = (DeviceKey::default(), Units(8));
+    physical.created(SECOND, second.0, second.1);
+    let _ = export(&mut physical, HANDLE, file.0);
+    let _ = release(&mut physical, HANDLE);
+    // The driver's files are all of one inode: only the answer tells that the first was closed.
+    assert_eq!(look(&mut physical), [], "it looks open");
+    assert_eq!(export(&mut physical, SECOND, file.0), [first]);
+    assert_eq!(release(&mut physical, SECOND), []);
+    assert_eq!(look(&mut physical), []);
+}
+
+#[test]
+fn a_look_that_is_overtaken_by_an_export_closes_nothing() {
+    let (mut physical, _) = made();
+    let file = File::at(690);
+    let _ = export(&mut physical, HANDLE, file.0);
+    let looked_at = physical.files[&file.0];
+    let _ = export(&mut physical, HANDLE, file.0);
+    let _ = release(&mut physical, HANDLE);
+    assert_eq!(physical.closed(file.0, &looked_at), []);
+    let latest = physical.files[&file.0];
+    assert_ne!(physical.closed(file.0, &latest), []);
+}
+
+#[test]
+fn a_file_is_looked_at_only_once_nothing_else_holds_its_memory() {
+    let (mut physical, credit) = made();
+    let file = File::at(700);
+    let _ = export(&mut physical, HANDLE, file.0);
+    let _ = export(&mut physical, HANDLE, file.0);
+    assert_eq!(physical.alone(), []);
+    assert_eq!(release(&mut physical, HANDLE), []);
+    assert_eq!(physical.alone().len(), 1);
+    assert_eq!(import(&mut physical, SECOND, file.0), []);
+    assert_eq!(physical.alone(), []);
+    assert_eq!(release(&mut physical, SECOND), []);
+    assert_eq!(physical.alone().len(), 1);
+    drop(file);
+    assert_eq!(look(&mut physical), [credit]);
+    assert_eq!(physical.alone(), []);
+}
