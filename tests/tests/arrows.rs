@@ -102,7 +102,7 @@ const PARTS: &[Part] = &[
             &["pages", "gang", "audit", "check", "view"],
             &["."],
             &["steer", "service", "books"],
-            &["contenders"],
+            &["contenders", "filler"],
             &["tenant", "trials"],
             &["doubt", "habit", "lag", "meter", "rest", "trial"],
             &["mean"],

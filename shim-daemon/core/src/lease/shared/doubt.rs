@@ -4,17 +4,25 @@ use super::done::Done;
 use super::rules::Rules;
 use crate::time::Nanos;
 
-/// Whether a tenant's bills agree with the clock. While no other tenant may run, completed work
-/// should take the elapsed time. While others yield to a deep queue, it should take what they leave
-/// of it. One that claims less than half of that is not behind, and no tenant is held for it. A
-/// process that was not scheduled for a while looks the same once, so the first doubt is short and
-/// each further one twice as long, until its bills agree again.
+/// How much of a span a tenant could have (ns).
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Left {
+    /// No other tenant that always wants the device may run.
+    Held(u64),
+    /// All others that always want the device yield to it.
+    Yielded(u64),
+}
+
+/// Whether a tenant's bills agree with the clock. Completed work should take the time that others
+/// leave: all of it where none may run. One that claims less than half of that is not behind, and
+/// no tenant is held for it. A process that was not scheduled for a while looks the same once, so
+/// the first doubt is short and each further one twice as long, until its bills agree again.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Doubt {
-    /// No other tenant could run at the last sample.
+    /// The others were held at the last sample.
     alone: bool,
-    /// Its unbroken time alone, and its time beside tenants that yield to it while its queue is not
-    /// empty, since the last verdicts.
+    /// Its unbroken time beside held tenants, and its time beside tenants that yield to it while
+    /// its queue is not empty, since the last verdicts.
     by_itself: Claimed,
     yielded_to: Claimed,
     until: Nanos,
@@ -48,29 +56,25 @@ impl Claimed {
 }
 
 impl Doubt {
-    /// Records the work of the last `span`. `alone`: at the end of the span no other tenant could
-    /// run. `yielded`: so much of it was left by tenants that yielded to it.
-    pub(super) fn note(
-        &mut self,
-        (now, span): (Nanos, Nanos),
-        (alone, yielded): (bool, Option<u64>),
-        done: Done,
-    ) {
+    /// Records the work of the last span, of which others `left` it so much at its end, if that is
+    /// known.
+    pub(super) fn note(&mut self, now: Nanos, left: Option<Left>, done: Done) {
         self.seen = now;
         // Guesses are not billed, so they need not agree with the clock.
-        let alone = alone && !done.guessed;
-        let alone = std::mem::replace(&mut self.alone, alone) && alone;
+        let left = left.filter(|_| !done.guessed);
+        let alone = matches!(left, Some(Left::Held(_)));
+        let was_alone = std::mem::replace(&mut self.alone, alone);
         let mut verdict = None;
-        if alone && done.pending >= Rules::MOSTLY {
-            verdict = self.by_itself.agrees(span.0, done, Rules::VERDICT);
-        } else {
-            self.by_itself = Claimed::default();
+        match left {
+            Some(Left::Held(could)) if was_alone && done.pending >= Rules::MOSTLY => {
+                verdict = self.by_itself.agrees(could, done, Rules::VERDICT);
+            }
+            _ => self.by_itself = Claimed::default(),
         }
         if done.pending < Rules::ALWAYS || !done.deep || done.guessed {
             self.yielded_to = Claimed::default();
-        } else if let Some(left) = yielded {
-            let beside = self.yielded_to.agrees(left, done, Rules::VERDICT_BESIDE);
-            verdict = verdict.or(beside);
+        } else if let Some(Left::Yielded(could)) = left {
+            verdict = self.yielded_to.agrees(could, done, Rules::VERDICT_BESIDE);
         }
         let (first, most) = Rules::DOUBTED;
         match verdict {

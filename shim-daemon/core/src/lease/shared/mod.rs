@@ -16,6 +16,7 @@ mod check;
 mod contenders;
 mod done;
 mod doubt;
+mod filler;
 mod gang;
 mod gate;
 mod habit;

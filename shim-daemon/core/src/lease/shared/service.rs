@@ -9,6 +9,7 @@
 //! time that the others' bills leave ([`Rest`]).
 
 use super::done::Done;
+use super::doubt::Left;
 use super::gate::Gate;
 use super::rest::{Part, Rest};
 use super::rules::{Rules, scaled};
@@ -70,16 +71,19 @@ pub(super) fn settle(
     });
     let parts: Vec<Part> = parts.collect();
     let unknown = rest.divide(&parts, (span, rules.between_changes()));
-    let yielded = yielded(tenants, (done, &bills), rules, (now, span));
+    let left_to = left_to_one(tenants, (done, &bills), rules, (now, span));
     for (id, tenant) in tenants.iter_mut() {
         let done = done.get(&id).copied().unwrap_or_default();
         let bill = *bills.entry(id).or_insert_with(|| {
             let had = unknown.get(&id).copied().unwrap_or(0);
             tenant.bill_rest(had, done, span)
         });
-        let yielded = yielded.filter(|(open, _)| *open == id);
-        let left = yielded.map(|(_, left)| left);
-        tenant.note((now, span), (done, alone(id), left), bill);
+        let left = left_to.filter(|(open, _)| *open == id);
+        let left = match alone(id) {
+            true => Some(Left::Held(span.0)),
+            false => left.map(|(_, left)| left),
+        };
+        tenant.note((now, span), (done, left), bill);
     }
     // A part of the rest shows nothing of its tenant's progress: as far as they fit into the rest,
     // its own claims do.
@@ -124,37 +128,41 @@ pub(super) fn settle(
 }
 
 /// The one tenant that always wants the device and is open, while all others that always want it
-/// yield or are held, and how much of a `span` the others leave it: these have what they are billed,
-/// and the device changes to another context and back after each slice of theirs. Those that leave
-/// gaps have no more than the time for which they are pending.
-fn yielded(
+/// yield, or are held and have drained; and what the others leave it. Those that yield have what
+/// they are billed, and the device changes to another context and back after each slice of theirs.
+/// Those that leave gaps have no more than the time for which they are pending.
+fn left_to_one(
     tenants: &Roster<Tenant>,
     (done, bills): (&BTreeMap<TenantId, Done>, &BTreeMap<TenantId, u64>),
     rules: &Rules,
     (now, span): (Nanos, Nanos),
-) -> Option<(TenantId, u64)> {
-    let (mut open, mut yields) = (Vec::new(), false);
+) -> Option<(TenantId, Left)> {
+    let (mut open, mut yields, mut held) = (Vec::new(), false, false);
     let mut left = span.0;
     for (id, tenant) in tenants.iter().filter(|(_, one)| one.is_pending(now)) {
         let pending = done.get(&id).map_or(0, |done| done.pending);
-        let bill = bills.get(&id).copied();
         let had = match tenant.gate() {
-            Gate::Shut => bill.unwrap_or(0),
+            Gate::Shut if tenant.is_drained() => {
+                held = true;
+                0
+            }
+            Gate::Shut => return None,
             _ if !tenant.is_dense() => span.0 * pending / 1000,
             Gate::Slice(slice) => {
-                let bill = bill?;
+                yields = true;
+                let bill = *bills.get(&id)?;
                 bill + bill.div_ceil(slice.0.max(1)) * 2 * rules.switch.0
             }
             Gate::Free | Gate::Noted => {
                 open.push(id);
-                continue;
+                0
             }
         };
         left = left.saturating_sub(had);
-        yields |= tenant.is_dense();
     }
     match open[..] {
-        [id] if yields => Some((id, left)),
+        [id] if yields => Some((id, Left::Yielded(left))),
+        [id] if held => Some((id, Left::Held(left))),
         _ => None,
     }
 }

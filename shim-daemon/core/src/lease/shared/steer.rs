@@ -4,6 +4,7 @@
 //! Each tenant's gate follows from the mode and from the tenant that is behind, at every sample.
 
 use super::contenders::Contenders;
+use super::filler::{earns, filler};
 use super::gate::Gate;
 use super::rules::{Rules, Visits};
 use super::tenant::Tenant;
@@ -456,8 +457,9 @@ impl Steering {
                 _ if passes(tenant) => false,
                 // The slices of tenants that yield at the same time add up. So at most one dense
                 // tenant yields, the filler, and the other dense tenants are held.
-                Some(filler) if filler != *id => {
-                    holds || tenant.is_dense() || tenant.class() < kept
+                Some((other, filler)) if other != *id => {
+                    let is_second = tenant.is_dense() && tenant.class() <= filler.class();
+                    holds || is_second || tenant.class() < kept
                 }
                 Some(_) => tenant.class() < kept,
                 None => holds && repays,
@@ -470,26 +472,4 @@ impl Steering {
             gates.insert(*id, gate);
         }
     }
-}
-
-/// Chooses the tenant that keeps the device busy beside one that leaves gaps: among the working
-/// dense tenants of the highest class the one least ahead: the lags of two classes do not compare.
-/// It is kept until it is more than a slice further ahead than another of its class. Classes below
-/// `kept` have nothing.
-fn filler(ahead: &[(TenantId, &Tenant)], kept: u16, rules: &Rules) -> Option<TenantId> {
-    let now = |tenant: &Tenant| matches!(tenant.gate(), Gate::Slice(_));
-    let stays = |tenant: &Tenant| if now(tenant) { rules.yield_at() / 2 } else { 0 };
-    let open = ahead.iter();
-    let open = open.filter(|(_, tenant)| !tenant.is_barred() && tenant.class() >= kept);
-    let first = open.max_by_key(|(_, tenant)| {
-        let lag = tenant.lag() + stays(tenant);
-        let works = tenant.works() && earns(tenant);
-        (works, tenant.is_dense(), tenant.class(), lag)
-    });
-    first.map(|(id, _)| *id)
-}
-
-/// Whether others may be held for it: it completes work, and its claims agree with the clock.
-fn earns(tenant: &Tenant) -> bool {
-    !tenant.is_silent() && !tenant.is_doubted()
 }

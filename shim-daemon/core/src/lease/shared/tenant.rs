@@ -2,7 +2,7 @@
 
 use super::bond::{Bond, Wish};
 use super::done::Done;
-use super::doubt::Doubt;
+use super::doubt::{Doubt, Left};
 use super::gate::Gate;
 use super::habit::Habit;
 use super::lag::Lag;
@@ -460,15 +460,15 @@ impl Tenant {
         self.meter.rest(had, (done, waits), span)
     }
 
-    /// Notes what it did in the last `span`, `alone` at its end or not, for which it is billed so
-    /// much. `yielded`: so much of it was left by tenants that yielded to it.
+    /// Notes what it did in the last `span`, for which it is billed so much, and how much of it
+    /// others `left` it, if that is known.
     pub(super) fn note(
         &mut self,
         (now, span): (Nanos, Nanos),
-        (done, alone, yielded): (Done, bool, Option<u64>),
+        (done, left): (Done, Option<Left>),
         bill: u64,
     ) {
-        self.doubt.note((now, span), (alone, yielded), done);
+        self.doubt.note(now, left, done);
         let had = (bill, done.pending);
         self.habit
             .note((now, span), had, (done.works, self.waits()));
