@@ -3,6 +3,7 @@
 #![allow(unreachable_pub, reason = "a module of several test files")]
 
 pub mod bare;
+mod bound;
 mod clock;
 mod hardware;
 pub mod late;

@@ -60,6 +60,7 @@ impl Node {
 
     fn react(&mut self, decision: Decision) {
         self.watch.notes(&decision);
+        self.notes_stretch(&decision);
         match decision {
             Decision::Admit { tenant } => {
                 self.guests
