@@ -1,5 +1,5 @@
-//! I9: a tenant that waits for the rotation is in within its bound. That is what the brain promises,
-//! and no more than two rounds take by the tenants' terms.
+//! I9: a tenant that waits for the rotation is in within its bound: within what the brain promises,
+//! and within the two rounds that follow from the tenants' terms.
 
 use super::Node;
 use gpushare_core::{Bytes, DeviceId, Nanos, Notice, TenantId};
@@ -117,11 +117,15 @@ impl Node {
         }
     }
 
+    /// Whether all on a device keep the rules, and no stranger has memory there.
+    pub(super) fn is_honest(&self, device: DeviceId) -> bool {
+        let trusted = self.guarantees || self.returns.trusted.contains(&device);
+        trusted && self.devices[&device].foreign.is_zero()
+    }
+
     /// Whether the bound holds for a tenant's waits.
     fn has_turn(&self, (tenant, device): (TenantId, DeviceId)) -> bool {
-        let trusted = self.guarantees || self.returns.trusted.contains(&device);
-        let honest = trusted && self.devices[&device].foreign.is_zero();
-        honest && !self.returns.liars.contains(&tenant)
+        self.is_honest(device) && !self.returns.liars.contains(&tenant)
     }
 
     /// A tenant waits, or waited until now, no longer than its bound.
