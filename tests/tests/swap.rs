@@ -179,7 +179,7 @@ fn three_tenants_of_a_gib_on_one_and_a_half_lose_no_byte() {
 }
 
 #[test]
-#[ignore = "8 GiB of memory and minutes of processor time: long tier"]
+#[ignore = "8 GiB of memory and up to nine minutes: long tier"]
 fn five_tenants_of_a_gib_one_of_them_interactive_lose_no_byte() {
     let tenants = [INTERACTIVE, PLAIN, PLAIN, PLAIN, PLAIN];
     swaps((LARGE_NODE, LARGE_DEVICE), (LARGE, 3), &tenants, 1);
