@@ -5,6 +5,7 @@
 mod believed;
 mod counted;
 mod lost;
+mod lying;
 mod stuck;
 mod suspended;
 

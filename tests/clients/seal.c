@@ -2,6 +2,7 @@
  * answers one command a line on its standard input. It knows nothing of gpushare.
  *
  *   init            -> init RESULT      cuInit, device 0, its primary context
+ *   second          -> second RESULT    from now on threads call with a context of device 1 current
  *   call NAME       -> call FOUND       a thread calls it with zeros for arguments; 0 if the driver has no such function
  *   pending         -> pending COUNT    calls that have not returned
  *   spin NS         -> spin RESULT      a kernel of so long in a stream of its own
@@ -29,7 +30,7 @@
 
 typedef unsigned long long dptr;
 
-static void *context, *function, *streams[3];
+static void *context, *called_in, *function, *streams[3];
 static atomic_int pending;
 static uint32_t *word;
 
@@ -39,18 +40,24 @@ static int begin(void) {
     TRY(CALL("cuInit", (unsigned))(0));
     TRY(CALL("cuDeviceGet", (int *, int))(&device, 0));
     TRY(CALL("cuDevicePrimaryCtxRetain", (void **, int))(&context, device));
-    TRY(CALL("cuCtxSetCurrent", (void *))(context));
+    TRY(CALL("cuCtxSetCurrent", (void *))(called_in = context));
     for (int i = 0; i < 3; i++) TRY(CALL("cuStreamCreate", (void **, unsigned))(&streams[i], 1));
     TRY(CALL("cuMemHostAlloc", (void **, size_t, unsigned))((void **)&word, 4096, 2));
     TRY(CALL("cuModuleLoadData", (void **, const void *))(&module, "any image"));
     return CALL("cuModuleGetFunction", (void **, void *, const char *))(&function, module, "spin");
 }
 
+static int second(void) {
+    int device;
+    TRY(CALL("cuDeviceGet", (int *, int))(&device, 1));
+    return CALL("cuDevicePrimaryCtxRetain", (void **, int))(&called_in, device);
+}
+
 typedef int (*any)(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t,
                    uintptr_t, uintptr_t);
 
 static void *one(void *found) {
-    CALL("cuCtxSetCurrent", (void *))(context);
+    CALL("cuCtxSetCurrent", (void *))(called_in);
     ((any)found)(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
     pending--;
     return NULL;
@@ -157,6 +164,7 @@ int main(void) {
         number = strtoull(argument, NULL, 10);
         void *graph;
         if (!strcmp(name, "init")) printf("init %d\n", begin());
+        else if (!strcmp(name, "second")) printf("second %d\n", second());
         else if (!strcmp(name, "call")) printf("call %d\n", call(argument));
         else if (!strcmp(name, "pending")) printf("pending %d\n", pending);
         else if (!strcmp(name, "spin")) printf("spin %d\n", spin(number));

@@ -66,18 +66,41 @@ pub fn is_every_step() -> bool {
     std::env::var_os("GPUTEST_EVERY_STEP").is_some()
 }
 
-/// What `CUDA_ERROR_UNKNOWN` is in a trace.
-const UNKNOWN: &str = "999";
+/// An error that a call fails with: as the software GPU is told of it, and as its traces have it.
+type Fault = (&'static str, &'static str);
 
-/// The error that was to be injected was: by the trace, the driver answered with it.
-#[track_caller]
-pub fn happened(trace: &NamedTempFile, function: &str, fail: &str) {
-    let text = fs::read_to_string(trace.path()).expect("readable");
-    let is_it = |line: &str| {
-        let mut words = line.split(' ').skip(2);
-        (words.next(), words.next()) == (Some(function), Some(UNKNOWN))
-    };
-    assert!(text.lines().any(is_it), "{fail} did not happen");
+const UNKNOWN: Fault = ("CUDA_ERROR_UNKNOWN", "999");
+/// The error that is usual where memory is made: another process took it.
+const OUT_OF_MEMORY: Fault = ("CUDA_ERROR_OUT_OF_MEMORY", "2");
+
+/// A call that fails.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// What the software GPU is told.
+    pub fail: String,
+    function: String,
+    number: &'static str,
+}
+
+impl Failure {
+    fn new((function, nth): (&str, u64), (error, number): Fault) -> Self {
+        Self {
+            fail: format!("{function}:{nth}:{error}"),
+            function: function.to_owned(),
+            number,
+        }
+    }
+
+    /// It was injected: by the trace, the driver answered with it.
+    #[track_caller]
+    pub fn happened(&self, trace: &NamedTempFile) {
+        let text = fs::read_to_string(trace.path()).expect("readable");
+        let is_it = |line: &str| {
+            let mut words = line.split(' ').skip(2);
+            (words.next(), words.next()) == (Some(self.function.as_str()), Some(self.number))
+        };
+        assert!(text.lines().any(is_it), "{} did not happen", self.fail);
+    }
 }
 
 /// Each function of the steps with each call at which something shall fail: `usual` of them, the
@@ -96,12 +119,21 @@ pub fn chosen(steps: &Steps, usual: usize) -> Vec<(&str, u64)> {
     all
 }
 
-/// The same of errors. A program's own calls ask for its current context too, and which thread asks
-/// for the nth time is another one on a busy machine: a free of which the driver cannot say the
-/// context is refused.
-pub fn failing(steps: &Steps, usual: usize) -> Vec<(&str, u64)> {
-    let mut all = chosen(steps, usual);
-    all.retain(|(function, _)| *function != "cuCtxGetCurrent");
+/// The same of errors: each call fails for an unknown reason, and one that makes memory also
+/// because there is none. A program's own calls ask for its current context too, and which thread
+/// asks for the nth time is another one on a busy machine: a free of which the driver cannot say
+/// the context is refused.
+pub fn failing(steps: &Steps, usual: usize) -> Vec<Failure> {
+    let mut all = Vec::new();
+    for call in chosen(steps, usual) {
+        match call.0 {
+            "cuCtxGetCurrent" => continue,
+            "cuMemCreate" => {
+                all.extend([UNKNOWN, OUT_OF_MEMORY].map(|one| Failure::new(call, one)))
+            }
+            _ => all.push(Failure::new(call, UNKNOWN)),
+        }
+    }
     all
 }
 
@@ -177,11 +209,11 @@ impl Sweep {
     pub fn each_call_fails(&self, usual: usize) {
         let steps = self.steps();
         let cases = failing(&steps, usual);
-        for (function, nth) in &cases {
-            let fail = format!("{function}:{nth}:CUDA_ERROR_UNKNOWN");
+        for failure in &cases {
+            let fail = &failure.fail;
             // Shown with a failure.
             eprintln!("{fail}");
-            let (mut scene, trace) = self.traced(&fail);
+            let (mut scene, trace) = self.traced(fail);
             let mut last = Outcome::Busy;
             for _ in 0..3 {
                 let _ = scene.ordered(Order::Leave);
@@ -189,10 +221,10 @@ impl Sweep {
             }
             assert_eq!(last, Outcome::Back, "{fail}");
             self.has_every_byte(&mut scene);
-            self.leaves_nothing(scene, &fail);
-            happened(&trace, function, &fail);
+            self.leaves_nothing(scene, fail);
+            failure.happened(&trace);
         }
-        said("failures", &cases, &steps);
+        said("failures", cases.len(), &steps);
     }
 
     /// The same where the memory comes back in parts.
@@ -200,11 +232,11 @@ impl Sweep {
     pub fn each_call_of_a_return_in_parts_fails(&self, usual: usize) {
         let steps = self.steps();
         let cases = failing(&steps, usual);
-        for (function, nth) in &cases {
-            let fail = format!("{function}:{nth}:CUDA_ERROR_UNKNOWN");
+        for failure in &cases {
+            let fail = &failure.fail;
             // Shown with a failure.
             eprintln!("{fail}");
-            let (mut scene, trace) = self.traced(&fail);
+            let (mut scene, trace) = self.traced(fail);
             let _ = scene.ordered(Order::Leave);
             // A part comes back and is given up, then a part and the rest.
             for order in [Order::Leave, Order::Return] {
@@ -218,10 +250,10 @@ impl Sweep {
             }
             assert_eq!(scene.ordered(Order::Return), Outcome::Back, "{fail}");
             self.has_every_byte(&mut scene);
-            self.leaves_nothing(scene, &fail);
-            happened(&trace, function, &fail);
+            self.leaves_nothing(scene, fail);
+            failure.happened(&trace);
         }
-        said("failures", &cases, &steps);
+        said("failures", cases.len(), &steps);
     }
 
     /// The process is killed at each call of a move: the device has all of its memory back.
@@ -240,7 +272,7 @@ impl Sweep {
             next.does(&format!("alloc 0 {}", self.all));
             next.finish().silently();
         }
-        said("kills", &cases, &steps);
+        said("kills", cases.len(), &steps);
     }
 
     /// The daemon is killed while the process is stopped at each call of a move.
@@ -276,7 +308,7 @@ impl Sweep {
             self.has_every_byte(&mut scene);
             self.leaves_nothing(scene, &stop);
         }
-        said("kills of the daemon", &cases, &steps);
+        said("kills of the daemon", cases.len(), &steps);
     }
 
     /// Has the program begin, which may be killed or stopped at any time.
@@ -286,8 +318,7 @@ impl Sweep {
 }
 
 /// Prints what was tried.
-pub fn said(what: &str, cases: &[(&str, u64)], steps: &Steps) {
-    let count = cases.len();
+pub fn said(what: &str, count: usize, steps: &Steps) {
     eprintln!("{count} {what} at calls of {} functions:", steps.len());
     eprintln!("{:?}", steps.keys().collect::<Vec<_>>());
 }

@@ -8,7 +8,7 @@ use gpushare_protocol::page::residency::{Movability, Order};
 use gpushare_protocol::wire::Request;
 use gpushare_tests::movable::{Outcome, Scene};
 use gpushare_tests::process::is_dead;
-use gpushare_tests::sweep::{Steps, Sweep, chosen, failing, happened, said, steps_in};
+use gpushare_tests::sweep::{Steps, Sweep, chosen, failing, said, steps_in};
 use gpushare_tests::{MIB, until};
 
 /// The longest range of host memory that the daemon gives.
@@ -140,11 +140,11 @@ fn steps() -> Steps {
 fn whatever_call_fails_of_a_move_to_a_file_the_data_is_there() {
     let steps = steps();
     let cases = failing(&steps, 1);
-    for (function, nth) in &cases {
-        let fail = format!("{function}:{nth}:CUDA_ERROR_UNKNOWN");
+    for failure in &cases {
+        let fail = &failure.fail;
         let trace = tempfile::NamedTempFile::new().expect("a file");
         let path = trace.path().to_str().expect("a name");
-        let mut stored = Stored::with(&[("SOFTGPU_FAIL", &fail), ("SOFTGPU_TRACE", path)]);
+        let mut stored = Stored::with(&[("SOFTGPU_FAIL", fail), ("SOFTGPU_TRACE", path)]);
         let _ = stored.goes_and_comes();
         let _ = stored.ordered(Order::Leave);
         let mut last = stored.ordered(Order::Return);
@@ -154,10 +154,10 @@ fn whatever_call_fails_of_a_move_to_a_file_the_data_is_there() {
         assert_eq!(last, Some(Outcome::Back), "{fail}");
         let mut scene = stored.scene;
         SWEEP.has_every_byte(&mut scene);
-        SWEEP.leaves_nothing(scene, &fail);
-        happened(&trace, function, &fail);
+        SWEEP.leaves_nothing(scene, fail);
+        failure.happened(&trace);
     }
-    said("failures", &cases, &steps);
+    said("failures", cases.len(), &steps);
 }
 
 #[test]
@@ -178,5 +178,5 @@ fn a_process_killed_in_a_move_to_a_file_leaves_nothing() {
         next.does(&format!("alloc 0 {}", SWEEP.all));
         next.finish().silently();
     }
-    said("kills", &cases, &steps);
+    said("kills", cases.len(), &steps);
 }

@@ -1,8 +1,9 @@
 //! A sealed process: nothing that can touch device memory reaches the driver, whatever the program
 //! calls, and the seal is no trap for a program that cannot drain. By the software GPU's own trace
 //! of calls, under a daemon that the test plays. [`stopped`]: the same while one of the library's
-//! threads is stopped.
+//! threads is stopped. [`elsewhere`]: of calls on another device.
 
+mod elsewhere;
 mod stopped;
 
 use std::collections::BTreeSet;
@@ -29,8 +30,13 @@ impl Scene {
     }
 
     fn of(spec: &str) -> Self {
+        Self::on(spec, 1)
+    }
+
+    /// On so many devices.
+    fn on(spec: &str, count: usize) -> Self {
         let gpu = Gpu::new(spec);
-        let mut dealer = Dealer::start(&gpu);
+        let mut dealer = Dealer::on(&gpu, count);
         dealer.swaps();
         let trace = tempfile::NamedTempFile::new().expect("a file");
         let mut command = dealer.command(&clients::compile("seal", &[]));

@@ -156,7 +156,7 @@ fn each_fails(
     }
     eprintln!("{count} failures, of which {lost} lost bytes and said so");
     assert!((lost > 0) == (could > 0), "none of {could} failures came");
-    said("calls", &cases, &steps);
+    said("calls", cases.len(), &steps);
 }
 
 fn of_folder(function: &str) -> bool {
@@ -264,7 +264,7 @@ fn a_daemon_killed_at_any_call_on_a_file_loses_nothing() {
         "{came} of {} calls came",
         cases.len()
     );
-    said("kills of the daemon", &cases, &steps);
+    said("kills of the daemon", cases.len(), &steps);
 }
 
 /// A way to change a file of this many bytes.

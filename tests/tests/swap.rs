@@ -14,7 +14,7 @@ const DEVICE: &str = "mem=106MiB,ctx=2MiB";
 /// The bytes that each tenant allocates.
 const SIZE: u64 = 64 * MIB;
 /// The same for tenants of 1 GiB, and a link of which the model is the clock.
-const LARGE_NODE: &str = "first_context = \"4MiB\"\n[swap]\nhost = \"4GiB\"\n";
+const LARGE_NODE: &str = "first_context = \"4MiB\"\n[swap]\nhost = \"6GiB\"\n";
 const LARGE_DEVICE: &str = "mem=1552MiB,ctx=2MiB,link=1GiB/s";
 const LARGE: u64 = 1024 * MIB;
 
@@ -176,6 +176,13 @@ fn five_tenants_one_of_them_interactive_finish_and_lose_no_byte() {
 #[ignore = "8 GiB of memory and minutes of processor time: long tier"]
 fn three_tenants_of_a_gib_on_one_and_a_half_lose_no_byte() {
     swaps((LARGE_NODE, LARGE_DEVICE), (LARGE, 8), &[PLAIN; 3], 1);
+}
+
+#[test]
+#[ignore = "8 GiB of memory and up to nine minutes: long tier"]
+fn five_tenants_of_a_gib_one_of_them_interactive_lose_no_byte() {
+    let tenants = [INTERACTIVE, PLAIN, PLAIN, PLAIN, PLAIN];
+    swaps((LARGE_NODE, LARGE_DEVICE), (LARGE, 3), &tenants, 1);
 }
 
 /// A daemon of the test and a tenant on a device of one and a half.

@@ -44,6 +44,7 @@ mod swap_failures;
 mod swap_freed;
 mod swap_late;
 mod swap_late_properties;
+mod swap_late_rates;
 mod swap_lost;
 mod swap_pairs;
 mod swap_properties;

@@ -257,6 +257,7 @@ fn run(seed: u64, seconds: u64) {
         sim.node.decided > seconds * OPERATIONS_PER_SECOND / 4,
         "the node did something"
     );
+    assert!(sim.node.returns.done > 0, "no tenant returned");
     sim.ends();
 }
 

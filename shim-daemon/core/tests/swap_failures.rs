@@ -44,12 +44,14 @@ fn behind_a_victim_that_cannot_be_sealed_the_next_resolver_decides() {
     }
 }
 
-#[test]
-fn behind_a_victim_that_stays_the_next_resolver_ends_another() {
+/// A tenant that obeys so, one that may be ended, and one that wants the memory of one of them: it
+/// has that, and the second is ended for it.
+#[track_caller]
+fn another_is_ended(obeys: Obeys) -> (Node, TenantId) {
     let (mut node, device) = Node::swaps(1536, 64);
     node.guarantees = false;
     let (stuck, one) = node.run(swapping(device, 700));
-    node.obeys(stuck, Obeys::Busy);
+    node.obeys(stuck, obeys);
     let (doomed, two) = node.run(ranked(100, killable(device, 0, 1)));
     node.want(one, device, mib(700));
     node.want(two, device, mib(800));
@@ -61,6 +63,21 @@ fn behind_a_victim_that_stays_the_next_resolver_ends_another() {
     assert!(node.granted(ask), "{:?}", denials(&node));
     assert!(!node.guests.contains_key(&doomed));
     assert!(node.guests.contains_key(&stuck));
+    assert_eq!(node.place(stuck, device), Place::In, "it runs on");
+    (node, stuck)
+}
+
+#[test]
+fn behind_a_victim_that_stays_the_next_resolver_ends_another() {
+    let (node, _) = another_is_ended(Obeys::Busy);
+    assert!(told(&node, |one| matches!(one, Notice::DidNotLeave { .. })));
+}
+
+#[test]
+fn behind_a_victim_that_lies_the_next_resolver_ends_another() {
+    let (node, liar) = another_is_ended(Obeys::Lying);
+    let lied = |one: &Notice| matches!(one, Notice::LeftLess { tenant, .. } if *tenant == liar);
+    assert!(told(&node, lied));
 }
 
 #[test]

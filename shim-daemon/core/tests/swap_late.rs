@@ -23,7 +23,7 @@ fn arrives(node: &mut Node, process: ProcessId) {
 
 /// A tenant of two processes with these MiB and MiB on the host, of which only the first one came
 /// within the recovery, beside a tenant of one process with `other` MiB that is in.
-fn one_late(
+pub(crate) fn one_late(
     (card, host): (u64, u64),
     parts: [(u64, u64); 2],
     other: u64,

@@ -68,6 +68,8 @@ pub(crate) struct Resident {
     rest: Rest,
     /// When the move began to which the current place belongs.
     begun: Nanos,
+    /// When a process of a previous daemon last came, was heard, or was waited for no more.
+    pub(crate) heard: Option<Nanos>,
     members: BTreeMap<ProcessId, Member>,
     /// Since when it waits to return.
     wants: Option<Nanos>,
@@ -122,6 +124,7 @@ impl Default for Resident {
             stay: Stay::default(),
             rest: Rest::default(),
             begun: Nanos::ZERO,
+            heard: None,
             members: BTreeMap::new(),
             wants: None,
             halted: Nanos::ZERO,
@@ -178,6 +181,12 @@ impl Resident {
     /// When the move began to which the current place belongs.
     pub(crate) fn begun(&self) -> Nanos {
         self.begun
+    }
+
+    /// Whether that is when its processes began to move. One of a previous daemon may have begun
+    /// before it was heard, or long after.
+    pub(crate) fn is_timed(&self) -> bool {
+        self.heard.is_none_or(|heard| heard < self.begun)
     }
 
     pub(crate) fn host(&self) -> Bytes {

@@ -138,8 +138,15 @@ impl World {
         let Some(tenant) = self.tenants.process(process).map(|known| known.tenant()) else {
             return;
         };
+        let now = self.timers.now();
         let resident = self.residency.get_mut(device, tenant);
-        if let Some(turned) = resident.and_then(|one| one.told(process, epoch, told)) {
+        let turned = resident.and_then(|one| {
+            if one.owes(process) {
+                one.heard = Some(now);
+            }
+            one.told(process, epoch, told)
+        });
+        if let Some(turned) = turned {
             self.follow_move(tenant, device, turned);
         }
         self.place_anew(tenant, device);
@@ -293,12 +300,15 @@ impl World {
                 true => load.bytes,
                 false => resident.moved_out(),
             };
-            (bytes, now - resident.begun())
+            (bytes, now - resident.begun(), resident.is_timed())
         });
-        let Some((bytes, took)) = known else {
+        let Some((bytes, took, timed)) = known else {
             return;
         };
-        let thrash = rotation.came(now, Load { bytes, ..load }, took);
+        let thrash = match timed {
+            true => rotation.came(now, Load { bytes, ..load }, took),
+            false => None,
+        };
         self.residency.reserve(device, tenant, Bytes::ZERO);
         if let Some(resident) = self.residency.get_mut(device, tenant) {
             resident.misses = 0;

@@ -3,6 +3,7 @@
 #![allow(unreachable_pub, reason = "a module of several test files")]
 
 pub mod bare;
+mod bound;
 mod clock;
 mod hardware;
 pub mod late;
@@ -67,6 +68,8 @@ pub struct Wanted {
     pub first: AskKey,
     /// Until when its time was extended.
     pub until: Nanos,
+    /// Until when it may wait for the rotation by the bound of `bound.rs`, as things were.
+    pub rounds: Nanos,
 }
 
 #[derive(Debug)]
@@ -319,6 +322,7 @@ impl Node {
     fn note_ask(&mut self, ask: AskKey, first: AskKey, device: DeviceId, bytes: Option<Bytes>) {
         let asked = self.asks.get(&first);
         let asked = asked.map_or(self.now, |wanted| wanted.asked);
+        let rounds = asked + self.two_rounds(device);
         self.asks.insert(
             ask,
             Wanted {
@@ -327,6 +331,7 @@ impl Node {
                 asked,
                 first,
                 until: Nanos::ZERO,
+                rounds,
             },
         );
     }

@@ -60,6 +60,7 @@ impl Node {
 
     fn react(&mut self, decision: Decision) {
         self.watch.notes(&decision);
+        self.notes_stretch(&decision);
         match decision {
             Decision::Admit { tenant } => {
                 self.guests
@@ -152,8 +153,11 @@ impl Node {
 
     /// An ask waits longer, within its bound as that is now. The bound may shrink before then.
     fn extended(&mut self, ask: AskKey, until: Nanos) {
-        if let Some(wanted) = self.asks.get_mut(&ask) {
+        let device = self.asks.get(&ask).map(|wanted| wanted.device);
+        let rounds = device.map(|device| self.two_rounds(device));
+        if let (Some(wanted), Some(rounds)) = (self.asks.get_mut(&ask), rounds) {
             wanted.until = until;
+            wanted.rounds = wanted.rounds.max(wanted.asked + rounds);
             let bound = self.world.rotation_bound(wanted.device, wanted.asked);
             assert!(
                 until <= bound || wanted.first != ask,
@@ -336,10 +340,19 @@ impl Node {
         let patience = self.guests[&proc.tenant].spec.wait_timeout;
         let ladder = self.policy.guarantee();
         let most = patience.max(ladder) + patience.max(ladder) + ladder;
+        let latest = wanted.asked + most;
+        if self.now <= latest {
+            return;
+        }
         let turn = self.world.rotation_bound(wanted.device, wanted.asked);
         assert!(
-            self.now <= (wanted.asked + most).max(turn).max(wanted.until),
+            self.now <= latest.max(turn).max(wanted.until),
             "I4: {ask:?} waits too long: {wanted:?}"
+        );
+        let rounds = wanted.asked + self.two_rounds(wanted.device);
+        assert!(
+            !self.is_honest(wanted.device) || self.now <= latest.max(wanted.rounds).max(rounds),
+            "I4: {ask:?} waits beyond two rounds: {wanted:?}"
         );
     }
 

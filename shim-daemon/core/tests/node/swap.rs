@@ -156,15 +156,6 @@ impl Node {
         }
     }
 
-    fn note_return(&mut self, tenant: TenantId, device: DeviceId) {
-        let since = self.returns.waiting.get(&(tenant, device));
-        let since = since.map_or(self.now, |(since, _)| *since);
-        let bound = self.world.rotation_bound(device, since);
-        self.returns
-            .waiting
-            .insert((tenant, device), (since, bound));
-    }
-
     /// A process has a context: it obeys the order in its page.
     pub(super) fn has_context(&mut self, process: ProcessId, device: DeviceId) {
         let tenant = self.processes[&process].tenant;

@@ -42,6 +42,7 @@ impl Resident {
                 (member.owes, member.said) = (Some(now), Said::Nothing);
             }
             self.undecided = true;
+            self.heard = Some(now);
         }
     }
 

@@ -201,7 +201,7 @@ impl World {
             return;
         };
         resident.split = false;
-        let took = now - resident.begun();
+        let (took, timed) = (now - resident.begun(), resident.is_timed());
         // What a return has brought and gives up is dropped: no copy, and no move.
         let dropped = resident.taken_back;
         if lied {
@@ -227,7 +227,7 @@ impl World {
         if dropped {
             return;
         }
-        let rotation = self.residency.on_mut(device);
+        let rotation = self.residency.on_mut(device).filter(|_| timed);
         let thrash = rotation.and_then(|rotation| rotation.left(now, moved, took));
         // A look within the tolerance confirms the report; the next one shows the rest.
         let left = away.max(told);

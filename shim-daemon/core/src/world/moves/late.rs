@@ -78,6 +78,7 @@ impl World {
         if !resident.shows(process, away) {
             return;
         }
+        resident.heard = Some(now);
         let all = resident.told_away().min(most).max(resident.host());
         self.residency.found(device, tenant, all);
         self.place_anew(tenant, device);
@@ -114,7 +115,8 @@ impl World {
 
     /// A tenant has waited long enough for a process that says nothing.
     pub(in crate::world) fn silence_due(&mut self, device: DeviceId, tenant: TenantId) {
-        let then = self.timers.now() - self.policy.limbo_grace;
+        let now = self.timers.now();
+        let then = now - self.policy.limbo_grace;
         let Some(resident) = self.residency.get_mut(device, tenant) else {
             return;
         };
@@ -122,6 +124,9 @@ impl World {
             true => resident.give_up_on(then),
             false => Vec::new(),
         };
+        if !silent.is_empty() {
+            resident.heard = Some(now);
+        }
         let complete = resident.complete();
         for process in silent {
             self.notice(Notice::Silent {
