@@ -128,6 +128,14 @@ pub(crate) fn node() -> Snapshot {
             device: GPU,
             bytes: 5 * GIB,
         }]),
+        event_counts: Some(
+            [("memory-lost", 1), ("set", 5), ("unsaved", 0)]
+                .map(|(kind, count)| EventCountRow {
+                    kind: kind.to_owned(),
+                    count,
+                })
+                .to_vec(),
+        ),
         sharing: vec![],
         tenants: vec![
             tenant("serve", vec![process(11_000, ProcessState::Running)]),

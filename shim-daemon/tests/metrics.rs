@@ -1,6 +1,7 @@
 //! The daemon's counts and measurements, as it reports them: over real sockets and pages.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use crate::driver::{Backend, Driver};
@@ -204,6 +205,36 @@ fn a_forged_count_does_not_hide_what_others_are_refused_on_the_device() {
     ended();
     assert_eq!(limit(), before + 4);
     assert!(limit() < 1 << 53, "a metric is a float");
+}
+
+#[test]
+fn events_are_counted_by_kind_from_the_daemons_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let counts = || -> BTreeMap<String, u64> {
+        let [Rows::EventCounts(rows)] = &rows(&daemon, Listing::EventCounts)[..] else {
+            panic!("no counts")
+        };
+        let each = rows.iter().map(|row| (row.kind.clone(), row.count));
+        each.collect()
+    };
+    let none: BTreeMap<String, u64> = EventRecord::KINDS
+        .iter()
+        .map(|kind| ((*kind).to_owned(), 0))
+        .collect();
+    assert_eq!(counts(), none, "each kind is there from the beginning");
+    let (_a, _) = daemon.tenant("a", &HALF);
+    let set = |value: &str| {
+        let changes = vec![("GPUSHARE_MEM_LIMIT".to_owned(), value.to_owned())];
+        let tenant = "a".to_owned();
+        daemon.command().call(&Control::Set { tenant, changes })
+    };
+    assert_eq!(set("10GiB"), ControlReply::Done);
+    assert!(matches!(set("much"), ControlReply::Error(_)));
+    let told = counts().into_iter().filter(|(_, count)| *count > 0);
+    let told: Vec<(String, u64)> = told.collect();
+    let one = |kind: &str| (kind.to_owned(), 1);
+    assert_eq!(told, [one("admitted"), one("set")]);
 }
 
 #[test]

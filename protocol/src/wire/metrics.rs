@@ -183,6 +183,16 @@ pub struct ExcessRow {
     pub bytes: u64,
 }
 
+/// How many events of a kind there were since the daemon began, told or left out because there were
+/// too many: a row of [`super::Listing::EventCounts`]. Since minor 21.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventCountRow {
+    /// The kind, as in [`super::EventRecord`].
+    pub kind: String,
+    /// The events.
+    pub count: u64,
+}
+
 /// A tenant's last hour on a device, a row of [`super::Listing::History`]. The lists are equally
 /// long, the newest value last, and a value every `step_ms`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
