@@ -2,9 +2,9 @@
 
 use crate::{Talk, TalkError};
 use gpushare_protocol::wire::{
-    Control, ControlReply, Cursor, DeviceRow, EndRow, EventCountRow, ExcessRow, GangRow, GrantsRow,
-    HealthRow, LeasesRow, Listing, MetricsRow, PodRow, RefusedRow, ResidencyRow, Rows, SeriesRow,
-    ShareRow, SharingRow, SwapRow, TenantRow, TenantStatusRow,
+    BusyRow, Control, ControlReply, Cursor, DeviceRow, EndRow, EventCountRow, ExcessRow, GangRow,
+    GrantsRow, HealthRow, LeasesRow, Listing, MetricsRow, PodRow, RefusedRow, ResidencyRow, Rows,
+    SeriesRow, ShareRow, SharingRow, SwapRow, TenantRow, TenantStatusRow,
 };
 
 impl Talk {
@@ -269,6 +269,23 @@ impl Talk {
         let mut all = Vec::new();
         self.pages(Listing::Excess, |rows| {
             if let Rows::Excess(rows) = rows {
+                all.extend(rows);
+            }
+        })?;
+        Ok(Some(all))
+    }
+
+    /// For how long tenants' kernels ran; `None` from a daemon before minor 21.
+    ///
+    /// # Errors
+    /// As [`Talk::tenants`].
+    pub fn busy(&mut self) -> Result<Option<Vec<BusyRow>>, TalkError> {
+        if self.minor() < 21 {
+            return Ok(None);
+        }
+        let mut all = Vec::new();
+        self.pages(Listing::Busy, |rows| {
+            if let Rows::Busy(rows) = rows {
                 all.extend(rows);
             }
         })?;

@@ -136,6 +136,11 @@ pub(crate) fn node() -> Snapshot {
                 })
                 .to_vec(),
         ),
+        busy: Some(vec![BusyRow {
+            name: "serve".to_owned(),
+            device: GPU,
+            busy_ns: 7_500_000_000,
+        }]),
         sharing: vec![],
         tenants: vec![
             tenant("serve", vec![process(11_000, ProcessState::Running)]),

@@ -183,6 +183,19 @@ pub struct ExcessRow {
     pub bytes: u64,
 }
 
+/// For how long a tenant's kernels ran on a device since its registration at this daemon, by NVML's
+/// samples: also while it was alone, in which time nothing is billed. A row of
+/// [`super::Listing::Busy`]. Since minor 21.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BusyRow {
+    /// The tenant's name.
+    pub name: String,
+    /// The device's UUID.
+    pub device: [u8; 16],
+    /// The nanoseconds of all its processes together.
+    pub busy_ns: u64,
+}
+
 /// How many events of a kind there were since the daemon began, told or left out because there were
 /// too many: a row of [`super::Listing::EventCounts`]. Since minor 21.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -30,8 +30,9 @@ pub use frame::{Decoder, FrameError, MAX_FRAME, decode, encode};
 pub use injection::{Injection, Linkage, is_container_id};
 pub use message::{Ask, Hello, Refusal, Register, Registered, Reply, Request, Spot, Stored};
 pub use metrics::{
-    DeviceMetrics, EventCountRow, ExcessRow, GrantsRow, HealthRow, Identity, LeaseChange, LeaseWas,
-    LeasesRow, MetricsRow, NodeMetrics, PodRow, QueuedTenant, RefusedRow, SeriesRow, TenantMetrics,
+    BusyRow, DeviceMetrics, EventCountRow, ExcessRow, GrantsRow, HealthRow, Identity, LeaseChange,
+    LeaseWas, LeasesRow, MetricsRow, NodeMetrics, PodRow, QueuedTenant, RefusedRow, SeriesRow,
+    TenantMetrics,
 };
 pub use page::{Cursor, Listing, Rows};
 pub use record::{AskedRow, EventDevice, EventRecord, Fact, TenantStatusRow};
