@@ -20,6 +20,9 @@ use super::{Capabilities, Device, Devices, DriverLimit, FenceError, Look, LookEr
 /// Why a compute instance is refused that is not the only one of its GPU instance.
 const SHARED: &str = "shares its memory with other compute instances of its GPU instance, and each would be given all of it; make one compute instance of the whole (nvidia-smi mig -dci, -cci)";
 
+/// Why a device is refused whose memory NVML does not tell.
+const UNIFIED: &str = "has no memory of its own: it shares the host's (as GB10 and Jetson do), and a daemon cannot divide it. Where there is no other GPU, disable gpushared.service: `gpushare run --daemon off` keeps limits without it";
+
 /// A device with its UUID as NVML spells it, or why it is not served.
 type Described = Result<(String, Device), String>;
 
@@ -121,7 +124,11 @@ impl Nvml {
                 "it calls itself {text}, not by a UUID; MIG instances need driver R470 or later"
             )
         })?;
-        self.facts(device, text, (uuid, minor))
+        let memory = older::memory(device).map_err(|error| match error {
+            Wrapped::NotSupported => format!("{text} {UNIFIED}"),
+            other => other.to_string(),
+        })?;
+        self.facts(device, text, (uuid, minor, memory.usable))
             .map_err(|error| error.to_string())
     }
 
@@ -129,9 +136,8 @@ impl Nvml {
         &self,
         device: &nvml_wrapper::Device<'_>,
         text: String,
-        (uuid, minor): (Uuid, Option<u32>),
+        (uuid, minor, capacity): (Uuid, Option<u32>, Bytes),
     ) -> Result<(String, Device), Wrapped> {
-        let memory = older::memory(device)?;
         let process_memory = older::compute(device, self.wide_rows)
             .is_ok_and(|list| list.iter().all(|p| known(&p.used_gpu_memory).is_some()));
         let mig = text.starts_with("MIG-");
@@ -139,7 +145,7 @@ impl Nvml {
             uuid: uuid.0,
             minor,
             name: device.name()?,
-            capacity: memory.usable,
+            capacity,
             capabilities: Capabilities {
                 process_memory,
                 // The first order shows whether the kernel and the module's settings allow it.
