@@ -45,15 +45,20 @@ pub struct Nvml {
 #[derive(Debug, thiserror::Error)]
 #[error(
     "cannot use NVML (libnvidia-ml.so.1): {error}; {}",
-    advice(Path::new("/proc"), Path::new("/dev"))
+    advice(error, Path::new("/proc"), Path::new("/dev"))
 )]
 pub struct NvmlError {
     #[from]
     error: Wrapped,
 }
 
-/// What to do where NVML cannot be used, by the folders of the kernel and of the devices.
-fn advice(proc: &Path, dev: &Path) -> &'static str {
+/// What to do where NVML cannot be used, by its error and the folders of the kernel and of the
+/// devices.
+fn advice(error: &Wrapped, proc: &Path, dev: &Path) -> &'static str {
+    if matches!(error, Wrapped::LibRmVersionMismatch) {
+        return "the driver was upgraded, and the kernel still has the module of the one before: \
+                reboot, or end all that uses the GPUs and load the module anew (rmmod, modprobe)";
+    }
     let is_loaded = proc.join("driver/nvidia/version").exists();
     match is_loaded && !dev.join("nvidiactl").exists() {
         true => {
@@ -302,16 +307,32 @@ mod tests {
     fn a_loaded_driver_without_device_files_is_told_from_none() {
         let machine = tempfile::tempdir().unwrap();
         let (proc, dev) = (machine.path().join("proc"), machine.path().join("dev"));
-        let says_files = || advice(&proc, &dev).contains("nvidia-persistenced");
+        let advice = || advice(&Wrapped::DriverNotLoaded, &proc, &dev);
+        let says_files = || advice().contains("nvidia-persistenced");
         for folder in [proc.join("driver/nvidia"), dev.clone()] {
             std::fs::create_dir_all(folder).unwrap();
         }
         assert!(!says_files(), "no driver");
-        assert!(advice(&proc, &dev).contains("is the NVIDIA driver installed?"));
+        assert!(advice().contains("is the NVIDIA driver installed?"));
         std::fs::write(proc.join("driver/nvidia/version"), "").unwrap();
         assert!(says_files());
         std::fs::write(dev.join("nvidiactl"), "").unwrap();
         assert!(!says_files(), "it is something else");
+    }
+
+    #[test]
+    fn an_upgraded_driver_under_the_old_module_is_told_from_none() {
+        let nowhere = Path::new("/nowhere");
+        let says = |error| {
+            let error = NvmlError { error };
+            error.to_string()
+        };
+        let upgraded = says(Wrapped::LibRmVersionMismatch);
+        assert!(upgraded.contains("reboot"), "{upgraded}");
+        assert!(!upgraded.contains("installed?"), "{upgraded}");
+        let none = advice(&Wrapped::LibraryNotFound, nowhere, nowhere);
+        assert!(none.contains("installed?"), "{none}");
+        assert!(!none.contains("reboot"), "{none}");
     }
 
     #[test]
