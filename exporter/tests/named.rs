@@ -238,8 +238,8 @@ fn each_kind_of_event_is_notable_or_plain() {
     assert!(grave("memory-lost") && grave("unenforced") && !grave("refused"));
 }
 
-/// Grave kinds that have an alert of their own, by other metrics than the count of events, and those
-/// that are decisions of the node's own policy.
+/// Grave kinds that have an alert of their own, by other metrics than the count of events, and
+/// those that are decisions of the node's own policy.
 const ALERTED: [(&str, Option<&str>); 8] = [
     ("ended", None),
     ("excess", Some("GpushareTenantExcess")),
