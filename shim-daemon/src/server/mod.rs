@@ -392,8 +392,8 @@ impl Server {
             }
             self.node.lanes().tend();
             self.forget_deleted();
-            let journal = self.journal.as_ref();
-            self.node.set_journal_gaps(journal.map_or(0, Journal::gaps));
+            self.node
+                .set_journal_gaps(self.journal.as_ref().map_or(0, Journal::gaps));
             self.node.tick(now);
             self.users.tidy(now);
             self.connects.tidy(now);
