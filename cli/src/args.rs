@@ -212,6 +212,9 @@ pub(crate) struct Set {
     pub(crate) amounts: Amounts,
     #[command(flatten)]
     pub(crate) terms: Terms,
+    /// Print the tenant as it is then, as `ps --json` does (docs/schema/ps.json).
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -224,6 +227,9 @@ pub(crate) struct Suspend {
     /// allowed to write there.
     #[arg(long, value_name = "DIR")]
     pub(crate) to: Option<PathBuf>,
+    /// Print the tenant as it is then, as `ps --json` does (docs/schema/ps.json).
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// One tenant.
@@ -231,6 +237,9 @@ pub(crate) struct Suspend {
 pub(crate) struct Named {
     /// The tenant's name, as `ps` shows it.
     pub(crate) tenant: String,
+    /// Print the tenant as it is then, as `ps --json` does (docs/schema/ps.json).
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]

@@ -1,19 +1,21 @@
 //! Orders for a running tenant: to the daemon that has it.
 
 use crate::failure::Failure;
-use crate::{daemon, ps};
+use crate::{daemon, output, ps};
 use gpushare_client::{Talk, TalkError};
 use std::process::ExitCode;
 
-/// Asks each daemon until one has the tenant.
+/// Asks each daemon until one has the tenant. With `json` that one is asked for the tenant's rows
+/// then, which are printed as `ps --json` prints them.
 pub(crate) fn give(
-    tenant: &str,
+    (tenant, json): (&str, bool),
     ask: impl Fn(&mut Talk) -> Result<(), TalkError>,
 ) -> Result<ExitCode, Failure> {
     let daemons = daemon::some().map_err(|failure| explained(tenant, failure))?;
     let mut last = None;
     for mut daemon in daemons {
         match ask(&mut daemon) {
+            Ok(()) if json => return shown(tenant, &mut daemon),
             Ok(()) => return Ok(ExitCode::SUCCESS),
             // Another daemon may have the tenant; the daemon that has it gives the reason of a
             // refusal.
@@ -25,6 +27,15 @@ pub(crate) fn give(
     }
     let unknown = last.unwrap_or_else(|| Failure::ours("no daemon is running"));
     Err(explained(tenant, unknown))
+}
+
+fn shown(tenant: &str, daemon: &mut Talk) -> Result<ExitCode, Failure> {
+    let text = ps::json_of(tenant, daemon).map_err(|failure| {
+        let message = format!("it is done, and cannot be shown: {}", failure.message);
+        Failure { message, ..failure }
+    })?;
+    output::data(&text)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The failure, in words for a tenant that `gpushare ps` lists and that cannot be given orders.

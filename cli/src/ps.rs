@@ -68,8 +68,16 @@ pub(crate) fn set(arguments: &Set) -> Result<ExitCode, Failure> {
         tenant: arguments.tenant.clone(),
         changes,
     };
-    order::give(&arguments.tenant, |daemon| daemon.call(&request).map(drop))
+    let tenant = (&*arguments.tenant, arguments.json);
+    order::give(tenant, |daemon| daemon.call(&request).map(drop))
         .map_err(|failure| arguments.in_flags(failure))
+}
+
+/// A daemon's rows of one tenant, as `ps --json` prints rows.
+pub(crate) fn json_of(tenant: &str, daemon: &mut daemon::Talk) -> Result<String, Failure> {
+    let mut rows = Known::of(daemon)?.rows();
+    rows.retain(|row| row.name == tenant);
+    serde_json::to_string(&rows).map_err(Failure::ours)
 }
 
 /// This user's tenant of that name without a daemon, whose books are files: a row for each device.

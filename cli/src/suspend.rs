@@ -22,7 +22,7 @@ const SINCE: u16 = 14;
 pub(crate) fn suspend(given: &Suspend) -> Result<ExitCode, Failure> {
     let tenant = given.tenant.clone();
     let Some(folder) = &given.to else {
-        return order::give(&tenant, |daemon| {
+        return order::give((&tenant, given.json), |daemon| {
             daemon
                 .call(&Control::Suspend {
                     tenant: tenant.clone(),
@@ -41,7 +41,7 @@ pub(crate) fn suspend(given: &Suspend) -> Result<ExitCode, Failure> {
         let folder = folder.display();
         Failure::ours(format!("no file can be made in {folder}: {error}{hint}"))
     })?;
-    order::give(&tenant, |daemon| {
+    order::give((&tenant, given.json), |daemon| {
         if daemon.minor() < SINCE {
             let message = "this daemon is too old to store memory in files".to_owned();
             return Err(TalkError { message });
@@ -57,7 +57,7 @@ pub(crate) fn suspend(given: &Suspend) -> Result<ExitCode, Failure> {
 /// Brings it back.
 pub(crate) fn resume(named: &Named) -> Result<ExitCode, Failure> {
     let tenant = named.tenant.clone();
-    order::give(&tenant, |daemon| {
+    order::give((&tenant, named.json), |daemon| {
         daemon
             .call(&Control::Resume {
                 tenant: tenant.clone(),

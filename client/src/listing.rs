@@ -2,9 +2,9 @@
 
 use crate::{Talk, TalkError};
 use gpushare_protocol::wire::{
-    Control, ControlReply, Cursor, DeviceRow, EndRow, ExcessRow, GangRow, GrantsRow, HealthRow,
-    LeasesRow, Listing, MetricsRow, PodRow, RefusedRow, ResidencyRow, Rows, SeriesRow, ShareRow,
-    SharingRow, SwapRow, TenantRow, TenantStatusRow,
+    BusyRow, Control, ControlReply, Cursor, DeviceRow, EndRow, EventCountRow, ExcessRow, GangRow,
+    GrantsRow, HealthRow, LeasesRow, Listing, MetricsRow, PodRow, RefusedRow, ResidencyRow, Rows,
+    SeriesRow, ShareRow, SharingRow, SwapRow, TenantRow, TenantStatusRow,
 };
 
 impl Talk {
@@ -269,6 +269,40 @@ impl Talk {
         let mut all = Vec::new();
         self.pages(Listing::Excess, |rows| {
             if let Rows::Excess(rows) = rows {
+                all.extend(rows);
+            }
+        })?;
+        Ok(Some(all))
+    }
+
+    /// For how long tenants' kernels ran; `None` from a daemon before minor 21.
+    ///
+    /// # Errors
+    /// As [`Talk::tenants`].
+    pub fn busy(&mut self) -> Result<Option<Vec<BusyRow>>, TalkError> {
+        if self.minor() < 21 {
+            return Ok(None);
+        }
+        let mut all = Vec::new();
+        self.pages(Listing::Busy, |rows| {
+            if let Rows::Busy(rows) = rows {
+                all.extend(rows);
+            }
+        })?;
+        Ok(Some(all))
+    }
+
+    /// How many events of each kind there were; `None` from a daemon before minor 21.
+    ///
+    /// # Errors
+    /// As [`Talk::tenants`].
+    pub fn event_counts(&mut self) -> Result<Option<Vec<EventCountRow>>, TalkError> {
+        if self.minor() < 21 {
+            return Ok(None);
+        }
+        let mut all = Vec::new();
+        self.pages(Listing::EventCounts, |rows| {
+            if let Rows::EventCounts(rows) = rows {
                 all.extend(rows);
             }
         })?;

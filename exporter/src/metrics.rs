@@ -1,8 +1,8 @@
 //! The metrics: their names, labels and meanings. A name that is published stays.
 //!
-//! Labels are `tenant`, `gpu` (its place in the daemon's list) and `gpu_uuid`, `reason` and
-//! `direction`; never `container`, `pod` or `namespace`, which a scrape adds by itself. Only
-//! `gpushare_tenant_info` names the pod.
+//! Labels are `tenant`, `gpu` (its place in the daemon's list) and `gpu_uuid`, `reason`, `kind`
+//! (of events) and `direction`; never `container`, `pod` or `namespace`, which a scrape adds by
+//! itself. Only `gpushare_tenant_info` names the pod.
 
 mod node;
 mod swap;

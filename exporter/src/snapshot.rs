@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use gpushare_client::{Talk, TalkError};
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{
-    DeviceMetrics, DeviceRow, EndRow, ExcessRow, HealthRow, Identity, MetricsRow, NodeMetrics,
-    PodRow, QueuedTenant, RefusedRow, ResidencyRow, ShareRow, SharingRow, SwapRoom, SwapRow,
-    TenantMetrics, TenantRow, TenantSwaps,
+    BusyRow, DeviceMetrics, DeviceRow, EndRow, EventCountRow, ExcessRow, HealthRow, Identity,
+    MetricsRow, NodeMetrics, PodRow, QueuedTenant, RefusedRow, ResidencyRow, ShareRow, SharingRow,
+    SwapRoom, SwapRow, TenantMetrics, TenantRow, TenantSwaps,
 };
 
 /// See the module's page. Each list is in the daemon's order.
@@ -37,6 +37,10 @@ pub struct Snapshot {
     pub refused: Vec<RefusedRow>,
     /// Memory that tenants hold beyond what they may; `None` of a daemon before minor 20.
     pub excess: Option<Vec<ExcessRow>>,
+    /// How many events of each kind there were; `None` of a daemon before minor 21.
+    pub event_counts: Option<Vec<EventCountRow>>,
+    /// For how long tenants' kernels ran; `None` of a daemon before minor 21.
+    pub busy: Option<Vec<BusyRow>>,
     /// Tenants that wait for admission.
     pub queued: Vec<QueuedTenant>,
     /// Where the memory of tenants that can move is.
@@ -67,6 +71,8 @@ impl Snapshot {
             health: talk.health()?,
             refused: talk.refused()?,
             excess: talk.excess()?,
+            busy: talk.busy()?,
+            event_counts: talk.event_counts()?,
             ends: talk.ends()?,
             ..Self::default()
         };

@@ -198,6 +198,19 @@ const PLAIN: &str = "queued admitted waiting served set gone idle active ends-so
      suspended resumed spilled fetched did-not-leave left-less slow-return unshared settled awaited \
      attached shared fence fence-foreign fence-off";
 
+fn event(kind: &str) -> EventRecord {
+    EventRecord {
+        instance: 1,
+        number: 1,
+        at_ms: 1,
+        kind: kind.to_owned(),
+        tenant: None,
+        device: None,
+        text: String::new(),
+        facts: Vec::new(),
+    }
+}
+
 #[test]
 fn each_kind_of_event_is_notable_or_plain() {
     let text = read("docs/OPERATIONS.md");
@@ -214,16 +227,6 @@ fn each_kind_of_event_is_notable_or_plain() {
         listed.extend(first.split('`').skip(1).step_by(2));
     }
     assert!(listed.len() > 50, "{listed:?}");
-    let event = |kind: &str| EventRecord {
-        instance: 1,
-        number: 1,
-        at_ms: 1,
-        kind: kind.to_owned(),
-        tenant: None,
-        device: None,
-        text: String::new(),
-        facts: Vec::new(),
-    };
     let plain: BTreeSet<&str> = PLAIN.split_whitespace().collect();
     for kind in &listed {
         let record = event(kind);
@@ -233,6 +236,56 @@ fn each_kind_of_event_is_notable_or_plain() {
     assert!(plain.iter().all(|kind| listed.contains(kind)), "{plain:?}");
     let grave = |kind: &str| event(kind).is_grave();
     assert!(grave("memory-lost") && grave("unenforced") && !grave("refused"));
+}
+
+/// Grave kinds that have an alert of their own, by other metrics than the count of events, and
+/// those that are decisions of the node's own policy.
+const ALERTED: [(&str, Option<&str>); 8] = [
+    ("ended", None),
+    ("excess", Some("GpushareTenantExcess")),
+    ("look-failed", Some("GpushareLooksFail")),
+    ("look-slow", Some("GpushareLooksFail")),
+    ("lost", Some("GpushareGpuLost")),
+    ("overdrawn", Some("GpushareGpuOverdrawn")),
+    ("unmanaged", Some("GpushareUnmanagedProcesses")),
+    ("unmanaged-ended", None),
+];
+
+#[test]
+fn each_grave_kind_of_event_has_an_alert_or_a_reason_for_none() {
+    let rules = read("packaging/prometheus/gpushare.rules.yml");
+    // The kinds that rules name: a word, or several in a pattern.
+    let named: BTreeSet<&str> = rules
+        .split("kind=")
+        .skip(1)
+        .map(|rest| rest.trim_start_matches('~'))
+        .flat_map(|rest| rest.split('"').nth(1).unwrap_or("").split('|'))
+        .collect();
+    let unknown: Vec<_> = named
+        .iter()
+        .filter(|kind| !EventRecord::KINDS.contains(kind))
+        .collect();
+    assert!(unknown.is_empty(), "no such kinds: {unknown:?}");
+    for kind in EventRecord::KINDS {
+        let other = ALERTED.iter().find(|(known, _)| *known == kind);
+        let grave = event(kind).is_grave();
+        assert!(grave || other.is_none(), "{kind} is not grave");
+        assert_eq!(named.contains(kind) || other.is_some(), grave, "{kind}");
+    }
+    for (kind, alert) in ALERTED {
+        let named = alert.is_none_or(|alert| rules.contains(&format!("alert: {alert}\n")));
+        assert!(named, "{kind}: {alert:?}");
+    }
+}
+
+#[test]
+fn events_are_counted_by_kind_where_the_daemon_tells() {
+    let mut snapshot = sample::node();
+    let counts = values(&snapshot, "gpushare_events_total");
+    assert!(counts.contains(&("{kind=\"memory-lost\"}".to_owned(), "1".to_owned())));
+    assert!(counts.contains(&("{kind=\"unsaved\"}".to_owned(), "0".to_owned())));
+    snapshot.event_counts = None;
+    assert!(values(&snapshot, "gpushare_events_total").is_empty());
 }
 
 #[test]

@@ -128,6 +128,19 @@ pub(crate) fn node() -> Snapshot {
             device: GPU,
             bytes: 5 * GIB,
         }]),
+        event_counts: Some(
+            [("memory-lost", 1), ("set", 5), ("unsaved", 0)]
+                .map(|(kind, count)| EventCountRow {
+                    kind: kind.to_owned(),
+                    count,
+                })
+                .to_vec(),
+        ),
+        busy: Some(vec![BusyRow {
+            name: "serve".to_owned(),
+            device: GPU,
+            busy_ns: 7_500_000_000,
+        }]),
         sharing: vec![],
         tenants: vec![
             tenant("serve", vec![process(11_000, ProcessState::Running)]),

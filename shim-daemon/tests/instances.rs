@@ -176,6 +176,15 @@ fn a_gpu_lost_at_the_start_leaves_the_others_served() {
 }
 
 #[test]
+fn a_gpu_without_memory_of_its_own_leaves_the_others_served() {
+    for flags in [&["-DUNIFIED=1"][..], &["-DUNIFIED=1", "-DOLD"]] {
+        let daemon = Binary::with(flags, "");
+        let shown: Vec<_> = devices(&daemon).iter().map(|row| row.uuid).collect();
+        assert_eq!(shown, [uuid(SMALL), uuid(LARGE)], "{flags:?}");
+    }
+}
+
+#[test]
 fn compute_instances_that_share_their_memory_are_not_served() {
     let daemon = Binary::with(&["-DDIVIDED"], "");
     let shown: Vec<_> = devices(&daemon).iter().map(|row| row.uuid).collect();

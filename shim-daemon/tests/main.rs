@@ -17,6 +17,7 @@ mod containers_classes;
 mod containers_devices;
 mod containers_gangs;
 mod containers_priority;
+mod counts;
 mod defaults;
 mod doors;
 mod excess;

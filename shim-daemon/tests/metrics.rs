@@ -13,7 +13,7 @@ use gpushared::devices::Devices as _;
 use gpushared::node::{ConnId, Effect, Node, Settings};
 
 /// All rows of a list, page by page.
-fn rows(daemon: &Daemon, of: Listing) -> Vec<Rows> {
+pub(crate) fn rows(daemon: &Daemon, of: Listing) -> Vec<Rows> {
     let (mut wire, mut from, mut all) = (daemon.command(), Cursor::default(), Vec::new());
     loop {
         match wire.call(&Control::Page { of, from }) {
@@ -53,7 +53,7 @@ fn device(daemon: &Daemon, uuid: [u8; 16]) -> DeviceMetrics {
     found.unwrap()
 }
 
-fn tenant(daemon: &Daemon, name: &str) -> TenantMetrics {
+pub(crate) fn tenant(daemon: &Daemon, name: &str) -> TenantMetrics {
     let found = metrics(daemon).into_iter().find_map(|row| match row {
         MetricsRow::Tenant(row) if row.name == name && row.device == GPU => Some(row),
         _ => None,
@@ -61,7 +61,7 @@ fn tenant(daemon: &Daemon, name: &str) -> TenantMetrics {
     found.unwrap()
 }
 
-const HALF: [(&str, &str); 2] = [
+pub(crate) const HALF: [(&str, &str); 2] = [
     ("GPUSHARE_MEM_REQUEST", "1GiB"),
     ("GPUSHARE_MEM_LIMIT", "12GiB"),
 ];

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
@@ -13,12 +14,24 @@ const WAITS: &str = "ends in 10 s";
 
 /// The daemon on a machine whose NVML lacks its functions, with this file of settings.
 fn daemon(folder: &tempfile::TempDir, settings: &str, is_managed: bool) -> Child {
+    let empty = folder.path().join("nvml.c");
+    std::fs::write(&empty, "int none;\n").unwrap();
+    on(folder, (&empty, &[]), settings, is_managed)
+}
+
+/// The same with an NVML of this source and these flags.
+fn on(
+    folder: &tempfile::TempDir,
+    (source, flags): (&Path, &[&str]),
+    settings: &str,
+    is_managed: bool,
+) -> Child {
     let at = |name: &str| folder.path().join(name);
-    std::fs::write(at("nvml.c"), "int none;\n").unwrap();
     std::fs::write(at("config.toml"), settings).unwrap();
     let mut cc = Command::new("cc");
     cc.args(["-shared", "-fPIC", "-o"])
-        .args([at("libnvidia-ml.so.1"), at("nvml.c")]);
+        .args([&*at("libnvidia-ml.so.1"), source])
+        .args(flags);
     assert!(cc.status().unwrap().success());
     let mut daemon = Command::new(env!("CARGO_BIN_EXE_gpushared"));
     daemon
@@ -51,6 +64,23 @@ fn a_managed_daemon_without_nvml_waits_until_it_is_told_to_stop() {
     let pid = Pid::from_raw(i32::try_from(daemon.id()).unwrap());
     kill(pid, Signal::SIGTERM).unwrap();
     assert_eq!(daemon.wait().unwrap().code(), Some(1));
+}
+
+#[test]
+fn a_machine_whose_only_gpu_shares_the_hosts_memory_is_told_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let double = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/nvml_of_mig.c");
+    for flags in [&["-DUNIFIED=2"][..], &["-DUNIFIED=2", "-DOLD"]] {
+        let (said, code) = ends(on(&folder, (&double, flags), "", false));
+        for word in [
+            "GPU-00000000-0000-0000-0000-0000000000bb",
+            "no memory of its own",
+            "--daemon off",
+        ] {
+            assert!(said.contains(word), "{flags:?}: {said}");
+        }
+        assert_eq!(code, Some(1));
+    }
 }
 
 #[test]

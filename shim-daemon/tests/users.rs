@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::driver::{Backend, Driver, FIRST};
 use gpushare_core::{Nanos, TenantId};
 use gpushare_protocol::wire::{
-    Control, ControlReply, ErrorCode, EventRecord, Fact, Register, Reply,
+    Control, ControlReply, Cursor, ErrorCode, EventRecord, Fact, Listing, Register, Reply, Rows,
 };
 use gpushared::devices::Devices as _;
 use gpushared::node::{Client, ConnId, Effect, Node, Registration, Settings};
@@ -412,6 +412,16 @@ fn what_a_user_floods_with_is_counted_and_anothers_is_told() {
     let expected = Fact::Number(3_000 - u64::try_from(told).unwrap());
     assert_eq!(count, Some(expected), "{left_out:?}");
     assert!(left_out.text.contains("user 1001"), "{left_out:?}");
+    let (of, from) = (Listing::EventCounts, Cursor::default());
+    let ControlReply::Page { rows, .. } = machine.ask(ROOT, &Control::Page { of, from }) else {
+        panic!("no page")
+    };
+    let Rows::EventCounts(rows) = rows else {
+        panic!("{rows:?}")
+    };
+    let attached = rows.iter().find(|row| row.kind == "attached");
+    let all = attached.map(|row| row.count);
+    assert_eq!(all, Some(3_001), "told or left out: hers and bob's one");
 }
 
 #[test]

@@ -75,6 +75,39 @@ fn a_lower_limit_takes_nothing_away_and_a_higher_one_is_there_at_once() {
 }
 
 #[test]
+fn set_with_json_prints_the_tenant_as_it_is_then() {
+    let home = Home::new("mem=16GiB,count=2");
+    let _guest = home.guest("one", &["--mem-limit", "4GiB"]);
+    let _other = home.guest("other", &["--mem-limit", "1GiB"]);
+    let set = |size: &str| home.gpushare(&["set", "one", "--mem-request", size, "--json"]);
+    let output = set("2GiB");
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{output:?}"
+    );
+    let rows: Vec<Value> = serde_json::from_slice(&output.stdout).expect("a list");
+    assert_eq!(rows.len(), 2, "one for each of its devices");
+    for row in &rows {
+        schema::check("ps.json", row);
+        let told = (&row["name"], &row["request"], &row["limit"]);
+        assert_eq!(told, (&"one".into(), &(2 * GIB).into(), &(4 * GIB).into()));
+    }
+    // A refusal is an object, with the numbers, and nothing is printed of the tenant.
+    let output = set("6GiB");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(output.stdout.is_empty(), "{output:?}");
+    let error: Value = serde_json::from_slice(&output.stderr).expect("an object");
+    schema::check("error.json", &error);
+    assert!(error["error"].to_string().contains("6GiB"), "{error}");
+    // Without it nothing is printed.
+    let output = home.gpushare(&["set", "one", "--mem-request", "1GiB"]);
+    assert!(
+        output.status.success() && output.stdout.is_empty(),
+        "{output:?}"
+    );
+}
+
+#[test]
 fn a_lower_limit_alone_lowers_the_request_that_was_never_given() {
     let home = Home::new("mem=16GiB");
     let _guest = home.guest("one", &["--mem-limit", "4GiB"]);

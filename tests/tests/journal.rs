@@ -2,7 +2,7 @@
 
 use gpushare_client::Talk;
 use gpushare_protocol::wire::Control;
-use gpushare_tests::{GIB, Guest, Home, MIB, clients, schema};
+use gpushare_tests::{GIB, Guest, Home, MIB, clients, schema, until};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -292,6 +292,32 @@ fn a_wrong_choice_of_events_is_named_with_what_is_accepted() {
         assert!(!output.status.success());
         assert!(words.iter().all(|word| told.contains(word)), "{told}");
     }
+}
+
+#[test]
+fn a_program_that_replaces_the_preload_is_told_of_under_its_tenant() {
+    let home = Home::new("mem=16GiB");
+    let (web, beside) = (own("web"), own("beside"));
+    let other = home.guest(&beside, &["--mem-limit", "1GiB"]);
+    let mut command = home.run(&web, &["--mem-limit", "1GiB"]);
+    // As launchers do that bring an allocator of their own.
+    command.args(["sh", "-c", "LD_PRELOAD=libm.so.6 exec \"$0\""]);
+    command.arg(clients::compile("quota", &[]));
+    let mut guest = Guest::start(command);
+    assert_eq!(guest.ask("init"), "init 0");
+    assert_eq!(guest.ask(&alloc(4 * GIB)), GRANTED, "no limit holds");
+    let unmanaged = |name: &str| events(&home, &["--kind", "unmanaged", "--tenant", name]);
+    until("it is told", || !unmanaged(&web).is_empty());
+    let told = unmanaged(&web)[0]["text"].to_string();
+    assert!(told.contains("LD_PRELOAD") && told.contains(&web), "{told}");
+    assert!(
+        unmanaged(&beside).is_empty(),
+        "that of its neighbour is not"
+    );
+    let why = text(&home.gpushare(&["why", &web]));
+    assert!(why.contains("LD_PRELOAD"), "{why}");
+    guest.finish().silently();
+    other.finish().silently();
 }
 
 #[test]

@@ -7,7 +7,7 @@ use gpushare_tests::guest::clean;
 use gpushare_tests::home::Home;
 use gpushare_tests::runnable::not_runnable_here;
 use gpushare_tests::web::Exporter;
-use gpushare_tests::{GIB, until};
+use gpushare_tests::{GIB, Guest, clients, until};
 
 const MIB: u64 = 1 << 20;
 
@@ -21,6 +21,30 @@ fn printed(home: &Home, flags: &[&str]) -> String {
     let output = home.gpushare(&[&["metrics"], flags].concat());
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).expect("text")
+}
+
+#[test]
+fn a_lone_tenant_at_work_has_time_of_its_kernels() {
+    let home = Home::new("mem=16GiB");
+    let guest = |name: &str| {
+        let mut command = home.run(name, &["--mem-limit", "1GiB"]);
+        command.arg(clients::compile("turns", &[]));
+        let mut guest = Guest::start(command);
+        assert_eq!(guest.ask("init"), "init 0");
+        guest
+    };
+    let mut worker = guest("at-work");
+    assert_eq!(worker.ask("launch 60 50000000"), "launch 0");
+    let of = |metric: &str| {
+        let name = format!("{metric}{{tenant=\"at-work\"");
+        value(&printed(&home, &[]), &name).expect("a row")
+    };
+    until("NVML has seen a second of its kernels", || {
+        of("gpushare_tenant_busy_seconds_total") >= 1.0
+    });
+    assert_eq!(of("gpushare_tenant_gpu_seconds_total"), 0.0, "not billed");
+    assert_eq!(worker.ask("sync 1"), "sync 0");
+    worker.finish().silently();
 }
 
 #[test]

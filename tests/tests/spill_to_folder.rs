@@ -8,8 +8,9 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use gpushare_client::Talk;
 use gpushare_protocol::wire::Control;
 use gpushare_tests::runnable::not_runnable_here;
-use gpushare_tests::{Guest, Home, clients, until};
+use gpushare_tests::{Guest, Home, clients, schema, until};
 use nix::fcntl::OFlag;
+use serde_json::Value;
 
 use crate::spill::{DEVICE, LIMIT, Mount, SIZE, SWAP, Scene, bare_node, without_folder};
 
@@ -130,8 +131,21 @@ fn a_command_suspends_to_a_folder_where_its_user_may_write() {
     );
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().to_string_lossy();
-    let done = home.gpushare(&["suspend", "one", "--to", &path]);
-    assert!(done.status.success(), "{done:?}");
+    for (order, is_there) in [
+        (
+            &["suspend", "one", "--to", &path, "--json"][..],
+            ("out", true),
+        ),
+        (&["resume", "one", "--json"], ("in", false)),
+    ] {
+        let done = home.gpushare(order);
+        assert!(done.status.success(), "{done:?}");
+        let rows: Value = serde_json::from_slice(&done.stdout).expect("a list");
+        schema::check("ps.json", &rows[0]);
+        let place = &rows[0]["residency"];
+        let told = (&place["place"], &place["suspended"]);
+        assert_eq!(told, (&is_there.0.into(), &is_there.1.into()), "{order:?}");
+    }
     assert_eq!(guest.ask("check 7"), "check 0");
     assert!(guest.finish().silently().is_empty());
 }

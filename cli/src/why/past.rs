@@ -162,10 +162,15 @@ pub(super) fn warned(life: &[EventRecord]) -> Option<String> {
     let last = life.iter().rev().find(|record| {
         matches!(
             &*record.kind,
-            "excess" | "ungated" | "will-not-yield" | "unsaved" | "awaited"
+            "excess" | "ungated" | "will-not-yield" | "unsaved" | "awaited" | "unmanaged"
         )
     })?;
-    Some(format!("At {} it {}.", local(last.at_ms), last.text))
+    let at = local(last.at_ms);
+    Some(match &*last.kind {
+        // It begins with the process that it is about.
+        "unmanaged" => format!("At {at}: {}.", last.text),
+        _ => format!("At {at} it {}.", last.text),
+    })
 }
 
 fn kind<'a>(

@@ -1,6 +1,6 @@
 //! Metrics of the daemon and of its devices.
 
-use gpushare_protocol::wire::{DeviceMetrics, DeviceRow, NodeMetrics, RefusedRow};
+use gpushare_protocol::wire::{DeviceMetrics, DeviceRow, EventCountRow, NodeMetrics, RefusedRow};
 
 use super::{Labels, Places, each, one};
 use crate::snapshot::Snapshot;
@@ -8,6 +8,7 @@ use crate::text::{Family, Kind, Sample, Value};
 
 pub(super) fn families(snapshot: &Snapshot, places: &Places) -> Vec<Family> {
     let mut all = snapshot.node.as_ref().map(of_daemon).unwrap_or_default();
+    all.extend(snapshot.event_counts.as_deref().map(events));
     all.extend(of_devices(snapshot, places));
     all.extend(counted(&snapshot.counted, places));
     all.push(refused(&snapshot.refused, places));
@@ -65,6 +66,17 @@ fn of_daemon(node: &NodeMetrics) -> Vec<Family> {
             },
         ),
     ]
+}
+
+/// All kinds from the beginning: a series that begins above 0 does not increase.
+fn events(rows: &[EventCountRow]) -> Family {
+    each(
+        "gpushare_events",
+        "Events of the daemon, by kind, also those that were left out because there were too many.",
+        Kind::Counter,
+        rows,
+        |row| Some((vec![("kind", row.kind.clone())], Value::Count(row.count))),
+    )
 }
 
 /// A metric of a device in bytes: its name, its help and its field.

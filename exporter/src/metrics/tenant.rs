@@ -1,6 +1,6 @@
 //! Metrics of tenants.
 
-use gpushare_protocol::wire::{PodRow, ProcessState, ShareRow, TenantMetrics, TenantRow};
+use gpushare_protocol::wire::{BusyRow, PodRow, ProcessState, ShareRow, TenantMetrics, TenantRow};
 
 use super::{Labels, Places, each};
 use crate::snapshot::Snapshot;
@@ -11,6 +11,7 @@ pub(super) fn families(snapshot: &Snapshot, places: &Places) -> Vec<Family> {
     all.extend(memory(&snapshot.tenants, places));
     all.extend(snapshot.knows_excess().then(|| excess(snapshot, places)));
     all.extend(measured(&snapshot.measures, places));
+    all.extend(snapshot.busy.as_ref().map(|rows| busy(rows, places)));
     all.extend(shares(snapshot, places));
     all
 }
@@ -108,6 +109,21 @@ fn excess(snapshot: &Snapshot, places: &Places) -> Family {
             let labels = places.tenant(&row.name, row.device)?;
             let excess = snapshot.excess_of(&row.name, row.device);
             Some((labels, Value::Count(excess)))
+        },
+    )
+}
+
+fn busy(rows: &[BusyRow], places: &Places) -> Family {
+    each(
+        "gpushare_tenant_busy_seconds",
+        "Time in which kernels of the tenant's processes ran, each process's added up, by NVML's samples: also while it is alone and not billed.",
+        Kind::Counter,
+        rows,
+        |row| {
+            Some((
+                places.tenant(&row.name, row.device)?,
+                Value::Time(row.busy_ns),
+            ))
         },
     )
 }

@@ -183,6 +183,29 @@ pub struct ExcessRow {
     pub bytes: u64,
 }
 
+/// For how long a tenant's kernels ran on a device since its registration at this daemon, by NVML's
+/// samples: also while it was alone, in which time nothing is billed. A row of
+/// [`super::Listing::Busy`]. Since minor 21.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BusyRow {
+    /// The tenant's name.
+    pub name: String,
+    /// The device's UUID.
+    pub device: [u8; 16],
+    /// The nanoseconds of all its processes together.
+    pub busy_ns: u64,
+}
+
+/// How many events of a kind there were since the daemon began, told or left out because there were
+/// too many: a row of [`super::Listing::EventCounts`]. Since minor 21.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventCountRow {
+    /// The kind, as in [`super::EventRecord`].
+    pub kind: String,
+    /// The events.
+    pub count: u64,
+}
+
 /// A tenant's last hour on a device, a row of [`super::Listing::History`]. The lists are equally
 /// long, the newest value last, and a value every `step_ms`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,7 +2,8 @@
 
 use super::control::{DeviceRow, EndRow, GangRow, ShareRow, TenantRow};
 use super::metrics::{
-    ExcessRow, GrantsRow, HealthRow, LeasesRow, MetricsRow, PodRow, RefusedRow, SeriesRow,
+    BusyRow, EventCountRow, ExcessRow, GrantsRow, HealthRow, LeasesRow, MetricsRow, PodRow,
+    RefusedRow, SeriesRow,
 };
 use super::record::TenantStatusRow;
 use super::residency::ResidencyRow;
@@ -50,6 +51,10 @@ pub enum Listing {
     Refused,
     /// Memory that tenants hold beyond what they may. Since minor 20.
     Excess,
+    /// How many events of each kind there were. Since minor 21.
+    EventCounts,
+    /// For how long each tenant's kernels ran. Since minor 21.
+    Busy,
 }
 
 /// Where a page begins. The default is the list's beginning; any other one came from the daemon,
@@ -107,4 +112,8 @@ pub enum Rows {
     Refused(Vec<RefusedRow>),
     /// Of [`Listing::Excess`]: a row for each tenant and device where there is some.
     Excess(Vec<ExcessRow>),
+    /// Of [`Listing::EventCounts`]: a row for each kind that the daemon knows.
+    EventCounts(Vec<EventCountRow>),
+    /// Of [`Listing::Busy`]: a row for each tenant and device of which NVML tells.
+    Busy(Vec<BusyRow>),
 }

@@ -20,6 +20,9 @@ use super::{Capabilities, Device, Devices, DriverLimit, FenceError, Look, LookEr
 /// Why a compute instance is refused that is not the only one of its GPU instance.
 const SHARED: &str = "shares its memory with other compute instances of its GPU instance, and each would be given all of it; make one compute instance of the whole (nvidia-smi mig -dci, -cci)";
 
+/// Why a device is refused whose memory NVML does not tell.
+const UNIFIED: &str = "has no memory of its own: it shares the host's (as GB10 and Jetson do), and a daemon cannot divide it. Where there is no other GPU, disable gpushared.service: `gpushare run --daemon off` keeps limits without it";
+
 /// A device with its UUID as NVML spells it, or why it is not served.
 type Described = Result<(String, Device), String>;
 
@@ -42,15 +45,20 @@ pub struct Nvml {
 #[derive(Debug, thiserror::Error)]
 #[error(
     "cannot use NVML (libnvidia-ml.so.1): {error}; {}",
-    advice(Path::new("/proc"), Path::new("/dev"))
+    advice(error, Path::new("/proc"), Path::new("/dev"))
 )]
 pub struct NvmlError {
     #[from]
     error: Wrapped,
 }
 
-/// What to do where NVML cannot be used, by the folders of the kernel and of the devices.
-fn advice(proc: &Path, dev: &Path) -> &'static str {
+/// What to do where NVML cannot be used, by its error and the folders of the kernel and of the
+/// devices.
+fn advice(error: &Wrapped, proc: &Path, dev: &Path) -> &'static str {
+    if matches!(error, Wrapped::LibRmVersionMismatch) {
+        return "the driver was upgraded, and the kernel still has the module of the one before: \
+                reboot, or end all that uses the GPUs and load the module anew (rmmod, modprobe)";
+    }
     let is_loaded = proc.join("driver/nvidia/version").exists();
     match is_loaded && !dev.join("nvidiactl").exists() {
         true => {
@@ -121,7 +129,11 @@ impl Nvml {
                 "it calls itself {text}, not by a UUID; MIG instances need driver R470 or later"
             )
         })?;
-        self.facts(device, text, (uuid, minor))
+        let memory = older::memory(device).map_err(|error| match error {
+            Wrapped::NotSupported => format!("{text} {UNIFIED}"),
+            other => other.to_string(),
+        })?;
+        self.facts(device, text, (uuid, minor, memory.usable))
             .map_err(|error| error.to_string())
     }
 
@@ -129,9 +141,8 @@ impl Nvml {
         &self,
         device: &nvml_wrapper::Device<'_>,
         text: String,
-        (uuid, minor): (Uuid, Option<u32>),
+        (uuid, minor, capacity): (Uuid, Option<u32>, Bytes),
     ) -> Result<(String, Device), Wrapped> {
-        let memory = older::memory(device)?;
         let process_memory = older::compute(device, self.wide_rows)
             .is_ok_and(|list| list.iter().all(|p| known(&p.used_gpu_memory).is_some()));
         let mig = text.starts_with("MIG-");
@@ -139,7 +150,7 @@ impl Nvml {
             uuid: uuid.0,
             minor,
             name: device.name()?,
-            capacity: memory.usable,
+            capacity,
             capabilities: Capabilities {
                 process_memory,
                 // The first order shows whether the kernel and the module's settings allow it.
@@ -296,16 +307,32 @@ mod tests {
     fn a_loaded_driver_without_device_files_is_told_from_none() {
         let machine = tempfile::tempdir().unwrap();
         let (proc, dev) = (machine.path().join("proc"), machine.path().join("dev"));
-        let says_files = || advice(&proc, &dev).contains("nvidia-persistenced");
+        let advice = || advice(&Wrapped::DriverNotLoaded, &proc, &dev);
+        let says_files = || advice().contains("nvidia-persistenced");
         for folder in [proc.join("driver/nvidia"), dev.clone()] {
             std::fs::create_dir_all(folder).unwrap();
         }
         assert!(!says_files(), "no driver");
-        assert!(advice(&proc, &dev).contains("is the NVIDIA driver installed?"));
+        assert!(advice().contains("is the NVIDIA driver installed?"));
         std::fs::write(proc.join("driver/nvidia/version"), "").unwrap();
         assert!(says_files());
         std::fs::write(dev.join("nvidiactl"), "").unwrap();
         assert!(!says_files(), "it is something else");
+    }
+
+    #[test]
+    fn an_upgraded_driver_under_the_old_module_is_told_from_none() {
+        let nowhere = Path::new("/nowhere");
+        let says = |error| {
+            let error = NvmlError { error };
+            error.to_string()
+        };
+        let upgraded = says(Wrapped::LibRmVersionMismatch);
+        assert!(upgraded.contains("reboot"), "{upgraded}");
+        assert!(!upgraded.contains("installed?"), "{upgraded}");
+        let none = advice(&Wrapped::LibraryNotFound, nowhere, nowhere);
+        assert!(none.contains("installed?"), "{none}");
+        assert!(!none.contains("reboot"), "{none}");
     }
 
     #[test]

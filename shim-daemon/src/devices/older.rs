@@ -49,27 +49,38 @@ pub(super) fn memory(device: &Device<'_>) -> Result<Memory, Wrapped> {
             used: Bytes(memory.used),
             free: Bytes(memory.free),
         }),
-        Err(lacking @ Wrapped::FailedToLoadSymbol(_)) => first_memory(device).ok_or(lacking),
+        Err(lacking @ Wrapped::FailedToLoadSymbol(_)) => match first_memory(device) {
+            Ok(memory) => Ok(memory),
+            Err(Some(NOT_SUPPORTED)) => Err(Wrapped::NotSupported),
+            Err(_) => Err(lacking),
+        },
         Err(error) => Err(error),
     }
 }
 
-fn first_memory(device: &Device<'_>) -> Option<Memory> {
+/// `NVML_ERROR_NOT_SUPPORTED`.
+const NOT_SUPPORTED: c_int = 3;
+
+/// The error is NVML's, if it has the function.
+fn first_memory(device: &Device<'_>) -> Result<Memory, Option<c_int>> {
     let mut memory = MemoryV1::default();
     // SAFETY: NVML is loaded and initialised already; the handle is of it and alive as long as
     // `device`; the result lives through the call.
     let answer = unsafe {
-        let library = Library::new("libnvidia-ml.so.1").ok()?;
+        let library = Library::new("libnvidia-ml.so.1").map_err(|_| None)?;
         let get = library
             .get::<GetMemory>(b"nvmlDeviceGetMemoryInfo\0")
-            .ok()?;
+            .map_err(|_| None)?;
         get(device.handle().cast(), &raw mut memory)
     };
-    (answer == 0).then_some(Memory {
-        usable: Bytes(memory.total),
-        used: Bytes(memory.used),
-        free: Bytes(memory.free),
-    })
+    match answer {
+        0 => Ok(Memory {
+            usable: Bytes(memory.total),
+            used: Bytes(memory.used),
+            free: Bytes(memory.free),
+        }),
+        error => Err(Some(error)),
+    }
 }
 
 /// The processes that compute on a device. `wide`: [`has_wide_rows`] of its driver.

@@ -38,6 +38,7 @@ type Record = Arc<EventRecord>;
 pub struct Journal {
     queue: Option<SyncSender<Record>>,
     lost: Arc<AtomicU64>,
+    gaps: Arc<AtomicU64>,
     /// Closed when all is written.
     done: Receiver<()>,
 }
@@ -50,10 +51,11 @@ impl Journal {
     pub fn start(sinks: Vec<Box<dyn Sink>>) -> io::Result<Self> {
         let (queue, records) = sync_channel(QUEUE);
         let (alive, done) = sync_channel(1);
-        let lost = Arc::new(AtomicU64::new(0));
+        let (lost, gaps) = (Arc::default(), Arc::default());
         let mut writing = Writing {
             records,
             lost: Arc::clone(&lost),
+            gaps: Arc::clone(&gaps),
             sinks,
         };
         thread::Builder::new()
@@ -65,6 +67,7 @@ impl Journal {
         Ok(Self {
             queue: Some(queue),
             lost,
+            gaps,
             done,
         })
     }
@@ -78,6 +81,12 @@ impl Journal {
         if !sent {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// How often events were left out, or could not be written.
+    #[must_use]
+    pub fn gaps(&self) -> u64 {
+        self.gaps.load(Ordering::Relaxed)
     }
 }
 
@@ -93,6 +102,7 @@ impl Drop for Journal {
 struct Writing {
     records: Receiver<Record>,
     lost: Arc<AtomicU64>,
+    gaps: Arc<AtomicU64>,
     sinks: Vec<Box<dyn Sink>>,
 }
 
@@ -150,6 +160,8 @@ impl Writing {
         for sink in &mut self.sinks {
             sink.take(&batch);
         }
+        let lacks = lost > 0 || self.sinks.iter().any(|sink| sink.has_failed());
+        self.gaps.fetch_add(lacks.into(), Ordering::Relaxed);
     }
 }
 

@@ -12,6 +12,11 @@ pub trait Sink: Send + Debug {
     /// Writes these. A failure to write is logged, once for each cause.
     fn take(&mut self, batch: &[Arc<EventRecord>]);
 
+    /// Whether it is the journal, and could not be written the last time.
+    fn has_failed(&self) -> bool {
+        false
+    }
+
     /// Nothing has come for a while.
     fn settle(&mut self) {}
 }
@@ -52,6 +57,10 @@ impl Sink for Files {
             tracing::warn!(%error, "the journal cannot be written; `gpushare events --since` will lack what happens now");
             self.said = Some(error);
         }
+    }
+
+    fn has_failed(&self) -> bool {
+        self.said.is_some()
     }
 
     fn settle(&mut self) {

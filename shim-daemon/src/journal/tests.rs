@@ -86,6 +86,36 @@ fn what_was_put_is_written_before_the_daemon_has_left() {
 }
 
 #[test]
+fn gaps_are_counted_while_the_folder_cannot_be_written_and_only_then() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path().join("state");
+    // Not a folder.
+    std::fs::write(&at, "").unwrap();
+    let (bounds, readers) = (
+        gpushare_journal::Bounds::default(),
+        gpushare_journal::Readers::Owner,
+    );
+    let files = Files::new(at.clone(), bounds, readers);
+    let mut writing = Writing {
+        records: sync_channel(1).1,
+        lost: Arc::default(),
+        gaps: Arc::default(),
+        sinks: vec![Box::new(files)],
+    };
+    let gaps = |writing: &mut Writing, number: u64| {
+        writing.write(vec![record(number)]);
+        writing.gaps.load(Ordering::Relaxed)
+    };
+    assert_eq!(gaps(&mut writing, 1), 1);
+    assert_eq!(gaps(&mut writing, 2), 2);
+    std::fs::remove_file(&at).unwrap();
+    assert_eq!(gaps(&mut writing, 3), 2);
+    // A full queue is one, too.
+    writing.lost.store(7, Ordering::Relaxed);
+    assert_eq!(gaps(&mut writing, 4), 3);
+}
+
+#[test]
 fn journald_is_sent_a_field_for_each_part_of_an_event() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");

@@ -1,11 +1,11 @@
 //! Past events, kept for `events`: a bounded ring, and the connections that follow it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use gpushare_core::{DeviceId, Nanos, TenantId};
-use gpushare_protocol::wire::{ControlReply, EventDevice, EventRecord, Fact};
+use gpushare_protocol::wire::{ControlReply, EventCountRow, EventDevice, EventRecord, Fact};
 
 use super::event_budget::{Budgets, LEFT_OUT, LeftOut};
 use super::tenant::index;
@@ -51,7 +51,14 @@ pub(super) struct Events {
     number: u64,
     /// What may be told of tenants and users.
     budgets: Budgets,
+    /// Events of each kind so far, told or left out.
+    counts: BTreeMap<&'static str, u64>,
+    /// How often the journal lacks events.
+    gaps: u64,
 }
+
+/// The kind that the journal itself tells.
+const JOURNAL_LOST: &str = "journal-lost";
 
 impl Events {
     /// As many of the last ones, oldest first, as there are.
@@ -100,6 +107,7 @@ impl Node {
         text: String,
         facts: &[Told],
     ) {
+        *self.events.counts.entry(kind).or_default() += 1;
         if let Some(tenant) = tenant {
             let now = self.world.now();
             let of = (tenant, self.owner(tenant));
@@ -108,6 +116,25 @@ impl Node {
             }
         }
         self.put_event(kind, (tenant, device), text, facts);
+    }
+
+    /// How often the journal lacks events, as it says now.
+    pub fn set_journal_gaps(&mut self, gaps: u64) {
+        self.events.gaps = gaps;
+    }
+
+    /// How many events there were of each kind that there can be.
+    pub(super) fn event_counts(&self) -> Vec<EventCountRow> {
+        let mut counts = self.events.counts.clone();
+        for kind in EventRecord::KINDS {
+            counts.entry(kind).or_default();
+        }
+        counts.insert(JOURNAL_LOST, self.events.gaps);
+        let row = |(kind, count): (&str, u64)| EventCountRow {
+            kind: kind.to_owned(),
+            count,
+        };
+        counts.into_iter().map(row).collect()
     }
 
     /// Once a second: tells which events of tenants were left out, and forgets tenants that have

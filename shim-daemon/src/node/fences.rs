@@ -94,6 +94,7 @@ impl Node {
     pub(super) fn command_left(&mut self, connection: ConnId) {
         self.users.left(connection);
         self.fences.commands.remove(&connection);
+        self.watch.commands.remove(&connection);
     }
 
     /// A command made the tenant or joined it.

@@ -391,13 +391,20 @@ impl Node {
     /// The cgroups of all containers that are tenants: those that they came with, and those in
     /// which their first processes are now. None of them has the daemon in it.
     pub(super) fn containers_groups(&self) -> Vec<Groups> {
+        let all = self.containers_own_groups().into_iter();
+        all.map(|(_, groups)| groups).collect()
+    }
+
+    /// The same with the tenant of each.
+    pub(super) fn containers_own_groups(&self) -> Vec<(TenantId, Groups)> {
         let home = Groups::parse(self.watch.home_table());
         let mut all = Vec::new();
-        for known in self.tenants.values() {
+        for (id, known) in &self.tenants {
             if let Some(container) = &known.registration().container {
                 // This daemon may be elsewhere than the one that wrote them down.
-                all.push(container.groups.apart_from(&[&home]));
-                all.extend(self.moved_to(known, container));
+                all.push((*id, container.groups.apart_from(&[&home])));
+                let moved = self.moved_to(known, container).into_iter();
+                all.extend(moved.map(|groups| (*id, groups)));
             }
         }
         all

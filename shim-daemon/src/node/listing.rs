@@ -133,6 +133,12 @@ impl Node {
                 let (rows, next) = self.each_from(from, place);
                 (Rows::Excess(rows), next)
             }
+            Listing::Busy => {
+                let place = |(id, device_index)| self.busy_row(id, device_index);
+                let (rows, next) = self.each_from(from, place);
+                (Rows::Busy(rows), next)
+            }
+            Listing::EventCounts => (Rows::EventCounts(self.event_counts()), None),
             Listing::Gangs => {
                 let place = |(id, device_index)| {
                     let known = self.tenants.get(&id).filter(|_| device_index == 0)?;

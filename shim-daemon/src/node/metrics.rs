@@ -3,7 +3,7 @@
 use gpushare_core::{DeviceId, Nanos, State, TenantId};
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{
-    DeviceMetrics, ExcessRow, HealthRow, Identity, MetricsRow, NodeMetrics, QueuedTenant,
+    BusyRow, DeviceMetrics, ExcessRow, HealthRow, Identity, MetricsRow, NodeMetrics, QueuedTenant,
     RefusedRow, TenantMetrics,
 };
 
@@ -77,6 +77,23 @@ impl Node {
             device: index(device).and_then(|at| self.devices.get(at))?.uuid,
             bytes: bytes.0,
         })
+    }
+
+    /// For how long the kernels of an admitted tenant ran on the device of an index. NVML does not
+    /// tell of a MIG instance, nor in a pid namespace whose pids it does not list.
+    pub(super) fn busy_row(&self, id: TenantId, device_index: usize) -> Option<BusyRow> {
+        let known = self.tenants.get(&id).filter(|known| known.is_admitted())?;
+        let device = *known.device_ids().get(device_index)?;
+        let device = index(device).and_then(|at| self.devices.get(at))?;
+        let tells = !device.capabilities.mig && self.pids.are_ours();
+        tells
+            .then(|| known.tally().device(device_index))
+            .flatten()
+            .map(|tally| BusyRow {
+                name: known.name().to_owned(),
+                device: device.uuid,
+                busy_ns: tally.busy(),
+            })
     }
 
     /// The devices as the last looks showed them.

@@ -52,6 +52,7 @@ mod suspending;
 mod swaps;
 mod tally;
 mod tenant;
+mod under;
 mod unmanaged;
 mod unrestored;
 mod unstored;

@@ -8,8 +8,8 @@ use gpushare_core::{DeviceId, Nanos};
 use gpushare_protocol::units::Bytes;
 use nix::sys::signal::Signal;
 
-use super::Node;
 use super::unmanaged::{Known, Places, Step, Strangers, Unmanaged, spared};
+use super::{ConnId, Node};
 use crate::groups::below;
 use crate::peer;
 
@@ -20,6 +20,8 @@ pub(super) struct Watch {
     term_grace: Nanos,
     strangers: Strangers,
     held: BTreeMap<u32, OwnedFd>,
+    /// The processes of commands.
+    pub(super) commands: BTreeMap<ConnId, u32>,
     /// The daemon's own cgroup: no tenant's.
     home: String,
     /// Its place in every hierarchy, as `/proc` has it.
@@ -35,6 +37,7 @@ impl Watch {
             term_grace,
             strangers: Strangers::default(),
             held: BTreeMap::new(),
+            commands: BTreeMap::new(),
             home: peer::cgroup_of(std::process::id()).unwrap_or_default(),
             home_table: std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default(),
             proc: PathBuf::from("/proc"),
@@ -44,6 +47,11 @@ impl Watch {
     /// The daemon's own cgroup.
     pub(super) fn home(&self) -> &str {
         &self.home
+    }
+
+    /// Where the kernel tells about a process.
+    pub(super) fn of_process(&self, pid: u32) -> PathBuf {
+        self.proc.join(pid.to_string())
     }
 
     /// The daemon's place in every hierarchy.
@@ -75,6 +83,7 @@ impl Node {
         let strangers = &watch.strangers;
         watch.held.retain(|pid, _| strangers.lists(*pid));
         let id = Some(DeviceId(device as u64));
+        let mut above = None;
         for step in steps {
             match step {
                 Step::Report { pid, bytes } => {
@@ -82,11 +91,17 @@ impl Node {
                         true => "only draws, ",
                         false => "",
                     };
-                    let text = format!(
-                        "process {pid} {only}holds {} and is in no tenant of ours",
-                        bytes.human()
-                    );
-                    self.event("unmanaged", None, id, text);
+                    let above = above.get_or_insert_with(|| self.above());
+                    let tenant = self.runs_under(pid, above);
+                    let is = match tenant {
+                        Some(tenant) => format!(
+                            "runs under tenant {}, where it never registered: no limit holds for it (was LD_PRELOAD replaced, is it static, or does it not use CUDA?)",
+                            self.name(tenant)
+                        ),
+                        None => "is in no tenant of ours".to_owned(),
+                    };
+                    let text = format!("process {pid} {only}holds {} and {is}", bytes.human());
+                    self.event("unmanaged", tenant, id, text);
                 }
                 Step::Inspect { pid } => {
                     if let Err(why) = self.inspect(now, pid) {

@@ -259,6 +259,11 @@ impl DeviceTally {
         self.peak
     }
 
+    /// Nanoseconds in which NVML saw its kernels run.
+    pub(super) fn busy(&self) -> u64 {
+        self.busy
+    }
+
     /// All refusals.
     pub(super) fn refusals(&self) -> &Refusals {
         &self.refusals

@@ -392,6 +392,8 @@ impl Server {
             }
             self.node.lanes().tend();
             self.forget_deleted();
+            self.node
+                .set_journal_gaps(self.journal.as_ref().map_or(0, Journal::gaps));
             self.node.tick(now);
             self.users.tidy(now);
             self.connects.tidy(now);

@@ -197,6 +197,7 @@ impl Session {
                 }
                 Ok(peer) if self.caller.role == Role::Command => {
                     node.command_came(id, &peer.cgroup, self.caller.commander());
+                    node.command_is(id, peer.pid);
                     self.groups = peer.groups;
                 }
                 found => drop(found?),

@@ -2,7 +2,8 @@
  * not. Only the functions that the daemon calls. A process, whose pid STUB_PID names, holds 1 GiB
  * on the first instance. Built as libnvidia-ml.so.1; with -DOLD as R470 has it, with -DLOST after
  * the first GPU fell off the bus, with -DDIVIDED with two compute instances of one GPU instance beside
- * one of another. */
+ * one of another; with -DUNIFIED=1 the second GPU has no memory of its own, with -DUNIFIED=2 no
+ * device has. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,10 +62,19 @@ int nvmlDeviceGetName(handle device, char *text, unsigned size) {
     return (unsigned)snprintf(text, size, "%s", device->name) < size ? SUCCESS : INSUFFICIENT_SIZE;
 }
 
+static int has_memory(handle device) {
+#ifdef UNIFIED
+    return UNIFIED != 2 && device != &devices[1];
+#else
+    return device != 0;
+#endif
+}
+
 #ifdef OLD
 typedef struct { unsigned long long total, free, used; } first_memory;
 
 int nvmlDeviceGetMemoryInfo(handle device, first_memory *out) {
+    if (!has_memory(device)) return NOT_SUPPORTED;
     *out = (first_memory){device->total, device->total - device->reserved - used_on(device), device->reserved + used_on(device)};
     return SUCCESS;
 }
@@ -74,6 +84,7 @@ int nvmlDeviceGetMemoryInfo(handle device, first_memory *out) {
 #define COMPUTE nvmlDeviceGetComputeRunningProcesses_v3
 #define GRAPHICS nvmlDeviceGetGraphicsRunningProcesses_v3
 int nvmlDeviceGetMemoryInfo_v2(handle device, memory *out) {
+    if (!has_memory(device)) return NOT_SUPPORTED;
     out->total = device->total;
     out->reserved = device->reserved;
     out->used = used_on(device);

@@ -44,6 +44,10 @@ pub struct Facts {
     pub processes: Vec<(u32, Bytes)>,
     /// Those of them that only draw.
     pub drawing: Vec<u32>,
+    /// Nanoseconds in which kernels ran, of the next look at the first device.
+    pub busy: Vec<(u32, u64)>,
+    /// Whether the devices are MIG instances.
+    pub mig: bool,
     /// Whether there is a second device like the first, and whether the first is lost.
     pub second: bool,
     /// Further devices, as big.
@@ -78,6 +82,7 @@ fn capacity() -> Bytes {
 
 impl Devices for FakeDevices {
     fn list(&mut self) -> Result<Vec<Device>, String> {
+        let mig = self.0.lock().unwrap().mig;
         let device = |uuid| Device {
             uuid,
             minor: None,
@@ -85,6 +90,7 @@ impl Devices for FakeDevices {
             capacity: capacity(),
             capabilities: Capabilities {
                 process_memory: true,
+                mig,
                 ..Capabilities::default()
             },
         };
@@ -108,6 +114,10 @@ impl Devices for FakeDevices {
             0 => facts.processes.clone(),
             _ => vec![],
         };
+        let busy = match index {
+            0 => std::mem::take(&mut facts.busy),
+            _ => vec![],
+        };
         let drawing = facts.drawing.iter().copied().collect();
         let used: u64 = processes.iter().map(|(_, bytes)| bytes.0).sum();
         Ok(Look {
@@ -115,7 +125,7 @@ impl Devices for FakeDevices {
             free: Bytes(capacity().0 - used),
             processes: Some(processes),
             drawing,
-            busy: Vec::new(),
+            busy,
             health: Some(Health::default()),
         })
     }

@@ -296,3 +296,34 @@ fn the_bytes_of_minor_20_never_change() {
     let whole = [&[11, 17, 1, 1, b'a'][..], &[7; 16], &[172, 2, 0]].concat();
     assert_eq!(postcard::to_allocvec(&reply).expect("encodes"), whole);
 }
+
+#[test]
+fn the_bytes_of_minor_21_never_change() {
+    let (of, from) = (Listing::EventCounts, Cursor::default());
+    let ask = postcard::to_allocvec(&Control::Page { of, from }).expect("encodes");
+    assert_eq!(ask, [8, 18, 0, 0, 0]);
+    let row = EventCountRow {
+        kind: "k".to_owned(),
+        count: 300,
+    };
+    let reply = ControlReply::Page {
+        rows: Rows::EventCounts(vec![row]),
+        next: None,
+    };
+    let whole = [11, 18, 1, 1, b'k', 172, 2, 0];
+    assert_eq!(postcard::to_allocvec(&reply).expect("encodes"), whole);
+    let of = Listing::Busy;
+    let ask = postcard::to_allocvec(&Control::Page { of, from }).expect("encodes");
+    assert_eq!(ask, [8, 19, 0, 0, 0]);
+    let row = BusyRow {
+        name: "a".to_owned(),
+        device: [7; 16],
+        busy_ns: 300,
+    };
+    let reply = ControlReply::Page {
+        rows: Rows::Busy(vec![row]),
+        next: None,
+    };
+    let whole = [&[11, 19, 1, 1, b'a'][..], &[7; 16], &[172, 2, 0]].concat();
+    assert_eq!(postcard::to_allocvec(&reply).expect("encodes"), whole);
+}

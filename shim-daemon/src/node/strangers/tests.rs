@@ -6,6 +6,7 @@ use std::fs;
 use std::process::{Child, Command, Stdio};
 
 use gpushare_protocol::units::GIB;
+use gpushare_protocol::wire::Control;
 use serde_json::{Value, json};
 
 use super::*;
@@ -113,6 +114,90 @@ impl Scene {
         }
         fates
     }
+}
+
+/// A process, as the event about it tells: its tenant, and whether it says how that came.
+type Told = (Option<String>, bool);
+
+impl Scene {
+    /// What is told of each process once the device has listed all of them.
+    fn told(&mut self, pids: &[u32]) -> Vec<Told> {
+        let listed = pids.iter().map(|pid| (*pid, Bytes(GIB))).collect();
+        let now = NOW + Nanos::secs(10);
+        let none = BTreeSet::new();
+        self.node.mind_strangers((now, now), 0, &listed, &none);
+        let mut records = Vec::new();
+        while let Some(effect) = self.node.poll_effect() {
+            if let Effect::Event { record, .. } = effect {
+                records.push(record);
+            }
+        }
+        let of = |pid: &u32| {
+            let is_its = format!("process {pid} ");
+            let mut all = records.iter();
+            let record = all.find(|one| one.kind == "unmanaged" && one.text.contains(&is_its));
+            let record = record.unwrap();
+            (record.tenant.clone(), record.text.contains("LD_PRELOAD"))
+        };
+        pids.iter().map(of).collect()
+    }
+
+    /// Says in `/proc` that the one is the parent of the other.
+    fn is_parent(&self, parent: u32, of: u32) {
+        let status = self.proc.path().join(of.to_string()).join("status");
+        let text = fs::read_to_string(&status).unwrap();
+        let own = format!("PPid:\t{}\n", std::process::id());
+        assert!(text.contains(&own), "{text}");
+        fs::write(&status, text.replace(&own, &format!("PPid:\t{parent}\n"))).unwrap();
+    }
+}
+
+#[test]
+fn a_process_in_a_containers_cgroup_is_told_of_under_its_tenant() {
+    let mut scene = Scene::new();
+    let init = scene.process(CONTAINER);
+    let below = scene.process(&format!("{CONTAINER}/work"));
+    let beside = scene.process("/docker/b");
+    scene.container(CONTAINER, init);
+    let (one, none) = ((Some("one".to_owned()), true), (None, false));
+    assert_eq!(scene.told(&[below, beside]), [one, none]);
+}
+
+#[test]
+fn a_process_below_a_tenants_command_is_told_of_under_that_tenant() {
+    let mut scene = Scene::new();
+    scene.node.recovered(NOW + Nanos::secs(2));
+    let session = "/user.slice/user-1000.slice/session-1.scope";
+    let [run, shell, below, beside, of_other] = [(); 5].map(|()| scene.process(session));
+    scene.is_parent(run, shell);
+    scene.is_parent(shell, below);
+    let (keeps, looks) = (ConnId(7), ConnId(8));
+    let made = |name: &str| Control::Create {
+        name: Some(name.to_owned()),
+        environment: vec![("GPUSHARE_MEM_LIMIT".to_owned(), "1GiB".to_owned())],
+        devices: vec![GPU],
+    };
+    for (connection, pid) in [(keeps, run), (looks, of_other)] {
+        scene.node.command_came(connection, session, None);
+        scene
+            .node
+            .command_is(connection, i32::try_from(pid).unwrap());
+    }
+    scene
+        .node
+        .command(NOW + Nanos::secs(3), keeps, 1, &made("web"));
+    let (web, none) = ((Some("web".to_owned()), true), (None, false));
+    let child = scene.process(session);
+    scene.is_parent(of_other, child);
+    // In the same session, and below a command that keeps no tenant.
+    assert_eq!(
+        scene.told(&[below, beside, child]),
+        [web, none.clone(), none.clone()]
+    );
+    scene.node.command_ended(NOW + Nanos::secs(4), keeps);
+    let later = scene.process(session);
+    scene.is_parent(run, later);
+    assert_eq!(scene.told(&[later]), [none]);
 }
 
 impl Drop for Scene {

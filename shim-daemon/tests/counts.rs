@@ -1,0 +1,85 @@
+//! Events by kind and the time of tenants' kernels, as the daemon counts them from its start.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::collections::BTreeMap;
+
+use crate::metrics::{HALF, rows, tenant};
+use crate::support::{Client, Daemon, FakeDevices, GPU};
+use gpushare_core::Nanos;
+use gpushare_protocol::wire::*;
+
+#[test]
+fn events_are_counted_by_kind_from_the_daemons_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let counts = || -> BTreeMap<String, u64> {
+        let [Rows::EventCounts(rows)] = &rows(&daemon, Listing::EventCounts)[..] else {
+            panic!("no counts")
+        };
+        let each = rows.iter().map(|row| (row.kind.clone(), row.count));
+        each.collect()
+    };
+    let none: BTreeMap<String, u64> = EventRecord::KINDS
+        .iter()
+        .map(|kind| ((*kind).to_owned(), 0))
+        .collect();
+    assert_eq!(counts(), none, "each kind is there from the beginning");
+    let (_a, _) = daemon.tenant("a", &HALF);
+    let set = |value: &str| {
+        let changes = vec![("GPUSHARE_MEM_LIMIT".to_owned(), value.to_owned())];
+        let tenant = "a".to_owned();
+        daemon.command().call(&Control::Set { tenant, changes })
+    };
+    assert_eq!(set("10GiB"), ControlReply::Done);
+    assert!(matches!(set("much"), ControlReply::Error(_)));
+    let told = counts().into_iter().filter(|(_, count)| *count > 0);
+    let told: Vec<(String, u64)> = told.collect();
+    let one = |kind: &str| (kind.to_owned(), 1);
+    assert_eq!(told, [one("admitted"), one("set")]);
+}
+
+fn busy(daemon: &Daemon) -> Vec<BusyRow> {
+    match &rows(daemon, Listing::Busy)[..] {
+        [Rows::Busy(rows)] => rows.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_time_of_a_tenants_kernels_is_told_also_while_it_is_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let (_a, a) = daemon.tenant("a", &HALF);
+    let (_b, _) = daemon.tenant("b", &HALF);
+    let mut client = Client::register(&a);
+    client.open();
+    let row = |name: &str, busy_ns| BusyRow {
+        name: name.to_owned(),
+        device: GPU,
+        busy_ns,
+    };
+    assert_eq!(busy(&daemon), [row("a", 0), row("b", 0)]);
+    let second = Nanos::secs(1).0;
+    let pid = client.process.pid();
+    for more in [3 * second, second] {
+        // A process of no tenant is nobody's time.
+        daemon.devices.0.lock().unwrap().busy = vec![(pid, more), (1, 9 * second)];
+        daemon.devices.until_looked_at();
+    }
+    assert_eq!(busy(&daemon), [row("a", 4 * second), row("b", 0)]);
+    assert_eq!(
+        tenant(&daemon, "a").gpu_ns,
+        0,
+        "alone, it is billed nothing"
+    );
+}
+
+#[test]
+fn no_time_of_kernels_is_told_where_nvml_knows_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let devices = FakeDevices::default();
+    devices.0.lock().unwrap().mig = true;
+    let daemon = Daemon::with(folder.path(), devices);
+    let (_a, _) = daemon.tenant("a", &HALF);
+    assert_eq!(busy(&daemon), []);
+}
