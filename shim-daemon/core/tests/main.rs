@@ -39,6 +39,7 @@ mod swap_crowded;
 mod swap_disconnected;
 mod swap_drain;
 mod swap_elsewhere;
+mod swap_ended;
 mod swap_evidence;
 mod swap_failures;
 mod swap_freed;
