@@ -44,9 +44,9 @@ fn run(node: &mut Node, device: DeviceId, spec: TenantSpec) -> (TenantId, AskKey
     (tenant, node.want(process, device, limit))
 }
 
-/// A card of 80 parts beside contexts, 5 of them free. The victim has 30 of them, may be moved and ended, and is of
-/// the lowest priority. One that only moves has 25, one that does not move has 5, and another one
-/// of those, which may be ended, has 15. One of 30 is out.
+/// A card of 80 parts beside contexts, 5 of them free. The victim has 30 of them, may be moved and
+/// ended, and is of the lowest priority. One that only moves has 25, one that does not move has 5,
+/// and another one of those, which may be ended, has 15. One of 30 is out.
 struct Scene {
     node: Node,
     device: DeviceId,
