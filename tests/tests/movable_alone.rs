@@ -4,8 +4,9 @@
 use std::fs;
 use std::time::Duration;
 
-use gpushare_tests::MIB;
-use gpushare_tests::movable::Scene;
+use gpushare_protocol::page::residency::{Movability, Order};
+use gpushare_tests::movable::{Outcome, Scene};
+use gpushare_tests::{MIB, until};
 
 #[test]
 fn out_without_a_daemon_it_comes_back_by_itself_when_a_call_waits() {
@@ -49,7 +50,7 @@ fn out_without_a_daemon_it_takes_all_its_memory_or_none() {
     let mover = scene.mover();
     let calls = ["cuMemCreate", "cuMemRelease", "cuMemMap"];
     let mut attempts = 0;
-    gpushare_tests::until("it has tried three times", || {
+    until("it has tried three times", || {
         let text = fs::read_to_string(trace.path()).expect("readable");
         let seen = answers(&text, &mover, &calls);
         attempts = seen.iter().filter(|(_, done)| !done).count();
@@ -82,4 +83,28 @@ fn in_without_a_daemon_nothing_moves_and_it_works_on() {
     scene.guest.answers("check 1 2", "0");
     assert_eq!(scene.on_device(), 4 * MIB);
     scene.guest.finish().silently();
+}
+
+/// The daemon takes it for out: nothing else would have its memory leave before its next call.
+#[test]
+fn back_without_its_daemon_it_leaves_again_once_that_goes_on() {
+    for how in [Movability::Swap, Movability::Managed] {
+        let mut scene = Scene::moving(how, "mem=256MiB,ctx=8MiB", &[]);
+        scene.does(&["alloc 0 4194304", "fill 0 1"]);
+        if how == Movability::Swap {
+            scene.provided(4 * MIB);
+        }
+        scene.leaves();
+        scene.epoch += 1;
+        scene.dealer.order(scene.epoch, Order::Out);
+        scene.dealer.beat(false);
+        scene.guest.answers("check 0 1", "0");
+        scene.dealer.beat(true);
+        assert_eq!(scene.outcome(), Outcome::Away(4 * MIB), "{how:?}");
+        until("it is off the device", || {
+            scene.is_managed() || scene.on_device() == 0
+        });
+        scene.waits_for_return("check 0 1");
+        scene.guest.finish().silently();
+    }
 }

@@ -158,12 +158,15 @@ pub struct Mover {
     /// The last look at the drain, and when the next is due (ns).
     drained: Option<Drained>,
     look: u64,
-    /// Attempts to seal that failed one after the other.
+    /// Attempts to seal that failed one after the other, and when the next may be (ns).
     failures: u32,
+    retry: u64,
     /// A return has brought all but so many bytes, which were withheld then.
     withheld: u64,
     /// Attempts to return without a daemon, and when the next is due (ns).
     alone: (u32, u64),
+    /// It has returned without a daemon since the last order.
+    strayed: bool,
     /// The device is lost, for the rest of the process's life.
     lost: bool,
     says: VecDeque<Answer>,
@@ -187,6 +190,7 @@ impl Mover {
         self.seen = 0;
         self.answered = false;
         self.sealed = false;
+        self.strayed = false;
         self.says.clear();
         if self.place != Where::Entering {
             self.refused = false;
@@ -228,6 +232,7 @@ impl Mover {
             Moved::All => {
                 self.place = Where::Sealed;
                 self.alone = (0, 0);
+                self.strayed |= !facts.is_led;
             }
             Moved::Failed(bytes) => {
                 self.place = Where::Out;
@@ -261,6 +266,7 @@ impl Mover {
             self.answered = false;
             self.sealed = false;
             self.refused = false;
+            self.strayed = false;
         }
         match self.wanted(now, facts) {
             Order::In | Order::Return | Order::Lost => self.towards_in(now, facts),
@@ -343,8 +349,20 @@ impl Mover {
         }
     }
 
+    /// Whether it has come back without the daemon that leads it again, whose last word is to stay
+    /// out. That daemon takes it for out, and orders nothing while no call waits.
+    fn strays(&self, facts: &Facts, order: Order) -> bool {
+        self.strayed && facts.is_led && order == Order::Out
+    }
+
     fn towards_out(&mut self, now: u64, facts: &Facts, order: Order) -> Act {
+        let strays = self.strays(facts, order);
         match self.place {
+            Where::In if self.refused && strays && now < self.retry => Act::Sleep(self.retry),
+            Where::In if self.refused && strays => {
+                self.refused = false;
+                Act::Sleep(now)
+            }
             Where::In if self.refused => Act::Sleep(u64::MAX),
             Where::In => {
                 let patience = match facts.orders.drain_ms {
@@ -360,6 +378,12 @@ impl Mover {
             Where::Sealed if !self.sealed && order != Order::Out => {
                 self.sealed = true;
                 Act::Say(Answer::Sealed { epoch: self.seen })
+            }
+            Where::Sealed | Where::Out
+                if strays && !self.refused && facts.resident > 0 && facts.short == 0 =>
+            {
+                self.place = Where::Leaving;
+                Act::Leave
             }
             Where::Sealed | Where::Out if order == Order::Seal || order == Order::Out => {
                 Act::Sleep(self.next_return(facts))
@@ -380,7 +404,7 @@ impl Mover {
                 }))
             }
             // The order is taken back: memory that has left stays on the host.
-            Where::Leaving if order != Order::Leave => {
+            Where::Leaving if order != Order::Leave && !strays => {
                 self.place = Where::Out;
                 Act::Sleep(self.next_return(facts))
             }
@@ -416,19 +440,20 @@ impl Mover {
                 self.failures = 0;
                 Act::Sleep(now)
             }
-            Some(Drained::Never(why)) => self.is_busy(why),
-            Some(Drained::No(why)) if now >= self.until => self.is_busy(why),
+            Some(Drained::Never(why)) => self.is_busy(now, why),
+            Some(Drained::No(why)) if now >= self.until => self.is_busy(now, why),
             Some(Drained::No(_)) if now < self.look => Act::Sleep(self.look),
             Some(Drained::No(_)) | None => Act::Drain,
         }
     }
 
-    fn is_busy(&mut self, why: Obstacle) -> Act {
+    fn is_busy(&mut self, now: u64, why: Obstacle) -> Act {
         let (first, longest) = RETRIES;
         let retry_ms = first
             .saturating_mul(1 << self.failures.min(16))
             .min(longest);
         self.failures = self.failures.saturating_add(1);
+        self.retry = now.saturating_add(u64::from(retry_ms) * 1_000_000);
         self.refused = true;
         self.opens(Some(Answer::Busy {
             epoch: self.seen,

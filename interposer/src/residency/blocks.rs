@@ -135,6 +135,8 @@ pub(super) struct Blocks {
     pub(super) owns: Owns,
     /// Of that, what a failed move has left on the device without all of its mappings.
     pub(super) torn: BTreeSet<u64>,
+    /// Managed memory whose context failed while it was at home: the driver has it.
+    pub(super) left: BTreeSet<u64>,
     /// The slabs among them, and what is in those.
     pub(super) smalls: Smalls,
     /// Pools, and what is in their segments.
@@ -179,6 +181,7 @@ impl Blocks {
     /// Takes an allocation out; its host pieces are free again.
     pub(super) fn remove(&mut self, base: u64) -> Option<Block> {
         let mut block = self.map.remove(&base)?;
+        self.left.remove(&base);
         let device_index = block.device.index();
         self.movable[device_index] -= block.movable();
         self.away[device_index] -= block.movable() - block.on_device();
@@ -311,6 +314,17 @@ impl Blocks {
         }
     }
 
+    /// All managed memory of a device counts as sent home, but for what is left to the driver: a
+    /// return would bring that back at no time.
+    pub(super) fn are_home(&mut self, device_index: usize) {
+        let here = |chunk: &Chunk| matches!(chunk.valid, Valid::Managed { home: false });
+        for (base, index, _) in self.some(device_index, u64::MAX, here) {
+            if !self.left.contains(&base) {
+                self.has_gone(base, index, true);
+            }
+        }
+    }
+
     /// What a device had on the host is lost with it: the host's memory is free, and nothing comes
     /// back to those addresses. To free them stays possible. Returns the bytes.
     pub(super) fn give_up(&mut self, device_index: usize) -> u64 {
@@ -334,6 +348,7 @@ impl Blocks {
         let chunk = self.chunk(base, index)?;
         if matches!(chunk.valid, Valid::Managed { .. }) {
             self.has_gone(base, index, false);
+            self.left.insert(base);
             return None;
         }
         let (bytes, mut new) = (chunk.bytes, chunk.new.take());
@@ -399,3 +414,6 @@ fn chunks_of<'a>(
         .map(|own| &mut own.chunk);
     of_blocks.chain(of_owns)
 }
+
+#[cfg(test)]
+mod tests;

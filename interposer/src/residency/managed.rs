@@ -227,12 +227,5 @@ pub(super) fn enter(streams: &mut Streams, device_index: usize, booked: u64) -> 
 /// Sends home what a return has brought, as far as the driver does: its bytes are right anywhere.
 pub(super) fn undo(streams: &mut Streams, device_index: usize) {
     while let Some(Ok(())) = prefetch(streams, device_index, true, u64::MAX) {}
-    let left = {
-        let here = |chunk: &Chunk| matches!(chunk.valid, Valid::Managed { home: false });
-        blocks().some(device_index, u64::MAX, here)
-    };
-    let mut blocks = blocks();
-    for (base, index, _) in left {
-        blocks.has_gone(base, index, true);
-    }
+    blocks().are_home(device_index);
 }

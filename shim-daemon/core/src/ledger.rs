@@ -265,6 +265,21 @@ impl Device {
         largest.map_or(Bytes::ZERO, |loan| self.beside_loan(fixed, loan))
     }
 
+    /// The bytes that the device lacks so that each tenant with a loan can come back, if this
+    /// tenant's account becomes `after` instead of `before`. Zero where that takes no more.
+    pub(crate) fn short_for_returns(
+        &self,
+        tenant: TenantId,
+        before: &Account,
+        after: &Account,
+    ) -> Bytes {
+        let room = self.rotates_with(tenant, after);
+        match after.fixed() > before.fixed() && room > self.rotates_with(tenant, before) {
+            true => room - self.usable(),
+            false => Bytes::ZERO,
+        }
+    }
+
     /// The most of a tenant's grant that can be booked on the device, if all that can be moved for
     /// it were: all, where its memory is not managed.
     pub(crate) fn bookable(&self, tenant: TenantId) -> Bytes {

@@ -90,7 +90,8 @@ pub(crate) struct Candidate {
     pub(crate) tenant: TenantId,
     pub(crate) priority: u16,
     pub(crate) idle: bool,
-    /// The memory that the device gets back.
+    /// The memory that the device gets back for its end: of one that leaves, what its move does not
+    /// give.
     pub(crate) gives: Bytes,
     /// The memory that is lost: its bytes in use, on all devices.
     pub(crate) destroys: Bytes,

@@ -175,6 +175,14 @@ pub enum SpecError {
         /// How much is missing.
         short: Bytes,
     },
+    /// Memory would no longer be taken back, and a tenant that moves could not return beside it.
+    #[error("on {device:?} {short} are missing for others to return beside memory that stays")]
+    NoReturn {
+        /// Where.
+        device: DeviceId,
+        /// How much is missing.
+        short: Bytes,
+    },
     /// A resolver that always decides is followed by another, which could never be tried.
     #[error("nothing after {0:?} is ever tried: put it last")]
     Unreachable(Resolver),

@@ -2,7 +2,9 @@
 
 use crate::node::swap::{Obeys, swapping};
 use crate::node::{Node, secs, spec};
-use gpushare_core::{Bytes, DeviceId, Event, Nanos, Notice, Place, Quota, TenantId, TenantSpec};
+use gpushare_core::{
+    Bytes, DeviceId, Event, Nanos, Notice, Place, Quota, State, TenantId, TenantSpec,
+};
 
 /// A tenant that leaves for another, at that place; the other one.
 fn leaving(place: Place) -> (Node, DeviceId, [TenantId; 2]) {
@@ -264,4 +266,41 @@ fn a_suspended_tenant_stays_so_while_one_of_its_programs_lives() {
     node.live(secs(2));
     assert_eq!(node.place(tenant, device), Place::Out);
     assert!(node.world.is_suspended(tenant));
+}
+
+#[test]
+fn an_ask_of_a_tenant_that_is_out_brings_it_back_at_once() {
+    for context in [false, true] {
+        let (mut node, device) = Node::swaps(1536, 64);
+        let (tenant, process) = node.run(swapping(device, 1024));
+        let moves = &mut node.guests.get_mut(&tenant).expect("it runs").moves;
+        (moves.works, moves.rate) = (false, 1 << 30);
+        node.want(process, device, Bytes::mib(512));
+        node.tell(Event::Suspend { tenant });
+        node.live(secs(10));
+        node.pass(Nanos::ZERO);
+        assert_eq!(node.place(tenant, device), Place::Out, "without an ask");
+        match context {
+            true => drop(node.start(tenant)),
+            false => drop(node.want(process, device, Bytes::mib(256))),
+        }
+        node.pass(Nanos::ZERO);
+        assert_eq!(node.place(tenant, device), Place::Entering);
+        let state = node.world.tenant(tenant).expect("it runs").state;
+        assert_eq!(state, State::Running, "an ask is work, as any call");
+    }
+}
+
+#[test]
+fn an_ask_of_a_tenant_that_is_out_waits_where_others_have_its_room() {
+    let (mut node, device, [first, second]) = leaving(Place::Out);
+    node.tell(Event::Suspend { tenant: second });
+    node.tell(Event::Resume { tenant: second });
+    node.until("the second has its memory", 10, |node| {
+        node.place(second, device) == Place::In
+    });
+    let process = node.start(first);
+    node.pass(Nanos::ZERO);
+    assert!(node.is_asking(process), "for its context");
+    assert_eq!(node.place(first, device), Place::Out);
 }

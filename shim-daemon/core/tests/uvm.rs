@@ -1,6 +1,7 @@
 //! Tenants with managed memory: what the card cannot hold beside others is booked on the host, and
 //! nothing of it needs the host budget.
 
+use crate::node::late::RECOVERY;
 use crate::node::swap::{policy, swapping};
 use crate::node::{Node, Rng, killable, secs, spec};
 use crate::swap::denials;
@@ -368,4 +369,29 @@ fn after_a_restart_managed_memory_is_booked_beside_all_that_stays() {
     assert_eq!(booked(&node, large, device), mib(2048 - 512));
     assert_eq!(node.place(large, device), Place::In);
     assert!(!is_overdrawn(&node));
+}
+
+#[test]
+fn after_a_restart_managed_memory_that_is_out_takes_nothing_of_the_host() {
+    for managed_too in [true, false] {
+        let (mut node, device) = Node::restarted(2048, 2);
+        let out = match managed_too {
+            true => managed(device, 1800),
+            false => swapping(device, 1800),
+        };
+        let (out, processes) = node.survives_as(out, device, &[(1800, 1800)]);
+        node.comes(processes[0]);
+        node.speaks(processes[0], false);
+        node.live(RECOVERY + secs(2));
+        assert_eq!(node.place(out, device), Place::Out);
+        let all = if managed_too { mib(0) } else { mib(1800) };
+        assert_eq!(node.world.host().counted, all);
+        let (other, process) = node.run(swapping(device, 1500));
+        node.guests.get_mut(&other).expect("it runs").moves.works = false;
+        let ask = node.want(process, device, mib(1500));
+        assert!(node.granted(ask));
+        node.tell(Event::Suspend { tenant: other });
+        node.live(secs(3));
+        assert_eq!(node.place(other, device) == Place::Out, managed_too);
+    }
 }

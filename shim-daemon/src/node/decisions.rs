@@ -211,6 +211,11 @@ impl Node {
                 self.device_name(*device),
                 short.human()
             ),
+            SpecError::NoReturn { device, short } => format!(
+                "on {} {} are missing for tenants that move to return beside memory that stays; request that memory, or leave it preemptible",
+                self.device_name(*device),
+                short.human()
+            ),
             SpecError::AboveLimit { device, quota } => format!(
                 "on {} the request of {} is above the limit of {}",
                 self.device_name(*device),

@@ -202,19 +202,15 @@ impl Node {
     fn is_free_for(&self, wanted: &mut Wanted) -> Option<bool> {
         let free = self.world.free_memory();
         let tenant = self.processes.get(wanted.process)?.tenant();
-        let Some(stored) = wanted.stored else {
+        if wanted.stored.is_none() {
             wanted.bytes = self.world.may_give(tenant, wanted.bytes);
             // The last part is for tenants that come back: they need one range at a time.
             let is_free = wanted.bytes + self.kept_for_returns() <= free;
             return (!wanted.bytes.is_zero()).then_some(is_free);
-        };
-        if self.is_inspected(wanted) {
-            return Some(false);
         }
-        // Bytes of the node's files have their room already.
-        let has_room = self.residency.storing.is_nodes(wanted.process, stored.file)
-            || self.world.may_fetch(tenant, wanted.bytes);
-        Some(has_room && wanted.bytes <= free)
+        // The range is for the moment of a copy, and one is kept for that: what of the memory is
+        // reserved for others and not given is no matter, and may be all that is left.
+        Some(!self.is_inspected(wanted) && wanted.bytes <= free)
     }
 
     pub(super) fn kept_for_returns(&self) -> Bytes {

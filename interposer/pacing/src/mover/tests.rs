@@ -4,6 +4,8 @@ use gpushare_protocol::page::residency::OrderWord;
 
 use super::*;
 
+mod strayed;
+
 const MS: u64 = 1_000_000;
 
 /// A process with so many chunks of one byte.
@@ -378,6 +380,11 @@ fn whatever_is_ordered_and_fails_memory_is_never_used_while_it_is_away() {
                     _ => Drained::Yes,
                 };
             }
+            for _ in 0..next(&mut seed) % 12 {
+                world.one();
+            }
+            // A daemon that goes on leads it by the word that it gave before.
+            world.facts.is_led |= next(&mut seed).is_multiple_of(2);
             for _ in 0..next(&mut seed) % 12 {
                 world.one();
             }

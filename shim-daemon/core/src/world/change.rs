@@ -75,16 +75,40 @@ impl World {
             return Ok(());
         }
         spec.quotas.iter().try_for_each(|(device, quota)| {
-            let short = self.short_for_change(tenant, spec, *device, *quota);
-            if short.is_zero() {
-                Ok(())
-            } else {
-                Err(SpecError::NoRoom {
-                    device: *device,
-                    short,
-                })
+            let device = *device;
+            let short = self.short_for_change(tenant, spec, device, *quota);
+            if !short.is_zero() {
+                return Err(SpecError::NoRoom { device, short });
             }
+            let short = self.short_for_returns(tenant, spec, device, *quota);
+            if !short.is_zero() {
+                return Err(SpecError::NoReturn { device, short });
+            }
+            Ok(())
         })
+    }
+
+    /// The bytes missing for the largest tenant that moves to return, if the change keeps memory
+    /// above a request from being taken back. Requests are exempt.
+    fn short_for_returns(
+        &self,
+        tenant: TenantId,
+        spec: &TenantSpec,
+        device: DeviceId,
+        quota: Quota,
+    ) -> Bytes {
+        let books = self.ledger.get(device);
+        let Some((books, now)) = books.and_then(|books| Some((books, books.account(tenant)?)))
+        else {
+            return Bytes::ZERO;
+        };
+        let cost = self.context_cost(device);
+        let with = |loan| {
+            let mut account = now.clone();
+            account.set(quota, loan, cost);
+            account
+        };
+        books.short_for_returns(tenant, &with(now.loan), &with(spec.loan()))
     }
 
     /// The bytes missing to keep the memory firm that the change makes firm; zero if it adds no

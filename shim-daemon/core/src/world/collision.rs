@@ -276,7 +276,7 @@ impl World {
                 tenant,
                 priority: known.spec().priority,
                 idle: known.is_idle(),
-                gives: gives(account),
+                gives: gives(account) - self.leaving_of(tenant, device),
                 destroys: self.in_use_everywhere(tenant),
             })
         };
@@ -293,7 +293,7 @@ impl World {
         accounts.map(|account| account.in_use).sum()
     }
 
-    /// Begins to end the victims. Returns the memory that the device gets back.
+    /// Begins to end the victims. Returns the memory that the device gets back for that.
     pub(super) fn end_all(
         &mut self,
         device: DeviceId,
@@ -304,7 +304,7 @@ impl World {
         for victim in victims {
             let account = self.ledger.account(device, *victim);
             let Some(account) = account else { continue };
-            given += account.held();
+            given += account.held() - self.leaving_of(*victim, device);
             let (charged, overhead) = (account.in_use + account.excess, account.overhead);
             self.end(
                 *victim,

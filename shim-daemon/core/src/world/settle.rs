@@ -283,7 +283,7 @@ impl World {
             if let (Rung::Terminated | Rung::Killed, Some(account)) =
                 (ending.rung, books.account(tenant))
             {
-                lasting.taken += account.held();
+                lasting.taken += account.held() - self.leaving_of(tenant, device);
             }
         }
         lasting.taken += self.leaving(device);

@@ -151,7 +151,7 @@ pub struct Proc {
     pub host: Bytes,
     pub gives_back: bool,
     /// Whether its tenant's memory is managed: its pages leave for any other's.
-    paged: bool,
+    pub(super) paged: bool,
     /// It is stopped, or has not come to a new daemon yet: it reads no order and says nothing.
     pub deaf: bool,
     /// It has not come to the new daemon yet, which does not know it.

@@ -132,7 +132,8 @@ impl Node {
         let (tenant, devices) = (proc.tenant, proc.charged.keys().copied());
         let devices: Vec<DeviceId> = devices.collect();
         let away: Bytes = devices.iter().map(|device| proc.away(*device)).sum();
-        proc.host = away;
+        // Managed memory is on the host in the process's own.
+        proc.host = if proc.paged { Bytes::ZERO } else { away };
         let shows = devices.iter().map(|device| Event::Shown {
             process,
             device: *device,

@@ -60,13 +60,6 @@ impl World {
         self.one_more_move(tenant) > self.residency.host.free()
     }
 
-    /// Whether so many bytes of a tenant that lie in a file of its own may come to the host: within
-    /// what is reserved for it, or what is free.
-    pub fn may_fetch(&self, tenant: TenantId, bytes: Bytes) -> bool {
-        let may = self.residency.host.may_give(tenant, bytes, Bytes::ZERO);
-        may >= bytes
-    }
-
     /// Host memory that is not given.
     pub fn free_memory(&self) -> Bytes {
         self.residency.host.free_memory()

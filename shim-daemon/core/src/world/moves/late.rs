@@ -79,8 +79,11 @@ impl World {
             return;
         }
         resident.heard = Some(now);
-        let all = resident.told_away().min(most).max(resident.host());
-        self.residency.found(device, tenant, all);
+        let (told, host) = (resident.told_away().min(most), resident.host());
+        // Managed memory needs nothing of the budget.
+        let account = self.ledger.account(device, tenant);
+        let told = account.map_or(told, |account| account.host_for(told));
+        self.residency.found(device, tenant, told.max(host));
         self.place_anew(tenant, device);
         if away.is_some() && !self.is_recovering() {
             self.decide(Decision::Resample { device });

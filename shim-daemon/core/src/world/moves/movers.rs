@@ -132,12 +132,15 @@ impl World {
     pub(in crate::world) fn leaving(&self, device: DeviceId) -> Bytes {
         let rotation = self.residency.on(device).into_iter();
         let all = rotation.flat_map(|rotation| rotation.all());
-        let leaving = all.filter(|(_, resident)| resident.is_leaving());
-        let given = leaving.filter_map(|(tenant, _)| {
-            let account = self.ledger.account(device, tenant)?;
-            Some(account.gives() - account.away)
-        });
-        given.sum()
+        all.map(|(tenant, _)| self.leaving_of(tenant, device)).sum()
+    }
+
+    /// The part of that of one tenant. Its end does not give it a second time.
+    pub(in crate::world) fn leaving_of(&self, tenant: TenantId, device: DeviceId) -> Bytes {
+        let resident = self.residency.get(device, tenant);
+        let account = self.ledger.account(device, tenant);
+        let leaves = account.filter(|_| resident.is_some_and(Resident::is_leaving));
+        leaves.map_or(Bytes::ZERO, |account| account.gives() - account.away)
     }
 
     /// Whether a tenant does nothing for as long as counts as idle where it is above its request.

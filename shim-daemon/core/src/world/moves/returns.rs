@@ -168,9 +168,14 @@ impl World {
         latest
     }
 
-    /// An ask of a tenant that is not in waits until the tenant is back.
+    /// An ask of a tenant that is not in waits until the tenant is back. The walk in which it is
+    /// seen first does not have that return: another one follows at once.
     pub(in crate::world) fn wait_to_return(&mut self, ask: AskKey, pending: &Pending) {
-        self.want_in(pending.tenant, pending.device, self.timers.now());
+        let (device, now) = (pending.device, self.timers.now());
+        if self.want_in(pending.tenant, device, now) {
+            self.worked(pending.tenant);
+            self.timers.set_no_later(Timer::Settle(device), now);
+        }
         self.note_turn(ask, pending, true);
         self.tell_waiting(ask, Bytes::ZERO, Some(Resolver::Swap));
     }

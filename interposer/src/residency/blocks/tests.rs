@@ -1,0 +1,62 @@
+//! The books of chunks: what of managed memory counts as sent home.
+
+use super::*;
+
+const BYTES: u64 = 4096;
+
+/// Managed memory of two contexts on device 0, at those addresses, all of it at home.
+fn at_home() -> (Blocks, [u64; 2]) {
+    let mut blocks = Blocks::default();
+    let bases = [BYTES, 2 * BYTES];
+    for base in bases {
+        let chunk = Chunk {
+            at: base,
+            bytes: BYTES,
+            used: BYTES,
+            valid: Valid::Managed { home: false },
+            new: None,
+        };
+        let number = usize::try_from(base).unwrap();
+        let block = Block {
+            bytes: BYTES,
+            reserved: BYTES,
+            handle: CUcontext(core::ptr::without_provenance_mut(number)),
+            context: ContextId::NONE,
+            device: DeviceKey::of_index(0).unwrap(),
+            ordinal: 0,
+            pool: None,
+            freed: None,
+            chunks: vec![chunk],
+        };
+        blocks.insert(base, block);
+    }
+    blocks.are_home(0);
+    (blocks, bases)
+}
+
+fn homes(blocks: &Blocks) -> Vec<u64> {
+    let home = |chunk: &Chunk| matches!(chunk.valid, Valid::Managed { home: true });
+    let list = blocks.some(0, u64::MAX, home);
+    list.iter().map(|(base, ..)| *base).collect()
+}
+
+/// A return that fails later would else find it again and again as memory to be given up.
+#[test]
+fn managed_memory_that_was_given_up_is_not_sent_home_again() {
+    let (mut blocks, [failed, other]) = at_home();
+    assert_eq!((homes(&blocks).len(), blocks.away[0]), (2, 2 * BYTES));
+    assert!(blocks.is_gone(failed, 0).is_none());
+    blocks.has_gone(other, 0, false);
+    blocks.are_home(0);
+    assert_eq!((homes(&blocks), blocks.away[0]), (vec![other], BYTES));
+}
+
+#[test]
+fn memory_at_an_address_that_was_given_up_is_sent_home() {
+    let (mut blocks, [failed, _]) = at_home();
+    let _ = blocks.is_gone(failed, 0);
+    let block = blocks.remove(failed).unwrap();
+    blocks.insert(failed, block);
+    blocks.are_home(0);
+    assert_eq!(homes(&blocks).len(), 2);
+}

@@ -1,0 +1,64 @@
+//! Host memory that is reserved for one tenant while another one's bytes come back from a file of a
+//! command.
+
+use std::process::{Child, Command, Stdio};
+
+use super::*;
+
+impl Scene {
+    /// A tenant whose bytes are in a file of a command. Another one is out beside it, and as much
+    /// is reserved for that one as the host has. `given`: it has that too.
+    fn new_with_another(child: &Child, given: bool) -> (Self, Stored) {
+        let mut scene = Self::begun("swap");
+        scene.another_is_out(child.id(), given);
+        scene.registers(ConnId(1));
+        scene.shows_its_memory();
+        scene.node.recovered(NOW + Nanos::secs(2));
+        scene.is_suspended_to_a_file();
+        scene.is_looked_at(NOW);
+        let stored = scene.is_stored();
+        scene.drops();
+        (scene, stored)
+    }
+
+    /// The process of this pid, of a tenant of its own, says that all of its memory is away, which
+    /// is reserved. `given`: and that it has as much of the host.
+    fn another_is_out(&mut self, pid: u32, given: bool) {
+        let tenant = self.node.restore(NOW, &registration("two", "swap"));
+        let usage = UsagePage::create().unwrap();
+        usage.view().found(1, 0);
+        let first = (
+            std::mem::replace(&mut self.tenant, tenant.unwrap()),
+            std::mem::replace(&mut self.usage, usage),
+            self.client,
+        );
+        let new = client(ConnId(3), self.tenant, None, "swap");
+        self.registers_as(new, pid, 0);
+        self.says(&Request::Residency(Residency {
+            device_index: 0,
+            epoch: 0,
+            place: Place::Out,
+            movable: SIZE,
+            away: SIZE,
+            host: if given { SIZE } else { 0 },
+            residue: Residue::default(),
+        }));
+        self.says(&Request::Adopted { instance: 1 });
+        (self.tenant, self.usage, self.client) = first;
+    }
+}
+
+/// The last range of the host's memory is kept for bytes that come back, and is nobody's in the
+/// budget where others' reservations are rounded up.
+#[test]
+fn bytes_come_back_into_memory_that_is_reserved_and_not_given() {
+    for given in [false, true] {
+        let child = Command::new("cat").stdin(Stdio::piped()).spawn();
+        let mut child = child.unwrap();
+        let (mut scene, stored) = Scene::new_with_another(&child, given);
+        scene.says(&Request::HostFetch(stored));
+        assert_eq!(scene.jobs.len(), usize::from(!given));
+        drop(child.stdin.take());
+        child.wait().unwrap();
+    }
+}
