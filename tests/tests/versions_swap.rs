@@ -11,13 +11,14 @@ use crate::versions::Build;
 
 /// The last commits of earlier minors: each after which a library or a daemon knew more of moves.
 /// Those between know what one of these knows.
-const EARLIER: [(u16, &str); 6] = [
+const EARLIER: [(u16, &str); 7] = [
     (5, "caf6a460"),
     (8, "00967735"),
     (9, "439373bb"),
     (13, "4951fbec"),
     (14, "5f90cd7d"),
     (16, "deff8ab3"),
+    (20, "824e5b7b"),
 ];
 /// The first minor whose library moves memory by orders, and the first one that has it stored.
 const MOVES: u16 = 8;
