@@ -225,3 +225,24 @@ fn in_a_mix_each_has_what_it_is_promised() {
         assert!(report.idle() <= 2.0, "idle for {:.2} %", report.idle());
     }
 }
+
+/// Operations of several processes are billed when they end, in lumps longer than a look.
+#[test]
+fn a_queue_has_its_share_beside_several_processes_of_longer_kernels() {
+    for (processes, kernel) in [(2, 4), (3, 3), (3, 8), (4, 4), (4, 20)] {
+        for percent in [[50, 50], [80, 20]] {
+            let what = format!("{processes} processes of {kernel} ms, {percent:?}");
+            let long = || Program::queue(kernel * MS);
+            let mut case = Case::new(&what, &[Program::queue(500 * US), long()]);
+            for _ in 1..processes {
+                case = case.process(1, long());
+            }
+            let case = case.requests(&percent);
+            for case in [case.clone(), case.h100()] {
+                let report = case.steered().report;
+                let part = 100.0 * report.useful(0) / report.all_useful();
+                near(&what, part, f64::from(percent[0]), 3.0);
+            }
+        }
+    }
+}

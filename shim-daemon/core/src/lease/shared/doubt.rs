@@ -1,16 +1,17 @@
 //! Whether a tenant's claims agree with the clock.
 
 use super::done::Done;
-use super::rules::Rules;
+use super::rules::{Rules, signed};
 use crate::time::Nanos;
 
-/// How much of a span a tenant could have (ns).
+/// How much of a span a tenant could have (ns); negative where others had what belongs to earlier
+/// spans.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Left {
     /// No other tenant that always wants the device may run.
-    Held(u64),
+    Held(i64),
     /// All others that always want the device yield to it.
-    Yielded(u64),
+    Yielded(i64),
 }
 
 /// Whether a tenant's bills agree with the clock. Completed work should take the time that others
@@ -35,18 +36,19 @@ pub(super) struct Doubt {
 /// The time that a tenant could have, and its claims for that time (ns).
 #[derive(Clone, Copy, Debug, Default)]
 struct Claimed {
-    time: u64,
-    service: u64,
+    time: i64,
+    service: i64,
 }
 
 impl Claimed {
     /// Adds the work of a span in which it could have so much. After `enough` time it returns
     /// whether the claims agree.
-    fn agrees(&mut self, could: u64, done: Done, enough: Nanos) -> Option<bool> {
-        self.time = self.time.saturating_add(could);
-        self.service = self.service.saturating_add(done.service);
+    fn agrees(&mut self, could: i64, done: Done, enough: Nanos) -> Option<bool> {
+        let claimed = signed(Nanos(done.service));
+        self.time = self.time.saturating_add(could).max(-signed(Rules::MOST));
+        self.service = self.service.saturating_add(claimed);
         // An operation is claimed when it ends.
-        if self.time < enough.0 || done.service == 0 {
+        if self.time < signed(enough) || claimed == 0 {
             return None;
         }
         let agrees = self.service >= self.time / 2;

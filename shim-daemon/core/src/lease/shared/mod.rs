@@ -243,7 +243,7 @@ impl Shared {
         // A bill is at most a second. What a longer span was used for is not known.
         let is_known = span <= Rules::MOST;
         self.note_useful(is_known.then_some(&bills), span);
-        self.pay(&believed, &bills, (span, is_known));
+        self.pay((&done, &believed), &bills, (span, is_known));
         self.next = None;
         self.settle();
     }
@@ -297,10 +297,11 @@ impl Shared {
     }
 
     /// Charges caps and guarantees: by service beside others, by time in flight when alone. A span
-    /// of which that is not known charges no guarantee.
+    /// of which that is not known charges no guarantee, and one that is not believed to ask for
+    /// anything is owed nothing.
     fn pay(
         &mut self,
-        done: &BTreeMap<TenantId, Done>,
+        (done, believed): (&BTreeMap<TenantId, Done>, &BTreeMap<TenantId, Done>),
         bills: &BTreeMap<TenantId, u64>,
         (span, is_known): (Nanos, bool),
     ) {
@@ -317,7 +318,8 @@ impl Shared {
             let ended = done.service > 0;
             tenant.pay_cap(span, (bill.0, ended), flight, &self.policy);
             if is_known {
-                tenant.pay_promise(span, (bill, done.pending > 0), &self.policy);
+                let asks = believed.get(&id).is_some_and(|done| done.pending > 0);
+                tenant.pay_promise(span, (bill, asks), &self.policy);
             }
         }
     }

@@ -12,7 +12,7 @@ use super::done::Done;
 use super::doubt::Left;
 use super::gate::Gate;
 use super::rest::{Part, Rest};
-use super::rules::{Rules, scaled};
+use super::rules::{Rules, scaled, signed};
 use super::tenant::Tenant;
 use crate::ids::TenantId;
 use crate::lease::roster::Roster;
@@ -80,7 +80,7 @@ pub(super) fn settle(
         });
         let left = left_to.filter(|(open, _)| *open == id);
         let left = match alone(id) {
-            true => Some(Left::Held(span.0)),
+            true => Some(Left::Held(signed(span))),
             false => left.map(|(_, left)| left),
         };
         tenant.note((now, span), (done, left), bill);
@@ -130,7 +130,8 @@ pub(super) fn settle(
 /// The one tenant that always wants the device and is open, while all others that always want it
 /// yield, or are held and have drained; and what the others leave it. Those that yield have what
 /// they are billed, and the device changes to another context and back after each slice of theirs.
-/// Those that leave gaps have no more than the time for which they are pending.
+/// An operation that is longer than the span is billed when it ends, so what is left may be less
+/// than nothing. Those that leave gaps have no more than the time for which they are pending.
 fn left_to_one(
     tenants: &Roster<Tenant>,
     (done, bills): (&BTreeMap<TenantId, Done>, &BTreeMap<TenantId, u64>),
@@ -138,7 +139,7 @@ fn left_to_one(
     (now, span): (Nanos, Nanos),
 ) -> Option<(TenantId, Left)> {
     let (mut open, mut yields, mut held) = (Vec::new(), false, false);
-    let mut left = span.0;
+    let mut left = signed(span);
     for (id, tenant) in tenants.iter().filter(|(_, one)| one.is_pending(now)) {
         let pending = done.get(&id).map_or(0, |done| done.pending);
         let had = match tenant.gate() {
@@ -158,7 +159,7 @@ fn left_to_one(
                 0
             }
         };
-        left = left.saturating_sub(had);
+        left = left.saturating_sub(signed(Nanos(had)));
     }
     match open[..] {
         [id] if yields => Some((id, Left::Yielded(left))),

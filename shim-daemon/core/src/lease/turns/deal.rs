@@ -72,7 +72,12 @@ impl Schedule {
             let drained = |(_, rival): &(_, &Tenant)| rival.phase() == Phase::Out;
             let rival = self.rivals(class).filter(drained);
             let rival = rival.map(|(id, rival)| rival.order(id)).min();
-            let allowed = rival.map(|(clock, ..)| allowance(turn, weight, clock));
+            let least = if self.is_taken_from(class) {
+                turn.kept
+            } else {
+                turn.since
+            };
+            let allowed = rival.map(|(clock, ..)| allowance(turn, weight, clock).max(least));
             allowed.or_else(|| self.rivals(class).next().map(|_| full))
         };
         fair.into_iter().chain(turn.runs_dry).min()

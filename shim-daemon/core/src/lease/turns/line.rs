@@ -104,14 +104,20 @@ impl Schedule {
         keys.min().map(|(_, (.., id))| id)
     }
 
-    /// The tenant of this class that is due by now and furthest behind, where a lower class has a
-    /// guarantee: that takes of the time that weights divide within the class.
-    fn due_within(&self, class: u16) -> Option<TenantId> {
+    /// Whether a lower class has a guarantee: that takes of the time that weights divide within
+    /// this class.
+    pub(super) fn is_taken_from(&self, class: u16) -> bool {
         let takes = |tenant: &Tenant| {
             let account = tenant.account();
             account.class() < class && account.has_promise() && tenant.is_in_demand()
         };
-        if !self.roster.tenants().any(takes) {
+        self.roster.tenants().any(takes)
+    }
+
+    /// The tenant of this class that is due by now and furthest behind, where a lower class takes
+    /// of its time.
+    fn due_within(&self, class: u16) -> Option<TenantId> {
+        if !self.is_taken_from(class) {
             return None;
         }
         let is_due = |tenant: &Tenant| {
@@ -127,8 +133,8 @@ impl Schedule {
     /// The next tenant: one that is due goes before a higher class.
     pub(super) fn next(&self) -> Option<TenantId> {
         let (class, (.., first)) = self.first_in_line()?;
-        let due = || self.due_below(class);
-        Some(self.due_within(class).or_else(due).unwrap_or(first))
+        let within = || self.due_within(class);
+        Some(self.due_below(class).or_else(within).unwrap_or(first))
     }
 
     /// The turn a tenant would get now: the quantum by its weight within the tenants of its class

@@ -433,6 +433,10 @@ impl Tenant {
         if self.account.class() != class {
             let debt = self.clock.since(self.mark, self.account.weight());
             (self.clock, self.mark) = (mark.after(debt, self.account.weight()), mark);
+            // Readings of two classes do not compare.
+            if let Phase::Holding(turn) = &mut self.phase {
+                (turn.from, turn.read) = (self.clock, now);
+            }
         }
         self.account.set(class, compute);
         if let Phase::Holding(turn) = &mut self.phase {
