@@ -10,7 +10,15 @@ impl Talk {
     /// # Errors
     /// As [`Talk::tenants`].
     pub fn past(&mut self) -> Result<Vec<EventRecord>, TalkError> {
-        let follow = self.ask(&self.following(u32::MAX))?;
+        self.last(u32::MAX)
+    }
+
+    /// So many of these at most, the last ones.
+    ///
+    /// # Errors
+    /// As [`Talk::tenants`].
+    pub fn last(&mut self, most: u32) -> Result<Vec<EventRecord>, TalkError> {
+        let follow = self.ask(&self.following(most))?;
         let end = self.ask(&Control::Devices)?;
         let mut past = Vec::new();
         // Replies come in order: what precedes the answer to the later question is the past.

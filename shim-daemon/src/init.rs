@@ -146,7 +146,7 @@ pub(crate) fn runs(pid: u32, start: Option<u64>) -> bool {
 /// When a process started, in clock ticks since boot: field 22 of its `stat`, the 20th behind its
 /// name.
 pub(crate) fn started(pid: u32) -> Option<u64> {
-    start_of(&small_file::text(format!("/proc/{pid}/stat")).ok()?)
+    start_of(&small_file::with_a_name(format!("/proc/{pid}/stat")).ok()?)
 }
 
 /// The same of the text of that file.
@@ -158,8 +158,32 @@ pub(crate) fn start_of(stat: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node::Seen;
     use std::fs::File;
+    use std::io::Read;
     use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_process_whose_name_is_no_text_is_found_again() {
+        let mut child = Command::new("sh")
+            .args(["-c", r"printf 'a\320' > /proc/$$/comm; echo; read line"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = child.id();
+        // It has its name once it says something.
+        let read = child.stdout.as_mut().unwrap().read(&mut [0]).unwrap();
+        assert_eq!(read, 1);
+        assert!(small_file::text(format!("/proc/{pid}/comm")).is_err());
+        let init = Init::of(open(pid.cast_signed()).unwrap()).unwrap();
+        assert_eq!(init.owner().unwrap(), nix::unistd::geteuid().as_raw());
+        assert!(Init::again(init.identity).is_some());
+        let seen = Seen::of(pid.cast_signed());
+        assert!(seen.is_some_and(|seen| seen.program().is_some()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
 
     #[test]
     fn a_process_is_found_again_as_long_as_it_lives() {

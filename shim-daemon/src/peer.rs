@@ -122,7 +122,7 @@ pub fn inspect(pid: u32) -> io::Result<Stranger> {
 pub(crate) fn inspect_by(proc: &Path, pid: u32) -> io::Result<Stranger> {
     let pidfd = open(i32::try_from(pid).map_err(|_| io::ErrorKind::InvalidInput)?)?;
     let own = proc.join(pid.to_string());
-    let status = fs::read_to_string(own.join("status"))?;
+    let status = small_file::with_a_name(own.join("status"))?;
     let cgroup = fs::read_to_string(own.join("cgroup"))?;
     // Read before this: a pid that was reused in between would have left the pidfd dead.
     if is_dead(&pidfd)? {
@@ -224,7 +224,7 @@ pub(crate) fn owner_of(pid: u32) -> io::Result<u32> {
         found.is_ok_and(|found| (own.dev(), own.ino()) != (found.dev(), found.ino()))
     };
     let Some(theirs) = theirs.filter(apart) else {
-        let mut users = uids(&fs::read_to_string(format!("/proc/{pid}/status"))?);
+        let mut users = uids(&small_file::with_a_name(format!("/proc/{pid}/status"))?);
         users.dedup();
         return match users[..] {
             [user] => Ok(user),

@@ -18,6 +18,17 @@ pub(crate) fn text(path: impl AsRef<Path>) -> io::Result<String> {
     Ok(text)
 }
 
+/// The same of a file with a process's name in it: bytes of that process's choice, which the kernel
+/// cuts off after 15, be that within a letter. What is no text reads as `U+FFFD`.
+///
+/// # Errors
+/// If it cannot be read.
+pub(crate) fn with_a_name(path: impl AsRef<Path>) -> io::Result<String> {
+    let mut bytes = Vec::with_capacity(USUAL);
+    File::open(path)?.take(u64::MAX).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -32,5 +43,13 @@ mod tests {
         }
         assert!(text("/proc/self/stat").unwrap().contains('('));
         assert!(text(folder.path().join("none")).is_err());
+    }
+    #[test]
+    fn a_name_that_is_no_text_leaves_the_rest_of_its_file_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("status");
+        std::fs::write(&path, b"Name:\ta\xd0\nUid:\t0\n").unwrap();
+        assert_eq!(with_a_name(&path).unwrap(), "Name:\ta\u{fffd}\nUid:\t0\n");
+        assert!(text(&path).is_err());
     }
 }

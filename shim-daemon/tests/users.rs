@@ -343,6 +343,29 @@ fn a_user_follows_events_over_a_few_connections() {
     assert!(machine.told().contains(last));
 }
 
+/// As many connections as all users but root together may follow events over.
+const ALL_FOLLOWERS: usize = 64;
+
+#[test]
+fn users_without_end_follow_events_over_a_bounded_crowd() {
+    let mut machine = Machine::new();
+    machine.has(ROOT, "one");
+    let users = 0..u32::try_from(ALL_FOLLOWERS).unwrap();
+    let first: Vec<ConnId> = users.clone().map(|_| machine.connection()).collect();
+    for (user, from) in users.zip(&first) {
+        assert_eq!(machine.follows(Some(100_000 + user), *from), None);
+    }
+    let last = machine.connection();
+    assert_eq!(machine.follows(BOB, last), Some(0), "the past is told");
+    for _ in 0..ALL_FOLLOWERS {
+        let from = machine.connection();
+        assert_eq!(machine.follows(ROOT, from), None);
+    }
+    assert_eq!(machine.told().len(), 2 * ALL_FOLLOWERS);
+    machine.node.command_ended(Nanos::secs(100), first[3]);
+    assert_eq!(machine.follows_again(last), None);
+}
+
 #[test]
 fn followers_of_one_user_take_no_place_of_another_or_of_root() {
     let mut machine = Machine::new();

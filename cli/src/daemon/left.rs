@@ -54,8 +54,9 @@ fn has_programs(socket: &Path) -> bool {
 
 /// When a process was started, field 22 of its `stat`; `None` if it is none, or has ended.
 fn started(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may contain anything, also parentheses.
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    // The name may contain anything, also parentheses and half a letter.
+    let stat = String::from_utf8_lossy(&stat);
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let is_over = matches!(fields.next()?, "Z" | "X");
     let start = fields.nth(18)?.parse().ok()?;
@@ -65,7 +66,8 @@ fn started(pid: u32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::{Command, id};
+    use std::io::Read;
+    use std::process::{Command, Stdio, id};
 
     fn register(folder: &Path, name: &str, text: &str) {
         fs::create_dir_all(folder.join("registered")).unwrap();
@@ -82,6 +84,23 @@ mod tests {
         // The pid is another process's now.
         register(dir.path(), "a", &member(start + 1));
         assert_eq!(living(dir.path()), 0);
+    }
+
+    #[test]
+    fn a_process_whose_name_is_cut_within_a_letter_lives() {
+        let mut child = Command::new("sh")
+            .args(["-c", r"printf 'a\320' > /proc/$$/comm; echo; read line"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // It has its name once it says something.
+        let read = child.stdout.as_mut().unwrap().read(&mut [0]).unwrap();
+        assert_eq!(read, 1);
+        assert!(started(child.id()).is_some());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(started(child.id()).is_none());
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod amounts;
 mod draw;
+mod following;
 mod keys;
 mod model;
 mod moving;
@@ -19,9 +20,10 @@ use crate::failure::Failure;
 use crate::metrics::the_daemon;
 use crate::{output, when};
 use clap::Parser;
+use following::{Told, follow};
 use gpushare_client::{Talk, TalkError};
 use gpushare_exporter::{Snapshot, host};
-use gpushare_protocol::wire::{Control, EventRecord};
+use gpushare_protocol::wire::Control;
 use model::{Action, Model};
 use moving::Moving;
 use nix::unistd::{Uid, User};
@@ -31,15 +33,11 @@ use ratatui_core::terminal::Terminal;
 use screen::{Came, Input, Screen};
 use std::io::{IsTerminal, stdin, stdout};
 use std::process::ExitCode;
-use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 /// Longest to wait for an answer: keys are read in between. A daemon that works answers within
 /// milliseconds.
 const PATIENCE: Duration = Duration::from_secs(2);
-
-/// Past events to begin with.
-const PAST: u32 = 50;
 
 /// Shows the daemon's state until a key says to leave.
 pub(crate) fn top(arguments: &Top) -> Result<ExitCode, Failure> {
@@ -69,7 +67,12 @@ pub(crate) fn top(arguments: &Top) -> Result<ExitCode, Failure> {
     let mut moving: Vec<Moving> = Vec::new();
     loop {
         if Instant::now() >= due {
-            events.try_iter().for_each(|event| model.happened(event));
+            for told in events.try_iter() {
+                match told {
+                    Told::Event(event) => model.happened(event),
+                    Told::Refused(why) => model.message = Some(why),
+                }
+            }
             moving.retain(|order| {
                 let said = order.said(Duration::ZERO);
                 let goes_on = said.is_none();
@@ -175,27 +178,6 @@ fn command(pid: u32) -> Option<String> {
             .take(200)
             .collect(),
     )
-}
-
-/// Events, from another connection, as they come.
-fn follow(talk: &Talk) -> Result<Receiver<EventRecord>, Failure> {
-    // An event may come at any time.
-    let mut talk = Talk::connect(talk.folder()).map_err(Failure::ours)?;
-    let (sender, receiver) = channel();
-    std::thread::spawn(move || {
-        loop {
-            // It ends with the daemon, or with the screen: then there is nobody to tell.
-            let told = |event| sender.send(event).map_err(|_| None);
-            if let Err(None) = talk.follow::<Option<TalkError>>(PAST, told) {
-                return;
-            }
-            std::thread::sleep(Duration::from_secs(1));
-            if let Ok(next) = talk.again() {
-                talk = next;
-            }
-        }
-    });
-    Ok(receiver)
 }
 
 /// Carries out an order, and returns its outcome in a line; and the order, if more of it is still

@@ -16,8 +16,9 @@ const FIRST_NAMESPACE: u64 = 0xEFFF_FFFC;
 
 /// The process of this pid and its parent's pid, `None` if there is none.
 pub(crate) fn look_up(pid: u32) -> Option<(Identity, u32)> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (parent, start) = parse(&stat)?;
+    // The name in it need not be text: the kernel cuts it off within a letter.
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let (parent, start) = parse(&String::from_utf8_lossy(&stat))?;
     Some((Identity { pid, start }, parent))
 }
 
@@ -46,8 +47,8 @@ pub(crate) fn outer() -> u32 {
     if in_first_namespace() {
         return std::process::id();
     }
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    outermost(&status).unwrap_or(0)
+    let status = fs::read("/proc/self/status").unwrap_or_default();
+    outermost(&String::from_utf8_lossy(&status)).unwrap_or(0)
 }
 
 /// The first of several pids in a `/proc/<pid>/status`.
@@ -73,6 +74,8 @@ fn parse(stat: &str) -> Option<(u32, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read;
+    use std::process::{Command, Stdio};
 
     #[test]
     fn parent_and_start_are_found_behind_any_name() {
@@ -86,6 +89,27 @@ mod tests {
         assert_eq!(outermost("Name:\ta\nNSpid:\t812\t7\t1\n"), Some(812));
         assert_eq!(outermost("NSpid:\t7\n"), None);
         assert_eq!(outermost(""), None);
+    }
+
+    #[test]
+    fn a_process_whose_name_is_cut_within_a_letter_is_found() {
+        let mut child = Command::new("sh")
+            .args(["-c", r"printf 'a\320' > /proc/$$/comm; echo; read line"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // It has its name once it says something.
+        let read = child.stdout.as_mut().unwrap().read(&mut [0]).unwrap();
+        let found = look_up(child.id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(read, 1);
+        let (child, parent) = found.unwrap();
+        assert!(
+            child.start > 0 && parent == this().pid,
+            "{child:?} {parent}"
+        );
     }
 
     #[test]

@@ -81,6 +81,7 @@ const WAIT: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub struct Journald {
     socket: UnixDatagram,
+    wait: Duration,
     address: UnixAddr,
     /// Events that it was not sent since it last took a whole batch.
     lost: u64,
@@ -92,10 +93,16 @@ impl Journald {
     /// # Errors
     /// If there can be no socket.
     pub fn new(path: &Path) -> io::Result<Self> {
+        Self::within(path, WAIT)
+    }
+
+    /// The same, where a batch waits for so long.
+    pub(super) fn within(path: &Path, wait: Duration) -> io::Result<Self> {
         let socket = UnixDatagram::unbound()?;
-        socket.set_write_timeout(Some(WAIT))?;
+        socket.set_write_timeout(Some(wait))?;
         Ok(Self {
             socket,
+            wait,
             address: UnixAddr::new(path)?,
             lost: 0,
         })
@@ -113,7 +120,7 @@ impl Journald {
 
 impl Sink for Journald {
     fn take(&mut self, batch: &[Arc<EventRecord>]) {
-        let (until, before) = (Instant::now() + WAIT, self.lost);
+        let (until, before) = (Instant::now() + self.wait, self.lost);
         for record in batch {
             // journald that is restarting, or does not read, loses it; the journal's files have it.
             // One that has not read is not waited for until it has taken a whole batch.

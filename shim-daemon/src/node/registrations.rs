@@ -1,18 +1,38 @@
 //! Keeps one registration per process, its current holdings, and the times when it makes contexts.
 
+use std::os::fd::{AsFd, OwnedFd};
+
 use gpushare_core::{Event, Nanos, ProcessId, TenantId};
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{Ask, ErrorCode, Refusal, Reply, Request, WireError};
 
 use super::processes::Process;
-use super::{Client, Effect, Node};
+use super::{Client, Effect, Node, Tenant};
 use crate::peer::Peer;
 
 /// How long a process may take to report a context as made. After that, the memory that the device
 /// shows for it counts anyway.
 const OPENING: Nanos = Nanos::secs(10);
 
+/// What a registration takes beside memory: the pages to be sent, and a pidfd to be watched.
+pub(super) type Taken = (Vec<OwnedFd>, OwnedFd);
+
 impl Node {
+    /// The descriptors for a registration in this tenant, with the page that it presents.
+    pub(super) fn take(
+        &self,
+        tenant: TenantId,
+        peer: &Peer,
+        presented: Option<&OwnedFd>,
+    ) -> Result<Taken, WireError> {
+        let Some(tenant) = self.tenants.get(&tenant) else {
+            return Err(WireError::new(ErrorCode::NotFound, "the tenant has ended"));
+        };
+        let pages = tenant.descriptors(presented)?;
+        let pidfd = peer.pidfd.try_clone();
+        Ok((pages, pidfd.map_err(|error| no_descriptor(&error))?))
+    }
+
     /// A process registers. Its earlier registration, in whatever tenant, ends. The process may
     /// have become another program, whose connection arrives before the daemon notices the end of
     /// the old one.
@@ -142,6 +162,29 @@ impl Node {
         }
         true
     }
+}
+
+impl Tenant {
+    /// The control page and the usage page, to be sent. A page that a process presents becomes the
+    /// usage page, unless it is refused.
+    pub(super) fn descriptors(
+        &self,
+        presented: Option<&OwnedFd>,
+    ) -> Result<Vec<OwnedFd>, WireError> {
+        let usage = match presented {
+            Some(page) if !self.usage().is(page) => page.as_fd(),
+            _ => self.usage().descriptor(),
+        };
+        let pages = [self.control().descriptor(), usage];
+        let sent = pages.into_iter().map(|page| page.try_clone_to_owned());
+        sent.collect::<Result<_, _>>()
+            .map_err(|error| no_descriptor(&error))
+    }
+}
+
+fn no_descriptor(error: &std::io::Error) -> WireError {
+    let text = format!("no descriptor for the process: {error}");
+    WireError::retry(ErrorCode::Full, text)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use gpushare_protocol::wire::{
 
 use super::asks::{amounts, charges};
 use super::processes::Process;
+use super::registrations::Taken;
 use super::{ConnId, Effect, Node};
 use crate::peer::Peer;
 
@@ -101,8 +102,10 @@ impl Node {
         if presented.is_none() {
             self.awaits_page(client.tenant, peer.pid)?;
         }
+        // Before anything changes: a process that is to try again keeps what it has.
+        let taken = self.take(client.tenant, &peer, presented.as_ref())?;
         let left = self.replace(now, &peer);
-        let joined = self.join(now, client, register, peer, presented);
+        let joined = self.join(now, client, register, (peer, taken), presented);
         for tenant in left {
             self.end_if_unused(now, tenant);
         }
@@ -115,7 +118,7 @@ impl Node {
         now: Nanos,
         client: Client,
         register: &Register,
-        peer: Peer,
+        (peer, (descriptors, pidfd)): (Peer, Taken),
         presented: Option<OwnedFd>,
     ) -> Result<Joined, WireError> {
         let slot = match presented {
@@ -133,11 +136,6 @@ impl Node {
             return Err(WireError::retry(ErrorCode::Full, text));
         };
         let moves = tenant.moves(client);
-        let descriptors = tenant.descriptors()?;
-        let pidfd = peer
-            .pidfd
-            .try_clone()
-            .map_err(|error| no_descriptor(&error))?;
         tenant.seat(slot, process);
         tenant.occupy(slot, register.pid, peer.pid.unsigned_abs());
         let registered = Registered {
@@ -213,7 +211,7 @@ impl Node {
             slot,
             device_uuids,
         };
-        let descriptors = tenant.descriptors();
+        let descriptors = tenant.descriptors(None);
         // The process repeats its open asks on the new connection.
         self.cancel_all(now, process, None);
         Some(descriptors.map(|descriptors| (process, registered, descriptors)))
@@ -463,19 +461,4 @@ impl Node {
     fn fail(&mut self, to: ConnId, id: u32, error: WireError) {
         self.reply(to, id, Reply::Error(error));
     }
-}
-
-impl super::Tenant {
-    /// The control page and the usage page, to be sent.
-    fn descriptors(&self) -> Result<Vec<OwnedFd>, WireError> {
-        let pages = [self.control().descriptor(), self.usage().descriptor()];
-        let sent = pages.into_iter().map(|page| page.try_clone_to_owned());
-        sent.collect::<Result<_, _>>()
-            .map_err(|error| no_descriptor(&error))
-    }
-}
-
-fn no_descriptor(error: &std::io::Error) -> WireError {
-    let text = format!("no descriptor for the process: {error}");
-    WireError::retry(ErrorCode::Full, text)
 }

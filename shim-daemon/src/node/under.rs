@@ -10,6 +10,7 @@ use gpushare_core::{ProcessId, TenantId};
 use super::processes::Process;
 use super::{ConnId, Node};
 use crate::groups::{Groups, below};
+use crate::small_file;
 
 /// The most ancestors that are looked at.
 const ANCESTORS: usize = 64;
@@ -96,7 +97,7 @@ fn path(line: &str) -> &str {
 
 /// The parent of the process with this folder in `/proc`.
 fn parent(folder: &Path) -> Option<u32> {
-    let status = std::fs::read_to_string(folder.join("status")).ok()?;
+    let status = small_file::with_a_name(folder.join("status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
     line.trim().parse().ok()
 }

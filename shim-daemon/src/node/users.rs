@@ -22,6 +22,8 @@ const MOST_PENDING: usize = 16;
 /// Connections over which a user may follow events at a time. Each is told every event, of whatever
 /// tenant, in the daemon's time and not in that user's.
 const MOST_FOLLOWERS: usize = 16;
+/// The same of all users but root together: a program may have users without end.
+const ALL_FOLLOWERS: usize = 64;
 
 const PRIORITY: &str = "GPUSHARE_PRIORITY";
 
@@ -107,20 +109,28 @@ impl Node {
         Err(WireError::retry(ErrorCode::Full, text))
     }
 
-    /// Refuses a user more followers of events than a user plausibly needs.
+    /// Refuses a user more followers of events than a user plausibly needs, and all users together
+    /// more than the loop has time for.
     pub(super) fn may_follow(&self, from: ConnId) -> Result<(), WireError> {
         let Some(user) = self.users.of(from) else {
             return Ok(());
         };
-        let theirs = self
+        let all: Vec<u32> = self
             .followers()
-            .filter(|to| self.users.of(*to) == Some(user));
-        if theirs.count() < MOST_FOLLOWERS {
+            .filter_map(|to| self.users.of(to))
+            .collect();
+        let theirs = all.iter().filter(|one| **one == user);
+        let text = if theirs.count() >= MOST_FOLLOWERS {
+            format!(
+                "you follow events over {MOST_FOLLOWERS} connections (`events --follow`, `top`), the most a user may at a time; end one"
+            )
+        } else if all.len() >= ALL_FOLLOWERS {
+            format!(
+                "users follow events over {ALL_FOLLOWERS} connections (`events --follow`, `top`), the most that all but root may at a time together"
+            )
+        } else {
             return Ok(());
-        }
-        let text = format!(
-            "you follow events over {MOST_FOLLOWERS} connections (`events --follow`, `top`), the most a user may at a time; end one"
-        );
+        };
         Err(WireError::retry(ErrorCode::Full, text))
     }
 

@@ -51,7 +51,7 @@ impl Seen {
     /// The process that has this pid now.
     #[must_use]
     pub fn of(pid: i32) -> Option<Self> {
-        let stat = small_file::text(format!("/proc/{pid}/stat")).ok()?;
+        let stat = small_file::with_a_name(format!("/proc/{pid}/stat")).ok()?;
         Some(Self {
             start: start_of(&stat)?,
             program: Program::read(&stat),
@@ -62,7 +62,7 @@ impl Seen {
         self.start
     }
 
-    pub(super) fn program(&self) -> Option<Program> {
+    pub(crate) fn program(&self) -> Option<Program> {
         self.program
     }
 }

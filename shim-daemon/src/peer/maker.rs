@@ -38,7 +38,11 @@ impl Maker {
 
     /// As [`Maker::of`], where the kernel tells about processes in `proc`, and has told `leads` of
     /// the process to which the socket leads.
-    fn by(proc: &Path, socket: BorrowedFd<'_>, leads: io::Result<OwnedFd>) -> io::Result<Self> {
+    pub(crate) fn by(
+        proc: &Path,
+        socket: BorrowedFd<'_>,
+        leads: io::Result<OwnedFd>,
+    ) -> io::Result<Self> {
         let is_unknown = |error: io::Error| error.raw_os_error() == Some(libc::ENOPROTOOPT);
         if !leads.is_err_and(is_unknown) {
             return Ok(Self::InSocket);
@@ -51,14 +55,16 @@ impl Maker {
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(Self::Gone),
             pidfd => pidfd?,
         };
-        let status = small_file::text(proc.join(format!("{}/status", peer.pid())));
+        let status = small_file::with_a_name(proc.join(format!("{}/status", peer.pid())));
         // Between the connection and now the pid may have become another process's. Where that is
         // of the same user, that user has both.
         let is_its = |status: &String| uids(status).get(1) == Some(&peer.uid());
         match status {
             Ok(status) if is_its(&status) => Ok(Self::Kept(pidfd)),
-            Err(error) if is_refused(&error) && !is_dead(&pidfd)? => Ok(Self::Hidden),
-            _ => Ok(Self::Gone),
+            Ok(_) => Ok(Self::Gone),
+            Err(_) if is_dead(&pidfd)? => Ok(Self::Gone),
+            Err(error) if is_refused(&error) => Ok(Self::Hidden),
+            Err(error) => Err(error),
         }
     }
 
@@ -78,6 +84,7 @@ mod tests {
     use std::fs;
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
+    use std::path::PathBuf;
     use std::process::Command;
 
     use nix::errno::Errno;
@@ -90,13 +97,19 @@ mod tests {
         Err(Errno::ENOPROTOOPT.into())
     }
 
-    /// The maker of a connection that this process made, where `/proc` has this status of it.
-    fn maker(status: &str) -> (UnixStream, Maker) {
-        let (socket, _) = UnixStream::pair().unwrap();
+    /// A `/proc` with a folder for this process, and the path of its status there.
+    fn proc() -> (tempfile::TempDir, PathBuf) {
         let proc = tempfile::tempdir().unwrap();
         let own = proc.path().join(std::process::id().to_string());
         fs::create_dir(&own).unwrap();
-        fs::write(own.join("status"), status).unwrap();
+        (proc, own.join("status"))
+    }
+
+    /// The maker of a connection that this process made, where `/proc` has this status of it.
+    fn maker(status: impl AsRef<[u8]>) -> (UnixStream, Maker) {
+        let (socket, _) = UnixStream::pair().unwrap();
+        let (proc, path) = proc();
+        fs::write(path, status).unwrap();
         let maker = Maker::by(proc.path(), socket.as_fd(), nothing()).unwrap();
         (socket, maker)
     }
@@ -112,7 +125,7 @@ mod tests {
         let peer = identify(socket.as_fd(), &maker).unwrap();
         assert_eq!(peer.pid.unsigned_abs(), std::process::id());
         assert!(!is_dead(&peer.pidfd).unwrap());
-        let (socket, maker) = self::maker(&status(peer.uid));
+        let (socket, maker) = self::maker(status(peer.uid));
         assert!(identify(socket.as_fd(), &maker).is_ok());
     }
 
@@ -124,6 +137,27 @@ mod tests {
             let error = identify(socket.as_fd(), &maker).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::NotConnected, "{text}");
         }
+    }
+
+    #[test]
+    fn a_maker_whose_name_is_cut_within_a_letter_is_kept() {
+        let own = status(nix::unistd::geteuid().as_raw());
+        // As the kernel cuts `обучение` after 15 bytes.
+        let name = "Name:\tобучени".as_bytes();
+        let text = [name, b"\xd0\n", own.as_bytes()].concat();
+        let (socket, maker) = maker(text);
+        assert!(matches!(maker, Maker::Kept(_)), "{maker:?}");
+        assert!(identify(socket.as_fd(), &maker).is_ok());
+    }
+
+    #[test]
+    fn a_maker_that_cannot_be_looked_at_for_now_has_not_ended() {
+        let (socket, _theirs) = UnixStream::pair().unwrap();
+        let (proc, path) = proc();
+        // Its text cannot be read, and it is there.
+        fs::create_dir(path).unwrap();
+        let error = Maker::by(proc.path(), socket.as_fd(), nothing()).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EISDIR));
     }
 
     #[test]

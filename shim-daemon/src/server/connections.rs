@@ -16,7 +16,6 @@ use super::{Server, clock};
 use crate::connection::Closed;
 use crate::foreign::Accepted;
 use crate::node::ConnId;
-use crate::peer::Maker;
 
 /// How long a connection may stay unidentified.
 const GREETING: Nanos = Nanos::secs(5);
@@ -39,19 +38,21 @@ impl Server {
     fn accepted(&mut self, began: Nanos, accepted: Option<io::Result<UnixStream>>, role: Role) {
         match accepted {
             Some(Ok(socket)) => self.came(began, socket, role),
-            Some(Err(error)) if lacks(&error) => {
-                tracing::error!(%error, "no descriptor is left, so no client can connect until another disconnects; raise the limit of open files (LimitNOFILE)");
-                self.doors.close(&self.poller);
-                self.classes.close(&self.poller);
-            }
+            Some(Err(error)) if lacks(&error) => self.close_doors(&error),
             // The caller has left already.
             Some(Err(_)) | None => {}
         }
     }
 
+    fn close_doors(&mut self, error: &io::Error) {
+        tracing::error!(%error, "no descriptor is left, so no client can connect until another disconnects; raise the limit of open files (LimitNOFILE)");
+        self.doors.close(&self.poller);
+        self.classes.close(&self.poller);
+    }
+
     fn came(&mut self, began: Nanos, socket: UnixStream, role: Role) {
         // The maker first: it may end at any time.
-        let maker = Maker::of(socket.as_fd());
+        let maker = (self.doors.maker)(socket.as_fd());
         let taken = maker.and_then(|maker| {
             let caller = Caller::of(&socket, role, &self.node)?;
             let lane = self.node.lanes().lane(caller.owner());
@@ -61,6 +62,7 @@ impl Server {
         match taken {
             Ok(Some(id)) => self.charge(began, id),
             Ok(None) => {}
+            Err(error) if lacks(&error) => self.close_doors(&error),
             Err(error) => tracing::warn!(%error, "a connection could not be taken"),
         }
     }
@@ -254,11 +256,16 @@ impl Server {
 mod tests {
     use std::io::Write as _;
     use std::net::Shutdown;
+    use std::os::fd::BorrowedFd;
+    use std::path::Path;
 
     use gpushare_protocol::wire::{Hello, Request, encode};
+    use nix::errno::Errno;
 
     use super::*;
     use crate::node::Settings;
+    use crate::peer::Maker;
+    use crate::server::CONTROL;
     use crate::server::still::server;
 
     const ROLE: Role = Role::Client(TenantId(1));
@@ -292,5 +299,47 @@ mod tests {
         // would not be over with the first look at the connection.
         assert!(next_waits(30).is_some());
         assert_eq!(next_waits(0), None);
+    }
+    /// A server, and a connection that came to it, whose maker is taken so.
+    fn reached(take: fn(BorrowedFd<'_>) -> io::Result<Maker>) -> (tempfile::TempDir, Server) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut server = server(folder.path(), Settings::default());
+        server.doors.maker = take;
+        let (_ours, theirs) = UnixStream::pair().unwrap();
+        server.came(clock::now(), theirs, Role::Command);
+        (folder, server)
+    }
+
+    #[test]
+    fn a_connection_keeps_the_maker_that_it_had_when_it_was_accepted() {
+        // As before Linux 6.5.
+        let (_folder, server) =
+            reached(|socket| Maker::by(Path::new("/proc"), socket, Err(Errno::ENOPROTOOPT.into())));
+        let session = &server.sessions[&server.next];
+        assert!(matches!(session.maker, Maker::Kept(_)), "{session:?}");
+    }
+
+    /// Whether the server hears of a connection to its control socket.
+    fn is_open(folder: &Path, server: &mut Server) -> bool {
+        let _knocks = UnixStream::connect(folder.join(CONTROL)).unwrap();
+        let heard = server.poller.wait(Nanos::ZERO, Nanos::ZERO).unwrap();
+        heard.iter().any(|heard| matches!(heard, Source::Control))
+    }
+
+    #[test]
+    fn new_connections_wait_once_no_descriptor_is_left_for_a_maker() {
+        let (folder, mut server) = reached(|_| Err(Errno::EMFILE.into()));
+        assert!(!is_open(folder.path(), &mut server));
+        let lane = server.node.lanes().own();
+        let tended = server.doors.tend(&server.folder, &server.poller, &lane);
+        assert!(!tended.unwrap(), "the folder is as it was");
+        assert!(is_open(folder.path(), &mut server));
+    }
+
+    #[test]
+    fn new_connections_are_heard_of_after_one_whose_maker_is_not_known() {
+        let (folder, mut server) = reached(|_| Err(io::ErrorKind::Other.into()));
+        assert!(server.sessions.is_empty());
+        assert!(is_open(folder.path(), &mut server));
     }
 }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 
 use gpushare_core::TenantId;
@@ -13,6 +13,7 @@ use gpushare_core::TenantId;
 use super::folder::{Claim, Folder};
 use super::poller::{Poller, Source};
 use crate::foreign::{Lane, part_with};
+use crate::peer::Maker;
 
 /// All listening sockets, and the lock on the folder.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub(super) struct Doors {
     lock: File,
     /// No descriptor was left; nothing is polled until [`Doors::tend`].
     closed: bool,
+    /// Takes the process that made a connection.
+    pub(super) maker: fn(BorrowedFd<'_>) -> io::Result<Maker>,
 }
 
 #[derive(Debug)]
@@ -41,6 +44,7 @@ impl Doors {
             tenants: BTreeMap::new(),
             lock,
             closed: false,
+            maker: Maker::of,
         })
     }
 

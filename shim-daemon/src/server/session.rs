@@ -48,7 +48,7 @@ pub(super) enum Role {
 pub(super) struct Session {
     pub(super) connection: Connection,
     pub(super) caller: Caller,
-    maker: Maker,
+    pub(super) maker: Maker,
     pub(super) since: Nanos,
     /// When it was last served; initially, when it connected.
     pub(super) served: Nanos,

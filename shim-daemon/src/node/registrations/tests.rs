@@ -2,11 +2,14 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::collections::BTreeSet;
-use std::os::fd::OwnedFd;
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::process::Command;
 
 use gpushare_core::Oversubscribe;
 use gpushare_protocol::units::GIB;
-use gpushare_protocol::wire::{Control, Place, Register, Residency, Residue, Spot, Stored};
+use gpushare_protocol::wire::{Control, Place, Register, Reply, Residency, Residue, Spot, Stored};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::*;
 use crate::devices::{Capabilities, Device};
@@ -29,6 +32,18 @@ fn create(node: &mut Node, from: ConnId, name: &str) -> TenantId {
     };
     node.command(NOW, from, 1, &create);
     node.find(name).unwrap().0
+}
+
+/// This process.
+fn process() -> Peer {
+    let pid = std::process::id();
+    Peer {
+        pid: pid.cast_signed(),
+        uid: 0,
+        pidfd: inspect(pid).unwrap().pidfd,
+        cgroup: "/session".to_owned(),
+        groups: Groups::default(),
+    }
 }
 
 /// A tenant that swaps, and one process: this one.
@@ -90,15 +105,13 @@ impl Scene {
 
     /// The process connects and tries to register with this page.
     fn tries(&mut self, page: Option<OwnedFd>) -> Client {
+        self.tries_as(process(), page)
+    }
+
+    /// The same of a process that is known already.
+    fn tries_as(&mut self, peer: Peer, page: Option<OwnedFd>) -> Client {
         self.last += 1;
         let pid = std::process::id();
-        let peer = Peer {
-            pid: pid.cast_signed(),
-            uid: 0,
-            pidfd: inspect(pid).unwrap().pidfd,
-            cgroup: "/session".to_owned(),
-            groups: Groups::default(),
-        };
         let client = Client {
             connection: ConnId(self.last),
             tenant: self.tenant,
@@ -267,4 +280,52 @@ fn a_process_that_registers_anew_in_vain_ends_the_tenant_it_alone_kept() {
     let page = HostFile::create(&page).unwrap().descriptor().unwrap();
     assert_eq!(scene.tries(Some(page)).process, None);
     assert!(!scene.has("one"));
+}
+
+#[test]
+fn a_process_that_is_told_to_try_again_keeps_the_tenant_it_alone_keeps() {
+    let own = std::env::current_exe().unwrap();
+    let mut child = Command::new(own);
+    child.args(["--ignored", "--exact"]);
+    child.arg("node::registrations::tests::a_process_that_lacks_descriptors_for_its_registration");
+    let child = child.env(CHILD, "").output().unwrap();
+    let said = String::from_utf8_lossy(&child.stdout);
+    assert!(child.status.success(), "{said}");
+    assert!(said.contains("1 passed"), "{said}");
+}
+
+/// Set for a child.
+const CHILD: &str = "GPUTEST_REGISTRATIONS_CHILD";
+
+#[test]
+#[ignore = "the process another test starts: its limit holds for a whole process"]
+fn a_process_that_lacks_descriptors_for_its_registration() {
+    if std::env::var_os(CHILD).is_none() {
+        return;
+    }
+    let (mut scene, _former) = Scene::alone();
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    // It takes three.
+    for left in 0..3 {
+        while scene.node.poll_effect().is_some() {}
+        let peer = process();
+        // The kernel gives the lowest free numbers.
+        let next = [(); 3].map(|()| File::open("/dev/null").unwrap());
+        let next = next.map(|file| file.as_raw_fd());
+        let most = u64::try_from(next[left]).unwrap();
+        setrlimit(Resource::RLIMIT_NOFILE, most, hard).unwrap();
+        let client = scene.tries_as(peer, None);
+        setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
+        assert_eq!(client.process, None, "{left}");
+        let effects = std::iter::from_fn(|| scene.node.poll_effect());
+        let answers = effects.filter_map(|one| match one {
+            Effect::Client { reply, .. } => Some(reply),
+            _ => None,
+        });
+        let answers: Vec<Reply> = answers.collect();
+        let is_asked_again = matches!(&answers[..], [Reply::Error(error)] if error.can_retry);
+        assert!(is_asked_again, "{left}: {answers:?}");
+        assert!(scene.has("one"), "{left}");
+    }
+    scene.registers();
 }

@@ -142,6 +142,15 @@ impl Scene {
         pids.iter().map(of).collect()
     }
 
+    /// Says in `/proc` that it has a name that the kernel cut within a letter.
+    fn is_no_text(&self, pid: u32) {
+        let status = self.proc.path().join(pid.to_string()).join("status");
+        let text = fs::read(&status).unwrap();
+        let rest = text.iter().position(|byte| *byte == b'\n').unwrap();
+        let text = [&b"Name:\ta\xd0"[..], &text[rest..]].concat();
+        fs::write(&status, text).unwrap();
+    }
+
     /// Says in `/proc` that the one is the parent of the other.
     fn is_parent(&self, parent: u32, of: u32) {
         let status = self.proc.path().join(of.to_string()).join("status");
@@ -171,6 +180,7 @@ fn a_process_below_a_tenants_command_is_told_of_under_that_tenant() {
     let [run, shell, below, beside, of_other] = [(); 5].map(|()| scene.process(session));
     scene.is_parent(run, shell);
     scene.is_parent(shell, below);
+    scene.is_no_text(shell);
     let (keeps, looks) = (ConnId(7), ConnId(8));
     let made = |name: &str| Control::Create {
         name: Some(name.to_owned()),
@@ -227,6 +237,15 @@ fn without_its_tenant_a_containers_processes_are_ended() {
     let init = scene.process(CONTAINER);
     scene.node.recovered(NOW + Nanos::secs(2));
     assert_eq!(scene.fates(&[init]), ["ended"]);
+}
+
+#[test]
+fn a_process_is_not_spared_for_a_name_that_is_no_text() {
+    let mut scene = Scene::new();
+    let named = scene.process("/user.slice/user-1000.slice/session-1.scope");
+    scene.is_no_text(named);
+    scene.node.recovered(NOW + Nanos::secs(2));
+    assert_eq!(scene.fates(&[named]), ["ended"]);
 }
 
 #[test]
