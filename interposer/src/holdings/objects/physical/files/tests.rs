@@ -3,8 +3,8 @@
 use core::ffi::c_int;
 use std::os::fd::AsRawFd as _;
 
-use super::super::Binding;
 use super::super::tests::{HANDLE, made, release, unmap};
+use super::super::{Binding, UNNAMED, unnamed};
 use super::{Credit, Physical};
 use crate::account::Units;
 use crate::driver::device::DeviceKey;
@@ -152,4 +152,74 @@ fn a_file_is_looked_at_only_once_nothing_else_holds_its_memory() {
     drop(file);
     assert_eq!(look(&mut physical), [credit]);
     assert_eq!(physical.alone(), []);
+}
+
+/// Binds memory to the object of a handle, where no device is named.
+fn bind(physical: &mut Physical, memory: u64, object: u64) -> Vec<Credit> {
+    let memory = physical.holding(memory);
+    let object_held = physical.holding(object);
+    physical.bound(memory, object_held, (object, UNNAMED, 0), 4096)
+}
+
+#[test]
+fn objects_received_under_an_exported_number_have_places_of_their_own() {
+    let (mut physical, _) = made();
+    let file = File::at(710);
+    let _ = export(&mut physical, HANDLE, file.0);
+    let (objects, memories) = ([0x7000, 0x7001], [0x8000, 0x8001]);
+    let credit = (DeviceKey::default(), Units(8));
+    for (object, memory) in objects.into_iter().zip(memories) {
+        physical.created(memory, credit.0, credit.1);
+        let _ = import(&mut physical, object, file.0);
+        let _ = bind(&mut physical, memory, object);
+    }
+    assert_eq!(release(&mut physical, memories[0]), [], "it is bound");
+    assert_eq!(release(&mut physical, objects[1]), []);
+    assert_eq!(release(&mut physical, memories[1]), [credit], "unbound");
+    assert_eq!(release(&mut physical, objects[0]), [credit]);
+}
+
+#[test]
+fn memory_bound_to_an_object_received_under_its_own_number_ends() {
+    let (mut physical, credit) = made();
+    let file = File::at(720);
+    let _ = export(&mut physical, HANDLE, file.0);
+    let _ = import(&mut physical, SECOND, file.0);
+    let _ = bind(&mut physical, HANDLE, SECOND);
+    assert_eq!(release(&mut physical, HANDLE), []);
+    assert_eq!(release(&mut physical, SECOND), []);
+    drop(file);
+    assert_eq!(look(&mut physical), [credit]);
+}
+
+#[test]
+fn memory_bound_by_its_second_handle_is_at_its_devices_place() {
+    let (mut physical, credit) = made();
+    let file = File::at(730);
+    let _ = export(&mut physical, HANDLE, file.0);
+    let _ = import(&mut physical, SECOND, file.0);
+    drop(file);
+    physical.object_created(0x7000);
+    let _ = bind(&mut physical, SECOND, 0x7000);
+    let _ = release(&mut physical, HANDLE);
+    assert_eq!(release(&mut physical, SECOND), []);
+    let object = physical.holding(0x7000).unwrap();
+    let holds = physical.unbinding(&object, unnamed(credit.0), (0, 4096));
+    assert_eq!(physical.undone(holds), []);
+    assert_eq!(look(&mut physical), [credit]);
+}
+
+#[test]
+fn an_import_of_an_own_object_is_a_handle_of_the_same_object() {
+    let (mut physical, credit) = made();
+    let file = File::at(740);
+    physical.object_created(0x7000);
+    let _ = export(&mut physical, 0x7000, file.0);
+    let _ = import(&mut physical, SECOND, file.0);
+    drop(file);
+    let _ = bind(&mut physical, HANDLE, SECOND);
+    assert_eq!(release(&mut physical, SECOND), []);
+    assert_eq!(release(&mut physical, HANDLE), [], "it is bound");
+    assert_eq!(release(&mut physical, 0x7000), []);
+    assert_eq!(look(&mut physical), [credit]);
 }
