@@ -20,14 +20,14 @@ pub(crate) mod tiles;
 
 use core::ffi::c_int;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::account::Units;
 use crate::driver::device::DeviceKey;
 use crate::guest::fork::ForkLocal;
 
 use files::File;
-pub(crate) use files::credit_closed;
+pub(crate) use files::{credit_closed, credit_closed_if_free};
 use tiles::Region;
 
 static PHYSICAL: ForkLocal<Mutex<Physical>> = ForkLocal::new();
@@ -38,6 +38,15 @@ pub(crate) fn physical() -> MutexGuard<'static, Physical> {
         .get_or(Default::default)
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The same where no other thread has them.
+fn free_physical() -> Option<MutexGuard<'static, Physical>> {
+    match PHYSICAL.get()?.try_lock() {
+        Ok(books) => Some(books),
+        Err(TryLockError::Poisoned(books)) => Some(books.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 /// The allocation of a handle that is about to be released.

@@ -1,17 +1,19 @@
 //! Files that memory was exported as: each holds its memory until the program has closed it.
 //!
 //! No hook sees a descriptor closed, so those that nothing else holds the memory of are looked at:
-//! after a release or an unmapping, before a charge is refused, and before free memory is told. A
-//! file is known by its number, its device
-//! and its inode. The driver's files are all of one inode, so one of them that has taken the number
+//! after a release or an unmapping, before a charge is refused, before free memory is told, and once
+//! a second by the gate thread, where there is one: a program may close a file and be quiet, and its
+//! tenant's other processes want the memory. A file is known by its number, its device and its
+//! inode. The driver's files are all of one inode, so one of them that has taken the number
 //! of another is taken for it, until an export answers that number: memory may be charged for too
 //! long so. A file that is left only under another number, or in another process, holds nothing
 //! here (ADR 213).
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering};
+use std::sync::MutexGuard;
 
-use super::{Credit, Holding, Physical, physical};
+use super::{Credit, Holding, Physical, free_physical, physical};
 use crate::account;
 use crate::guest::descriptor;
 
@@ -117,18 +119,26 @@ impl Physical {
 #[inline]
 pub(crate) fn credit_closed() {
     if LEFT.load(Ordering::Relaxed) {
-        look();
+        look(|| Some(physical()));
+    }
+}
+
+/// The same by a thread that waits for no other one: where the books are locked it credits nothing.
+pub(crate) fn credit_closed_if_free() {
+    if LEFT.load(Ordering::Relaxed) {
+        look(free_physical);
     }
 }
 
 #[cold]
-fn look() {
-    let files = physical().alone();
+fn look(books: fn() -> Option<MutexGuard<'static, Physical>>) {
+    let files = books().map(|mut books| books.alone()).unwrap_or_default();
     // Looked at outside the lock: by now a number may be that of a file that answers slowly.
     for (number, file) in files {
         if !file.is_open(number) {
-            let gone = physical().closed(number, &file);
+            let gone = books().map(|mut books| books.closed(number, &file));
             gone.into_iter()
+                .flatten()
                 .for_each(|(device, units)| account::release(device, units));
         }
     }
