@@ -136,6 +136,8 @@ pub(crate) struct Physical {
     going: BTreeMap<u64, u64>,
     /// Length and allocation by place.
     holds: BTreeMap<Binding, (u64, u64)>,
+    /// The widest region of an array that was ever mapped, by the kind of its subresource.
+    widest: BTreeMap<u32, u64>,
     /// Exported memory by descriptor.
     files: BTreeMap<c_int, File>,
     /// Allocations that were left to their files.
