@@ -13,7 +13,7 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::MutexGuard;
 
-use super::{Credit, Holding, Physical, free_physical, physical};
+use super::{Allocation, Binding, Credit, Holding, Physical, free_physical, physical};
 use crate::account;
 use crate::guest::descriptor;
 
@@ -53,11 +53,66 @@ impl Physical {
             return Vec::new();
         };
         allocation.exported = true;
-        let Some((number, identity)) = file else {
+        let Some(file) = file else {
             return Vec::new();
         };
         allocation.held += 1;
         allocation.files += 1;
+        self.file_made(id, file)
+    }
+
+    /// The same of what is mapped in a range of addresses, which may be of several allocations: the
+    /// file is one of its own, without a charge, which holds them as an object what is bound to it.
+    pub(crate) fn range_exported(
+        &mut self,
+        (from, length): (u64, u64),
+        file: (c_int, (u64, u64)),
+    ) -> Vec<Credit> {
+        let memory = self.mapped(from, length);
+        if memory.is_empty() {
+            return Vec::new();
+        }
+        self.next += 1;
+        let id = self.next;
+        let buffer = Allocation {
+            charge: None,
+            held: 1,
+            files: 1,
+            exported: true,
+        };
+        self.allocations.insert(id, buffer);
+        self.is_left_to_files(id);
+        for (place, memory) in (0..).zip(memory) {
+            if let Some(its) = self.allocations.get_mut(&memory) {
+                its.exported = true;
+                its.held += 1;
+                self.holds
+                    .insert(Binding::Multicast(id, i32::MIN, place), (1, memory));
+            }
+        }
+        self.file_made(id, file)
+    }
+
+    /// The allocations that are mapped in a range of addresses.
+    fn mapped(&self, from: u64, length: u64) -> Vec<u64> {
+        let begins = Binding::Address(from);
+        let below = self.holds.range(..begins).next_back();
+        let below = below.filter(|(place, (length, _))| match place {
+            Binding::Address(start) => from - start < *length,
+            _ => false,
+        });
+        let inside = self
+            .holds
+            .range(begins..Binding::Address(from.saturating_add(length)));
+        below
+            .into_iter()
+            .chain(inside)
+            .map(|(_, (_, id))| *id)
+            .collect()
+    }
+
+    /// A file holds an allocation, and is counted there.
+    fn file_made(&mut self, id: u64, (number, identity): (c_int, (u64, u64))) -> Vec<Credit> {
         self.next += 1;
         let serial = self.next;
         let file = File {

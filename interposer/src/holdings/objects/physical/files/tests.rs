@@ -223,3 +223,37 @@ fn an_import_of_an_own_object_is_a_handle_of_the_same_object() {
     assert_eq!(release(&mut physical, 0x7000), []);
     assert_eq!(look(&mut physical), [credit]);
 }
+
+#[test]
+fn a_dma_buffer_holds_what_is_mapped_in_its_range_and_nothing_else() {
+    let (mut physical, credit) = made();
+    let file = File::at(750);
+    let at = |slot: u32| u64::from(slot) << 21;
+    for slot in 0..4 {
+        let handle = 0x7000 + u64::from(slot);
+        physical.created(handle, credit.0, Units(slot));
+        let memory = physical.holding(handle).unwrap();
+        let _ = physical.held(memory, Binding::Address(at(slot)), at(1));
+        let _ = release(&mut physical, handle);
+    }
+    let identity = descriptor::identity(file.0).unwrap();
+    // From within the second mapping to the end of the third.
+    let range = (at(1) + 4096, at(2) - 4096);
+    assert_eq!(physical.range_exported(range, (file.0, identity)), []);
+    let unmapped = unmap(&mut physical, 0, at(4));
+    assert_eq!(unmapped, [0, 3].map(|slot| (credit.0, Units(slot))));
+    assert_eq!(look(&mut physical), []);
+    drop(file);
+    let closed = look(&mut physical);
+    assert_eq!(closed, [1, 2].map(|slot| (credit.0, Units(slot))));
+}
+
+#[test]
+fn a_dma_buffer_of_other_memory_holds_nothing() {
+    let (mut physical, credit) = made();
+    let file = File::at(760);
+    let identity = descriptor::identity(file.0).unwrap();
+    let _ = physical.range_exported((1 << 21, 4096), (file.0, identity));
+    assert_eq!(physical.alone(), []);
+    assert_eq!(release(&mut physical, HANDLE), [credit]);
+}
