@@ -104,8 +104,8 @@ pub(crate) fn unnamed(device: DeviceKey) -> i32 {
     UNNAMED - 1 - index
 }
 
-/// The first place in an object, before all that memory can be bound at: of an alias, where it holds
-/// its memory.
+/// The first place in an object, before all that memory can be bound at: an alias holds its memory
+/// there.
 fn within(id: u64) -> Binding {
     Binding::Multicast(id, i32::MIN, 0)
 }

@@ -1,13 +1,13 @@
 //! Files that memory was exported as: each holds its memory until the program has closed it.
 //!
 //! No hook sees a descriptor closed, so those that nothing else holds the memory of are looked at:
-//! after a release or an unmapping, before a charge is refused, before free memory is told, and once
-//! a second by the gate thread, where there is one: a program may close a file and be quiet, and its
-//! tenant's other processes want the memory. A file is known by its number, its device and its
-//! inode. The driver's files are all of one inode, so one of them that has taken the number
-//! of another is taken for it, until an export answers that number: memory may be charged for too
-//! long so. A file that is left only under another number, or in another process, holds nothing
-//! here (ADR 213).
+//! after a release or an unmapping, before a charge is refused, before free memory is told, and
+//! once a second by the gate thread, where there is one: a program may close a file and be quiet,
+//! and its tenant's other processes want the memory. A file is known by its number, its device and
+//! its inode. The driver's files are all of one inode, so one of them that has taken the number of
+//! another is taken for it, until an export answers that number: memory may be charged for too long
+//! so. A file that is left only under another number, or in another process, holds nothing here
+//! (ADR 213).
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering};
