@@ -198,7 +198,7 @@ fn is_the_siblings_after_the_close(mut quiet: Guest, mut sibling: Guest) {
 
 #[test]
 fn memory_whose_file_a_quiet_process_closes_is_its_siblings() {
-    let gpu = Gpu::new("mem=1GiB,ctx=0");
+    let gpu = Gpu::new("mem=1GiB");
     let daemon = Daemon::start(&gpu);
     let tenant = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "64MiB")]);
     let guest = || tenant.client("segments", &[]);
@@ -207,7 +207,7 @@ fn memory_whose_file_a_quiet_process_closes_is_its_siblings() {
 
 #[test]
 fn the_same_is_so_without_a_daemon_where_a_cap_binds() {
-    let gpu = Gpu::new("mem=1GiB,ctx=0");
+    let gpu = Gpu::new("mem=1GiB");
     let flags = [
         "--mem-limit",
         "64MiB",
