@@ -339,7 +339,12 @@ impl Physical {
                 Some((its, _)) if device == UNNAMED => unnamed(its),
                 _ => device,
             };
-            gone = self.held(memory, Binding::Multicast(id, device, offset), length);
+            gone = match memory.id == id {
+                // No object is bound to itself: this is another process's memory, received under
+                // the number of the object's file.
+                true => self.not_held(memory),
+                false => self.held(memory, Binding::Multicast(id, device, offset), length),
+            };
         }
         if let Some(object) = object {
             gone.extend(self.let_go(object.id));

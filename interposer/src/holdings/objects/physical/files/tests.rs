@@ -257,3 +257,20 @@ fn a_dma_buffer_of_other_memory_holds_nothing() {
     assert_eq!(physical.alone(), []);
     assert_eq!(release(&mut physical, HANDLE), [credit]);
 }
+
+#[test]
+fn memory_received_under_an_own_objects_number_may_be_bound_to_it() {
+    let (mut physical, credit) = made();
+    let file = File::at(770);
+    physical.object_created(0x7000);
+    let _ = export(&mut physical, 0x7000, file.0);
+    let _ = import(&mut physical, SECOND, file.0);
+    let _ = bind(&mut physical, HANDLE, 0x7000);
+    let _ = release(&mut physical, HANDLE);
+    let _ = bind(&mut physical, SECOND, 0x7000);
+    drop(file);
+    let mut gone = release(&mut physical, 0x7000);
+    gone.extend(release(&mut physical, SECOND));
+    gone.extend(look(&mut physical));
+    assert_eq!(gone, [credit]);
+}
