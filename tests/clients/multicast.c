@@ -12,6 +12,8 @@
  *   tiles I X Y W H    -> tiles RESULT      cuMemMapArrayAsync: all of I's memory behind W x H tiles from there
  *   untile X Y W H     -> untile RESULT     the same, unmapped
  *   tail I AT COUNT    -> tail RESULT       COUNT tiles of the tail; with I 8 they are unmapped
+ *   dmabuf I COUNT     -> dmabuf RESULT     cuMemGetHandleForAddressRange of COUNT slots' addresses from I's on
+ *   close              -> close RESULT      that file
  *   release I          -> release RESULT    cuMemRelease; the slot keeps the number
  *   held               -> held FREE HELD    free memory by cuMemGetInfo, and what the driver holds */
 #include <dlfcn.h>
@@ -19,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/driver.h"
 
@@ -27,6 +30,7 @@ typedef uint64_t handle;
 
 static handle slots[8];
 static size_t sizes[8];
+static int file;
 
 static dptr place(int i) { return ((dptr)i + 1) << 32; }
 
@@ -90,6 +94,9 @@ static int run(const char *command, int i, size_t b, size_t c) {
     if (!strcmp(command, "map")) return CALL("cuMemMap", (dptr, size_t, size_t, handle, uint64_t))(place(i), sizes[i], 0, slots[i], 0);
     if (!strcmp(command, "unmap")) return CALL("cuMemUnmap", (dptr, size_t))(place(i), sizes[i]);
     if (!strcmp(command, "retain")) return CALL("cuMemRetainAllocationHandle", (handle *, void *))(&slots[j], (void *)(uintptr_t)place(i));
+    if (!strcmp(command, "dmabuf"))
+        return CALL("cuMemGetHandleForAddressRange", (void *, dptr, size_t, int, unsigned long long))(&file, place(i), b << 32, 1, 0);
+    if (!strcmp(command, "close")) return close(file);
     if (!strcmp(command, "release")) return CALL("cuMemRelease", (handle))(slots[i]);
     return -1;
 }

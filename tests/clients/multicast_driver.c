@@ -2,12 +2,16 @@
  * as NVIDIA's page of cuMemRelease says: memory and objects live until the last handle and the last
  * mapping is gone, and bound memory as long as it is bound. The array has one level of 8 x 8 tiles of
  * 64 x 64 elements, and a tail of 8 tiles of 64 KiB; a tile is mapped until something else is mapped
- * over it, or it is unmapped. `held` is what is left: the bytes of memory that lives.
+ * over it, or it is unmapped. A file of mapped memory keeps it until it is closed. `held` is what is
+ * left: the bytes of memory that lives.
  * Anything else is the stub driver's. Built as libcuda.so.1. */
 #define cuMemCreate stub_create
 #define cuMemRelease stub_release
 #define cuMemMap stub_map
 #define cuMemUnmap stub_unmap
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <sys/mman.h>
 #include "../bench/stub_driver.c"
 #undef cuMemCreate
 #undef cuMemRelease
@@ -20,9 +24,22 @@ enum { MOST = 64 };
 static struct { int lives, is_object, handles, keeps; size_t bytes; } things[MOST];
 static struct { uint64_t object, offset, memory; } bindings[MOST];
 static struct { uint64_t at, thing; } mappings[MOST];
+static struct { int number; uint64_t thing; } files[MOST];
+
+static void end_if_unused(uint64_t thing);
+
+static void see_closed_files(void) {
+    for (int i = 0; i < MOST; i++) {
+        uint64_t thing = files[i].thing;
+        if (!thing || fcntl(files[i].number, F_GETFD) >= 0) continue;
+        files[i].thing = 0, things[thing - 1].keeps--;
+        end_if_unused(thing);
+    }
+}
 
 size_t held(void) {
     size_t bytes = 0;
+    see_closed_files();
     for (int i = 0; i < MOST; i++) if (things[i].lives) bytes += things[i].bytes;
     return bytes;
 }
@@ -87,6 +104,21 @@ int cuMemRetainAllocationHandle(uint64_t *handle, void *at) {
         return *handle = mappings[i].thing, things[*handle - 1].handles++, SUCCESS;
     }
     return INVALID_VALUE;
+}
+
+/* A file of what is mapped from there on, which may be several. */
+int cuMemGetHandleForAddressRange(int *number, uint64_t at, size_t bytes, int kind, uint64_t flags) {
+    (void)flags;
+    if (kind != 1) return INVALID_VALUE;
+    *number = memfd_create("dma-buf", MFD_CLOEXEC);
+    for (int i = 0, j = 0; i < MOST; i++) {
+        if (!mappings[i].thing || mappings[i].at < at || mappings[i].at >= at + bytes) continue;
+        while (j < MOST && files[j].thing) j++;
+        if (j == MOST) return OUT_OF_MEMORY;
+        files[j].number = *number, files[j].thing = mappings[i].thing;
+        things[mappings[i].thing - 1].keeps++;
+    }
+    return SUCCESS;
 }
 
 int cuMulticastBindMem(uint64_t object, size_t offset, uint64_t memory, size_t from, size_t bytes, uint64_t flags) {

@@ -125,3 +125,26 @@ fn an_object_is_not_charged_whatever_its_size() {
     program.guest.answers("make 5 2097152", "2");
     program.guest.finish().silently();
 }
+
+/// Of memory in slots 1 and 2, mapped one after the other, there is a DMA buffer.
+fn as_a_dma_buffer() -> Program {
+    let mut program = Program::started();
+    let half = BYTES / 2;
+    program.does(&[&format!("make 1 {half}"), &format!("make 2 {half}")]);
+    program.does(&["map 1", "map 2", "dmabuf 1 2"]);
+    program
+}
+
+#[test]
+fn mapped_memory_stays_charged_until_its_dma_buffer_is_closed() {
+    let lines = ["release 1", "release 2", "unmap 1", "unmap 2", "close"];
+    as_a_dma_buffer().lets_go_at_the_end_of(&lines);
+}
+
+#[test]
+fn memory_whose_dma_buffer_is_closed_is_credited_with_its_mapping() {
+    let mut program = as_a_dma_buffer();
+    program.does(&["close", "release 1", "release 2", "unmap 1"]);
+    assert_eq!(program.held(), BYTES / 2);
+    program.lets_go_of(&["unmap 2"]);
+}

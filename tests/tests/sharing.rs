@@ -1,7 +1,7 @@
 //! Memory opened from another process, memory on another device than the context's, and calls that
 //! every driver refuses.
 
-use gpushare_tests::{GIB, Gpu, Guest, MIB, clients, guest};
+use gpushare_tests::{Daemon, GIB, Gpu, Guest, MIB, clients, guest, until};
 
 #[test]
 fn memory_opened_from_another_tenant_is_charged_to_its_maker() {
@@ -176,4 +176,46 @@ fn a_file_of_the_same_number_holds_only_its_own_memory() {
     guest.answers("info", &(64 * MIB).to_string());
     assert_eq!(held(&gpu), 0);
     guest.finish().silently();
+}
+
+/// What `quiet` exported is its sibling's as soon as the file is closed, without a call of its own.
+fn is_the_siblings_after_the_close(mut quiet: Guest, mut sibling: Guest) {
+    for guest in [&mut quiet, &mut sibling] {
+        guest.does("init");
+    }
+    let all = format!("make 0 {} 1", 64 * MIB);
+    for line in [&*all, "file 0", "drop 0"] {
+        quiet.does(line);
+    }
+    sibling.answers("info", "0");
+    sibling.answers(&all, "2");
+    quiet.does("close");
+    until("the memory is free", || sibling.ask(&all) == "make 0");
+    for guest in [quiet, sibling] {
+        guest.finish().silently();
+    }
+}
+
+#[test]
+fn memory_whose_file_a_quiet_process_closes_is_its_siblings() {
+    let gpu = Gpu::new("mem=1GiB");
+    let daemon = Daemon::start(&gpu);
+    let tenant = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "64MiB")]);
+    let guest = || tenant.client("segments", &[]);
+    is_the_siblings_after_the_close(guest(), guest());
+}
+
+#[test]
+fn the_same_is_so_without_a_daemon_where_a_cap_binds() {
+    let gpu = Gpu::new("mem=1GiB");
+    let flags = [
+        "--mem-limit",
+        "64MiB",
+        "--sm-limit",
+        "90",
+        "--name",
+        gpu.name(),
+    ];
+    let guest = || Guest::client(&gpu, &flags, "segments");
+    is_the_siblings_after_the_close(guest(), guest());
 }

@@ -10,6 +10,7 @@ use crate::driver::contexts;
 use crate::guest::background::Uncancelled;
 use crate::guest::frames::{self, Frame, Undisturbed};
 use crate::guest::sys;
+use crate::holdings::objects::physical;
 
 /// Where the process stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,6 +177,7 @@ fn silence_panics() {
 /// Joins the tenant, once the driver can tell its devices.
 fn open_account() -> Phase {
     contexts::when_noticed(crate::gate::follow_leases);
+    crate::gate::each_second(physical::credit_closed_if_free);
     match crate::account::start(crate::gate::wake) {
         Ok(()) => {
             crate::residency::start();

@@ -47,7 +47,7 @@ pub(crate) use guard::GateGuard;
 pub(crate) use ledger::Going;
 use records::Records;
 pub(crate) use target::{Key, LaunchTarget, Work};
-pub(crate) use thread::{follow_leases, joins, wake};
+pub(crate) use thread::{each_second, follow_leases, joins, wake};
 use word::{ANY_SLOW, CALM, DEVICES, FENCED, GateWord, NOT_READY, Record};
 
 const _: () = assert!(DEVICES == MAX_DEVICES, "the word has a bit for each device");

@@ -48,6 +48,8 @@ const SLACK: core::ffi::c_ulong = 1_000;
 /// Times a sleeper that was about to fall asleep is woken again.
 const TRIES: usize = 16;
 
+/// What the thread looks at once a second for the layer beside.
+static BESIDE: ForkLocal<fn()> = ForkLocal::new();
 /// Whether there is a thread.
 static STARTED: ForkLocal<AtomicBool> = ForkLocal::new();
 /// When the thread last began a round; read by its waiters.
@@ -65,6 +67,11 @@ static STOPPED: AtomicU32 = AtomicU32::new(0);
 const STOPS_WITHIN: Duration = Duration::from_secs(1);
 /// After so long it is woken again.
 const WAKE_AGAIN: Duration = Duration::from_millis(10);
+
+/// Has the thread call `look` once a second, if there is a thread. It must wait for no other one.
+pub(crate) fn each_second(look: fn()) {
+    BESIDE.set(look);
+}
 
 /// Makes sure that the gates follow the leases of this process's tenant, if there can be any:
 /// called before its first context on a device exists. The gates stand as they must when this
@@ -225,6 +232,8 @@ struct Rounds {
     is_registered: bool,
     /// The published part of the count of submissions.
     published: Published,
+    /// When the thread looks again for the layer beside.
+    beside: u64,
 }
 
 impl Rounds {
@@ -237,12 +246,24 @@ impl Rounds {
         let waiter = FutexWaiter::of_page(word);
         BELL.store(0, Ordering::SeqCst);
         STIRRED.store(clock::now(), Ordering::Relaxed);
-        let until = self.all(&compute);
+        let until = self.all(&compute).min(self.look_beside());
         SLEEPS_ON.store(word.as_ptr(), Ordering::SeqCst);
         if BELL.load(Ordering::SeqCst) == 0 {
             waiter.sleep(Duration::from_nanos(until.saturating_sub(clock::now())));
         }
         SLEEPS_ON.store(ptr::null_mut(), Ordering::SeqCst);
+    }
+
+    /// Looks for the layer beside, if it is time. When to look again.
+    fn look_beside(&mut self) -> u64 {
+        let now = clock::now();
+        if now >= self.beside {
+            self.beside = now.saturating_add(LONGEST);
+            if let Some(look) = BESIDE.get() {
+                look();
+            }
+        }
+        self.beside
     }
 
     /// Looks at all devices. When to look again.

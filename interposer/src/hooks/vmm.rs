@@ -64,8 +64,11 @@ hooks! {
         prop: Opaque<'_, CUmemAllocationProp>, handle: CUmemGenericAllocationHandle,
     ) -> CUresult = |real(..)| own::with_handle(handle, false, |handle| real(prop, handle));
     fn cuMemGetHandleForAddressRange(
-        handle: *mut c_void, dptr: CUdeviceptr, size: usize, kind: CUmemRangeHandleType, flags: u64,
-    ) -> CUresult = |call| ipc::exported(dptr, plain::not_shared(dptr, size as u64, || own::exporting(dptr, size as u64, call)));
+        handle: Opaque<'_, c_void>, dptr: CUdeviceptr, size: usize, kind: CUmemRangeHandleType, flags: u64,
+    ) -> CUresult = |call| {
+        let answer = plain::not_shared(dptr, size as u64, || own::exporting(dptr, size as u64, call));
+        range_exported((handle, kind), (dptr, size as u64), ipc::exported(dptr, answer))
+    };
     fn cuMemMapArrayAsync | cuMemMapArrayAsync_ptsz(
         infos: InSlice<'_, CUarrayMapInfo>, count: Count<u32>, stream: CUstream,
     ) -> CUresult = |call| map_tiles(infos, count, call);
@@ -257,12 +260,33 @@ fn exported(
     answer: CUresult,
 ) -> CUresult {
     if answer.is_success() {
-        let number = is_file(kind).then(|| shareable.descriptor()).flatten();
-        let file = number.and_then(|number| Some((number, descriptor::identity(number).ok()?)));
+        let file = is_file(kind).then(|| answered(shareable)).flatten();
         let gone = physical().exported(handle, file);
         credit(gone);
     }
     answer
+}
+
+/// A DMA buffer holds the memory that it is of.
+fn range_exported(
+    (handle, kind): (Opaque<'_, c_void>, CUmemRangeHandleType),
+    range: (CUdeviceptr, u64),
+    answer: CUresult,
+) -> CUresult {
+    if answer.is_success()
+        && kind == CUmemRangeHandleType::DMA_BUF_FD
+        && let Some(file) = answered(handle)
+    {
+        let gone = physical().range_exported(range, file);
+        credit(gone);
+    }
+    answer
+}
+
+/// The file that the driver has answered: its number, device and inode.
+fn answered(handle: Opaque<'_, c_void>) -> Option<(c_int, (u64, u64))> {
+    let number = handle.descriptor()?;
+    Some((number, descriptor::identity(number).ok()?))
 }
 
 fn is_file(kind: CUmemAllocationHandleType) -> bool {

@@ -7,7 +7,8 @@
 //!
 //! A multicast object takes no memory. It is an allocation without a charge, with references and
 //! mappings like any other, and holds what is bound to it. Memory or an object that
-//! another process exported is entered in the same way; its exporter is charged (ADR 207).
+//! another process exported is entered in the same way; its exporter is charged (ADR 207). So is an
+//! import of memory of our own, which holds that memory (ADR 213).
 //!
 //! A reference or a hold is taken out before the driver is asked to release it, and either put back
 //! or settled afterwards. Another thread may get the released handle or address immediately. Memory
@@ -19,14 +20,14 @@ pub(crate) mod tiles;
 
 use core::ffi::c_int;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::account::Units;
 use crate::driver::device::DeviceKey;
 use crate::guest::fork::ForkLocal;
 
 use files::File;
-pub(crate) use files::credit_closed;
+pub(crate) use files::{credit_closed, credit_closed_if_free};
 use tiles::Region;
 
 static PHYSICAL: ForkLocal<Mutex<Physical>> = ForkLocal::new();
@@ -37,6 +38,15 @@ pub(crate) fn physical() -> MutexGuard<'static, Physical> {
         .get_or(Default::default)
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The same where no other thread has them.
+fn free_physical() -> Option<MutexGuard<'static, Physical>> {
+    match PHYSICAL.get()?.try_lock() {
+        Ok(books) => Some(books),
+        Err(TryLockError::Poisoned(books)) => Some(books.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 /// The allocation of a handle that is about to be released.
@@ -94,6 +104,12 @@ pub(crate) fn unnamed(device: DeviceKey) -> i32 {
     UNNAMED - 1 - index
 }
 
+/// The first place in an object, before all that memory can be bound at: an alias holds its memory
+/// there.
+fn within(id: u64) -> Binding {
+    Binding::Multicast(id, i32::MIN, 0)
+}
+
 /// A place in a multicast object: its handle, the device as a caller names it, and the offset.
 pub(crate) type InObject = (u64, i32, u64);
 
@@ -120,6 +136,8 @@ pub(crate) struct Physical {
     going: BTreeMap<u64, u64>,
     /// Length and allocation by place.
     holds: BTreeMap<Binding, (u64, u64)>,
+    /// The widest region of an array that was ever mapped, by the kind of its subresource.
+    widest: BTreeMap<u32, u64>,
     /// Exported memory by descriptor.
     files: BTreeMap<c_int, File>,
     /// Allocations that were left to their files.
@@ -168,11 +186,38 @@ impl Physical {
     /// ours, or of memory or an object of another process.
     pub(crate) fn imported(&mut self, handle: u64, own: Option<Holding>) -> Vec<Credit> {
         let known = self.handles.get(&handle).map(|(id, _)| *id);
-        match known.or_else(|| own.as_ref().map(|own| own.id)) {
-            Some(id) => self.refer(handle, id),
-            None => self.object_created(handle),
+        match (known, own) {
+            (Some(id), own) => {
+                self.refer(handle, id);
+                own.map_or_else(Vec::new, |own| self.let_go(own.id))
+            }
+            (None, Some(own)) if self.charge(own.id).is_some() => self.aliased(handle, own),
+            (None, Some(own)) => {
+                self.refer(handle, own.id);
+                self.let_go(own.id)
+            }
+            (None, None) => {
+                self.object_created(handle);
+                Vec::new()
+            }
         }
-        own.map_or_else(Vec::new, |own| self.let_go(own.id))
+    }
+
+    /// A handle that an import answered for a file of memory of ours. The file may be another
+    /// one's by now, and the handle an object's: it has places of its own, and holds the memory as
+    /// an object holds what is bound to it.
+    fn aliased(&mut self, handle: u64, memory: Holding) -> Vec<Credit> {
+        let alias = self.enter(handle, None);
+        self.held(memory, within(alias), 1)
+    }
+
+    /// The charge of an allocation, or of the memory that it is an alias of.
+    fn charge(&self, id: u64) -> Option<Credit> {
+        let memory = self
+            .holds
+            .get(&within(id))
+            .map_or(id, |(_, memory)| *memory);
+        self.allocations.get(&memory)?.charge
     }
 
     /// The charges on a device.
@@ -290,12 +335,16 @@ impl Physical {
         };
         let mut gone = Vec::new();
         if let Some(memory) = memory {
-            let its = self.allocations.get(&memory.id);
-            let device = match its.and_then(|memory| memory.charge) {
+            let device = match self.charge(memory.id) {
                 Some((its, _)) if device == UNNAMED => unnamed(its),
                 _ => device,
             };
-            gone = self.held(memory, Binding::Multicast(id, device, offset), length);
+            gone = match memory.id == id {
+                // No object is bound to itself: this is another process's memory, received under
+                // the number of the object's file.
+                true => self.not_held(memory),
+                false => self.held(memory, Binding::Multicast(id, device, offset), length),
+            };
         }
         if let Some(object) = object {
             gone.extend(self.let_go(object.id));
@@ -370,8 +419,7 @@ impl Physical {
         self.left_to_files.remove(&id);
         let gone = self.allocations.remove(&id);
         let charge = gone.and_then(|gone| gone.charge);
-        let at = |id| Binding::Multicast(id, i32::MIN, 0);
-        let bound = self.undoing(at(id), at(id + 1));
+        let bound = self.undoing(within(id), within(id + 1));
         charge.into_iter().chain(self.undone(bound)).collect()
     }
 }

@@ -1,17 +1,19 @@
 //! Files that memory was exported as: each holds its memory until the program has closed it.
 //!
 //! No hook sees a descriptor closed, so those that nothing else holds the memory of are looked at:
-//! after a release or an unmapping, before a charge is refused, and before free memory is told. A
-//! file is known by its number, its device
-//! and its inode. The driver's files are all of one inode, so one of them that has taken the number
-//! of another is taken for it, until an export answers that number: memory may be charged for too
-//! long so. A file that is left only under another number, or in another process, holds nothing
-//! here (ADR 213).
+//! after a release or an unmapping, before a charge is refused, before free memory is told, and
+//! once a second by the gate thread, where there is one: a program may close a file and be quiet,
+//! and its tenant's other processes want the memory. A file is known by its number, its device and
+//! its inode. The driver's files are all of one inode, so one of them that has taken the number of
+//! another is taken for it, until an export answers that number: memory may be charged for too long
+//! so. A file that is left only under another number, or in another process, holds nothing here
+//! (ADR 213).
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering};
+use std::sync::MutexGuard;
 
-use super::{Credit, Holding, Physical, physical};
+use super::{Allocation, Binding, Credit, Holding, Physical, free_physical, physical};
 use crate::account;
 use crate::guest::descriptor;
 
@@ -51,11 +53,66 @@ impl Physical {
             return Vec::new();
         };
         allocation.exported = true;
-        let Some((number, identity)) = file else {
+        let Some(file) = file else {
             return Vec::new();
         };
         allocation.held += 1;
         allocation.files += 1;
+        self.file_made(id, file)
+    }
+
+    /// The same of what is mapped in a range of addresses, which may be of several allocations: the
+    /// file is one of its own, without a charge, which holds them as an object what is bound to it.
+    pub(crate) fn range_exported(
+        &mut self,
+        (from, length): (u64, u64),
+        file: (c_int, (u64, u64)),
+    ) -> Vec<Credit> {
+        let memory = self.mapped(from, length);
+        if memory.is_empty() {
+            return Vec::new();
+        }
+        self.next += 1;
+        let id = self.next;
+        let buffer = Allocation {
+            charge: None,
+            held: 1,
+            files: 1,
+            exported: true,
+        };
+        self.allocations.insert(id, buffer);
+        self.is_left_to_files(id);
+        for (place, memory) in (0..).zip(memory) {
+            if let Some(its) = self.allocations.get_mut(&memory) {
+                its.exported = true;
+                its.held += 1;
+                self.holds
+                    .insert(Binding::Multicast(id, i32::MIN, place), (1, memory));
+            }
+        }
+        self.file_made(id, file)
+    }
+
+    /// The allocations that are mapped in a range of addresses.
+    fn mapped(&self, from: u64, length: u64) -> Vec<u64> {
+        let begins = Binding::Address(from);
+        let below = self.holds.range(..begins).next_back();
+        let below = below.filter(|(place, (length, _))| match place {
+            Binding::Address(start) => from - start < *length,
+            _ => false,
+        });
+        let inside = self
+            .holds
+            .range(begins..Binding::Address(from.saturating_add(length)));
+        below
+            .into_iter()
+            .chain(inside)
+            .map(|(_, (_, id))| *id)
+            .collect()
+    }
+
+    /// A file holds an allocation, and is counted there.
+    fn file_made(&mut self, id: u64, (number, identity): (c_int, (u64, u64))) -> Vec<Credit> {
         self.next += 1;
         let serial = self.next;
         let file = File {
@@ -117,18 +174,26 @@ impl Physical {
 #[inline]
 pub(crate) fn credit_closed() {
     if LEFT.load(Ordering::Relaxed) {
-        look();
+        look(|| Some(physical()));
+    }
+}
+
+/// The same by a thread that waits for no other one: where the books are locked it credits nothing.
+pub(crate) fn credit_closed_if_free() {
+    if LEFT.load(Ordering::Relaxed) {
+        look(free_physical);
     }
 }
 
 #[cold]
-fn look() {
-    let files = physical().alone();
+fn look(books: fn() -> Option<MutexGuard<'static, Physical>>) {
+    let files = books().map(|mut books| books.alone()).unwrap_or_default();
     // Looked at outside the lock: by now a number may be that of a file that answers slowly.
     for (number, file) in files {
         if !file.is_open(number) {
-            let gone = physical().closed(number, &file);
+            let gone = books().map(|mut books| books.closed(number, &file));
             gone.into_iter()
+                .flatten()
                 .for_each(|(device, units)| account::release(device, units));
         }
     }

@@ -39,6 +39,10 @@ impl Region {
         Self { of, from, to }
     }
 
+    fn width(&self) -> u64 {
+        self.to[0] - self.from[0]
+    }
+
     fn overlaps(&self, other: &Self) -> bool {
         let along =
             |axis: usize| self.from[axis] < other.to[axis] && other.from[axis] < self.to[axis];
@@ -82,6 +86,9 @@ impl Physical {
         region: Region,
     ) -> Vec<Credit> {
         let mut gone = self.tiles_gone(array, &region);
+        let [kind, ..] = region.of;
+        let widest = self.widest.entry(kind).or_default();
+        *widest = region.width().max(*widest);
         gone.extend(self.held(holding, Binding::Array(array, region), 1));
         gone
     }
@@ -92,13 +99,9 @@ impl Physical {
         if let Some((_, id)) = self.holds.remove(&Binding::Array(array, *region)) {
             return self.let_go(id);
         }
-        let (first, last) = all(array);
-        let tiles = self.holds.range(first..last);
-        let cut: Vec<(Region, u64)> = tiles
-            .filter_map(|(place, (_, id))| match place {
-                Binding::Array(_, its) if its.overlaps(region) => Some((*its, *id)),
-                _ => None,
-            })
+        let cut: Vec<(Region, u64)> = self
+            .near(array, region)
+            .filter(|(its, _)| its.overlaps(region))
             .collect();
         let mut gone = Vec::new();
         for (its, id) in cut {
@@ -110,6 +113,27 @@ impl Physical {
             gone.extend(self.let_go(id));
         }
         gone
+    }
+
+    /// The regions of an array that may overlap one: those of its subresource which begin left of
+    /// its end, and reach it if they are as wide as any.
+    fn near(&self, array: u64, region: &Region) -> impl Iterator<Item = (Region, u64)> {
+        let [kind, ..] = region.of;
+        let widest = self.widest.get(&kind).copied().unwrap_or(0);
+        let at = |left| {
+            let first = Region {
+                of: region.of,
+                from: [left, 0, 0],
+                to: [0; 3],
+            };
+            Binding::Array(array, first)
+        };
+        let left = region.from[0].saturating_add(1).saturating_sub(widest);
+        let tiles = self.holds.range(at(left)..at(region.to[0]));
+        tiles.filter_map(|(place, (_, id))| match place {
+            Binding::Array(_, its) => Some((*its, *id)),
+            _ => None,
+        })
     }
 }
 

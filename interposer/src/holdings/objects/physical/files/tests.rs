@@ -3,8 +3,8 @@
 use core::ffi::c_int;
 use std::os::fd::AsRawFd as _;
 
-use super::super::Binding;
 use super::super::tests::{HANDLE, made, release, unmap};
+use super::super::{Binding, UNNAMED, unnamed};
 use super::{Credit, Physical};
 use crate::account::Units;
 use crate::driver::device::DeviceKey;
@@ -152,4 +152,125 @@ fn a_file_is_looked_at_only_once_nothing_else_holds_its_memory() {
     drop(file);
     assert_eq!(look(&mut physical), [credit]);
     assert_eq!(physical.alone(), []);
+}
+
+/// Binds memory to the object of a handle, where no device is named.
+fn bind(physical: &mut Physical, memory: u64, object: u64) -> Vec<Credit> {
+    let memory = physical.holding(memory);
+    let object_held = physical.holding(object);
+    physical.bound(memory, object_held, (object, UNNAMED, 0), 4096)
+}
+
+#[test]
+fn objects_received_under_an_exported_number_have_places_of_their_own() {
+    let (mut physical, _) = made();
+    let file = File::at(710);
+    let _ = export(&mut physical, HANDLE, file.0);
+    let (objects, memories) = ([0x7000, 0x7001], [0x8000, 0x8001]);
+    let credit = (DeviceKey::default(), Units(8));
+    for (object, memory) in objects.into_iter().zip(memories) {
+        physical.created(memory, credit.0, credit.1);
+        let _ = import(&mut physical, object, file.0);
+        let _ = bind(&mut physical, memory, object);
+    }
+    assert_eq!(release(&mut physical, memories[0]), [], "it is bound");
+    assert_eq!(release(&mut physical, objects[1]), []);
+    assert_eq!(release(&mut physical, memories[1]), [credit], "unbound");
+    assert_eq!(release(&mut physical, objects[0]), [credit]);
+}
+
+#[test]
+fn memory_bound_to_an_object_received_under_its_own_number_ends() {
+    let (mut physical, credit) = made();
+    let file = File::at(720);
+    let _ = export(&mut physical, HANDLE, file.0);
+    let _ = import(&mut physical, SECOND, file.0);
+    let _ = bind(&mut physical, HANDLE, SECOND);
+    assert_eq!(release(&mut physical, HANDLE), []);
+    assert_eq!(release(&mut physical, SECOND), []);
+    drop(file);
+    assert_eq!(look(&mut physical), [credit]);
+}
+
+#[test]
+fn memory_bound_by_its_second_handle_is_at_its_devices_place() {
+    let (mut physical, credit) = made();
+    let file = File::at(730);
+    let _ = export(&mut physical, HANDLE, file.0);
+    let _ = import(&mut physical, SECOND, file.0);
+    drop(file);
+    physical.object_created(0x7000);
+    let _ = bind(&mut physical, SECOND, 0x7000);
+    let _ = release(&mut physical, HANDLE);
+    assert_eq!(release(&mut physical, SECOND), []);
+    let object = physical.holding(0x7000).unwrap();
+    let holds = physical.unbinding(&object, unnamed(credit.0), (0, 4096));
+    assert_eq!(physical.undone(holds), []);
+    assert_eq!(look(&mut physical), [credit]);
+}
+
+#[test]
+fn an_import_of_an_own_object_is_a_handle_of_the_same_object() {
+    let (mut physical, credit) = made();
+    let file = File::at(740);
+    physical.object_created(0x7000);
+    let _ = export(&mut physical, 0x7000, file.0);
+    let _ = import(&mut physical, SECOND, file.0);
+    drop(file);
+    let _ = bind(&mut physical, HANDLE, SECOND);
+    assert_eq!(release(&mut physical, SECOND), []);
+    assert_eq!(release(&mut physical, HANDLE), [], "it is bound");
+    assert_eq!(release(&mut physical, 0x7000), []);
+    assert_eq!(look(&mut physical), [credit]);
+}
+
+#[test]
+fn a_dma_buffer_holds_what_is_mapped_in_its_range_and_nothing_else() {
+    let (mut physical, credit) = made();
+    let file = File::at(750);
+    let at = |slot: u32| u64::from(slot) << 21;
+    for slot in 0..4 {
+        let handle = 0x7000 + u64::from(slot);
+        physical.created(handle, credit.0, Units(slot));
+        let memory = physical.holding(handle).unwrap();
+        let _ = physical.held(memory, Binding::Address(at(slot)), at(1));
+        let _ = release(&mut physical, handle);
+    }
+    let identity = descriptor::identity(file.0).unwrap();
+    // From within the second mapping to the end of the third.
+    let range = (at(1) + 4096, at(2) - 4096);
+    assert_eq!(physical.range_exported(range, (file.0, identity)), []);
+    let unmapped = unmap(&mut physical, 0, at(4));
+    assert_eq!(unmapped, [0, 3].map(|slot| (credit.0, Units(slot))));
+    assert_eq!(look(&mut physical), []);
+    drop(file);
+    let closed = look(&mut physical);
+    assert_eq!(closed, [1, 2].map(|slot| (credit.0, Units(slot))));
+}
+
+#[test]
+fn a_dma_buffer_of_other_memory_holds_nothing() {
+    let (mut physical, credit) = made();
+    let file = File::at(760);
+    let identity = descriptor::identity(file.0).unwrap();
+    let _ = physical.range_exported((1 << 21, 4096), (file.0, identity));
+    assert_eq!(physical.alone(), []);
+    assert_eq!(release(&mut physical, HANDLE), [credit]);
+}
+
+#[test]
+fn memory_received_under_an_own_objects_number_may_be_bound_to_it() {
+    let (mut physical, credit) = made();
+    let file = File::at(770);
+    physical.object_created(0x7000);
+    let _ = export(&mut physical, 0x7000, file.0);
+    let _ = import(&mut physical, SECOND, file.0);
+    let _ = bind(&mut physical, HANDLE, 0x7000);
+    let _ = release(&mut physical, HANDLE);
+    let _ = bind(&mut physical, SECOND, 0x7000);
+    drop(file);
+    let mut gone = release(&mut physical, 0x7000);
+    gone.extend(release(&mut physical, SECOND));
+    gone.extend(look(&mut physical));
+    assert_eq!(gone, [credit]);
 }

@@ -1,7 +1,9 @@
 //! Regions of sparse arrays, and what is cut out of them.
 
+use std::collections::BTreeMap;
+
 use super::super::tests::{HANDLE, made, release};
-use super::{Credit, Physical, Region, all};
+use super::{Binding, Credit, Physical, Region, all};
 
 const ARRAY: u64 = 3;
 
@@ -102,4 +104,78 @@ fn the_end_of_an_array_lets_go_of_all_its_tiles() {
     physical.not_undone(tiles);
     let tiles = physical.undoing(first, last);
     assert_eq!(physical.undone(tiles), [credit]);
+}
+
+/// Numbers below a bound, the same ones each time.
+fn numbers() -> impl FnMut(u64) -> u64 {
+    let mut state = 1_u64;
+    move |bound| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % bound
+    }
+}
+
+/// The memory behind each cell of a level.
+fn behind(physical: &Physical, level: u32) -> BTreeMap<[u64; 3], u64> {
+    let mut behind = BTreeMap::new();
+    for (place, (_, id)) in &physical.holds {
+        let Binding::Array(_, its) = place else {
+            panic!("{place:?}")
+        };
+        if its.of == [0, level, 0] {
+            for cell in cells(its) {
+                assert_eq!(behind.insert(cell, *id), None, "{cell:?} twice");
+            }
+        }
+    }
+    behind
+}
+
+#[test]
+fn whatever_is_mapped_and_unmapped_each_cell_has_its_last_memory() {
+    let (mut physical, _) = made();
+    let mut levels = [(0, BTreeMap::new()), (1, BTreeMap::new())];
+    let mut below = numbers();
+    for handle in 0..2000 {
+        levels.rotate_left(usize::from(below(2) > 0));
+        let (level, wanted) = &mut levels[0];
+        let maps = below(3) > 0;
+        let from = [below(12), below(6), below(2)];
+        let extent = [1 + below(6), 1 + below(4), 1 + below(2)];
+        let place = Region::new([0, *level, 0], from, extent);
+        if maps {
+            physical.object_created(handle);
+            let id = physical.handles[&handle].0;
+            let _ = map(&mut physical, handle, place);
+            wanted.extend(cells(&place).into_iter().map(|cell| (cell, id)));
+        } else {
+            let _ = physical.tiles_gone(ARRAY, &place);
+            cells(&place).iter().for_each(|cell| {
+                wanted.remove(cell);
+            });
+        }
+        assert_eq!(behind(&physical, *level), *wanted);
+    }
+}
+
+#[test]
+fn a_tile_is_compared_with_its_column_only() {
+    let (mut physical, _) = made();
+    let tile = |x, y| region([64 * x, 64 * y, 0], [64, 64, 1]);
+    for (x, y) in (0..32).flat_map(|y| (0..32).map(move |x| (x, y))) {
+        let _ = map(&mut physical, HANDLE, tile(x, y));
+        let tail = Region::new([1, 0, 0], [65536 * (32 * y + x), 0, 0], [65536, 1, 1]);
+        let _ = map(&mut physical, HANDLE, tail);
+    }
+    assert_eq!(physical.near(ARRAY, &tile(16, 16)).count(), 32);
+    assert_eq!(physical.near(ARRAY, &tile(32, 16)).count(), 0);
+    // A wide region may reach into any column right of where it begins.
+    let _ = map(
+        &mut physical,
+        HANDLE,
+        region([0, 64 * 32, 0], [64 * 32, 1, 1]),
+    );
+    assert_eq!(physical.near(ARRAY, &tile(16, 16)).count(), 17 * 32 + 1);
 }
