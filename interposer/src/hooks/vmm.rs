@@ -10,13 +10,13 @@ use core::ffi::{c_int, c_void};
 
 use gpushare_cuda_abi::cuda::{
     CUarrayMapInfo, CUdeviceptr, CUmemAllocationHandleType, CUmemAllocationProp,
-    CUmemAllocationType, CUmemGenericAllocationHandle, CUmemOperationType, CUmemRangeHandleType,
-    CUresult, CUstream,
+    CUmemAllocationType, CUmemGenericAllocationHandle, CUmemLocation, CUmemLocationType,
+    CUmemOperationType, CUmemRangeHandleType, CUresult, CUstream,
 };
 
 use crate::account;
 use crate::driver::calls;
-use crate::driver::device;
+use crate::driver::device::{self, DeviceKey};
 use crate::entry::args::{In, Opaque, Out, Plain as _, mapped, region};
 use crate::entry::hooks;
 use crate::entry::lists::{Count, InSlice};
@@ -147,7 +147,7 @@ fn create(
     };
     let call = account::Deadline::new();
     let refusal = || {
-        refused(&props, |prop, asked| {
+        refused(&props, device, |prop, asked| {
             let (size, flags) = asked.unwrap_or((size, flags));
             let mut handle = 0;
             let size = refusal::impossible(size);
@@ -175,12 +175,15 @@ fn create(
 #[cold]
 fn refused(
     prop: &CUmemAllocationProp,
+    device: DeviceKey,
     ask: impl Fn(&CUmemAllocationProp, Option<(usize, u64)>) -> CUresult,
 ) -> CUresult {
     refusal::of(ask(prop, None), || {
         let mut plain = CUmemAllocationProp::zeroed();
         plain.type_ = CUmemAllocationType::PINNED;
-        plain.location = prop.location;
+        // A location of a type that is not known may be what is wrong.
+        let (type_, id) = (CUmemLocationType::DEVICE, device::ordinal_of(device));
+        plain.location = id.map_or(prop.location, |id| CUmemLocation { type_, id });
         ask(&plain, Some((refusal::IMPOSSIBLE, 0)))
     })
 }

@@ -206,22 +206,27 @@ fn a_request_is_kept_beside_an_equal_and_a_guarantee_below() {
     }
 }
 
-/// What the highest class is owed, after a foreign overrun, say, comes after a guarantee below.
+/// What higher classes are owed, after a foreign overrun, say, comes after a guarantee below.
 #[test]
-fn a_guarantee_below_is_kept_while_the_highest_class_is_owed_much() {
-    let mut machine = Machine::new(6);
-    machine.start(1, HIGH, request(50), Program::Deep(fixed(200)));
-    machine.start(2, HIGH, request(40), Program::Deep(fixed(200)));
-    let stuck = machine.start(4, HIGH, EQUAL, Program::Deep(fixed(2_000_000)));
-    machine.start(3, LOW, request(10), Program::Deep(fixed(50)));
-    machine.run(Nanos::secs(3));
-    machine.kill(stuck);
-    for second in 0..10 {
-        let before = machine.meter.ran[&TenantId(3)];
-        machine.run(Nanos::secs(1));
-        let ran = machine.meter.ran[&TenantId(3)] - before;
-        println!("10 % below, second {second}: {} ms", ran / 1_000_000);
-        assert!(ran >= Nanos::millis(80).0, "second {second}: {ran}");
+fn a_guarantee_below_is_kept_while_higher_classes_are_owed_much() {
+    for above in [false, true] {
+        let mut machine = Machine::new(6);
+        machine.start(1, HIGH, request(50), Program::Deep(fixed(200)));
+        machine.start(2, HIGH, request(40), Program::Deep(fixed(200)));
+        let stuck = machine.start(4, HIGH, EQUAL, Program::Deep(fixed(2_000_000)));
+        machine.start(3, LOW, request(10), Program::Deep(fixed(50)));
+        if above {
+            machine.start(5, HIGH + 50, EQUAL, Program::Deep(fixed(200)));
+        }
+        machine.run(Nanos::secs(3));
+        machine.kill(stuck);
+        for second in 0..10 {
+            let before = machine.meter.ran[&TenantId(3)];
+            machine.run(Nanos::secs(1));
+            let ran = machine.meter.ran[&TenantId(3)] - before;
+            println!("above: {above}, second {second}: {} ms", ran / 1_000_000);
+            assert!(ran >= Nanos::millis(80).0, "second {second}: {ran}");
+        }
     }
 }
 

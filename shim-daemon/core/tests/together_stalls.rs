@@ -189,3 +189,21 @@ fn one_that_does_not_work_keeps_no_lower_class_out_beside_a_visitor() {
         }
     }
 }
+
+/// An equal deep queue fills the gaps in its place.
+#[test]
+fn one_that_does_not_work_fills_no_gaps_in_place_of_an_equal() {
+    let visitor = || Program::every(4 * MS, 200 * US);
+    let queue = || Program::queue(100 * US);
+    let cases = [
+        ("copies", queue().depth(8).copies(2 * MS), 55.0),
+        ("stopped", queue().stalls(3 * S, 20 * S), 55.0),
+        // The opposite.
+        ("works", queue(), 35.0),
+    ];
+    for (what, one, least) in cases {
+        let case = case(what, &[one, visitor(), trainer()]);
+        let case = case.times(4 * S, 5 * S);
+        at_least(what, case.steered().report.useful(2), least);
+    }
+}

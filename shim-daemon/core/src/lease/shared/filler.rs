@@ -20,7 +20,9 @@ pub(super) fn filler<'a>(
     let open = open.filter(|(_, tenant)| !tenant.is_barred() && tenant.class() >= kept);
     let key = |(_, tenant): &&(TenantId, &Tenant)| {
         let lag = tenant.lag() + stays(tenant);
-        (tenant.works(), tenant.is_dense(), tenant.class(), lag)
+        // One that is silent may have a long operation on the device.
+        let rank = (tenant.class(), !tenant.is_doubted());
+        (tenant.works(), tenant.is_dense(), rank, lag)
     };
     let first = open.clone().max_by_key(key)?;
     // One that does not earn what it asks for fills nothing that a lower class may not.

@@ -305,16 +305,25 @@ impl Shared {
         bills: &BTreeMap<TenantId, u64>,
         (span, is_known): (Nanos, bool),
     ) {
-        let all: u64 = done.values().map(|done| done.pending).sum();
+        let pending = |all: &BTreeMap<TenantId, Done>, id: &TenantId| {
+            all.get(id).map_or(0, |done| done.pending)
+        };
+        let sum = |all: &BTreeMap<TenantId, Done>| all.values().map(|done| done.pending).sum();
+        let (all, all_believed): (u64, u64) = (sum(done), sum(believed));
         for (id, tenant) in self.roster.iter_mut() {
-            let done = done.get(&id).copied().unwrap_or_default();
             let bill = Nanos(bills.get(&id).copied().unwrap_or(0));
-            let flight = Nanos(span.0 * done.pending / 1000);
-            let flight = match all - done.pending < Rules::ALONE {
-                true if !tenant.is_throttled() => Flight::Alone(flight),
-                true if !tenant.is_drained() => Flight::Behind(flight),
+            let own = pending(done, &id);
+            let flight = Nanos(span.0 * own / 1000);
+            // One that is stuck may have the device for a long kernel, and may as well be stopped:
+            // then a gate that is closed for a cap would never open.
+            let alone = all - own < Rules::ALONE;
+            let behind = all_believed - pending(believed, &id) < Rules::ALONE;
+            let flight = match tenant.is_throttled() {
+                false if alone => Flight::Alone(flight),
+                true if behind && !tenant.is_drained() => Flight::Behind(flight),
                 _ => Flight::Beside,
             };
+            let done = done.get(&id).copied().unwrap_or_default();
             let ended = done.service > 0;
             tenant.pay_cap(span, (bill.0, ended), flight, &self.policy);
             if is_known {

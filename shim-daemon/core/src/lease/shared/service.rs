@@ -140,8 +140,13 @@ fn left_to_one(
 ) -> Option<(TenantId, Left)> {
     let (mut open, mut yields, mut held) = (Vec::new(), false, false);
     let mut left = signed(span);
-    for (id, tenant) in tenants.iter().filter(|(_, one)| one.is_pending(now)) {
-        let pending = done.get(&id).map_or(0, |done| done.pending);
+    for (id, tenant) in tenants.iter() {
+        let Done {
+            service, pending, ..
+        } = done.get(&id).copied().unwrap_or_default();
+        if !tenant.is_pending(now) && pending == 0 && service == 0 {
+            continue;
+        }
         let had = match tenant.gate() {
             Gate::Shut if tenant.is_drained() => {
                 held = true;

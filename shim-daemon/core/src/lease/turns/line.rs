@@ -94,13 +94,11 @@ impl Schedule {
         })
     }
 
-    /// Of the highest class below this in which a tenant is due by now, the one furthest behind.
+    /// Of the lowest class below this in which a tenant is due by now, the one furthest behind:
+    /// what a lower one is owed takes of the time of all above it, so these are due again.
     pub(super) fn due_below(&self, class: u16) -> Option<TenantId> {
         let due = self.dues_below(class).filter(|(.., wait)| wait.0 == 0);
-        let keys = due.map(|(id, tenant, _)| {
-            let class = Reverse(tenant.account().class());
-            (class, tenant.order(id))
-        });
+        let keys = due.map(|(id, tenant, _)| (tenant.account().class(), tenant.order(id)));
         keys.min().map(|(_, (.., id))| id)
     }
 
