@@ -163,7 +163,7 @@ impl Scene {
     }
 
     /// A new process joins a tenant.
-    fn joins(&mut self, new: Client, pid: u32) -> Option<ProcessId> {
+    pub(super) fn joins(&mut self, new: Client, pid: u32) -> Option<ProcessId> {
         let peer = peer(pid);
         let register = Register {
             pid,
