@@ -53,7 +53,7 @@ impl Shared {
             free: Bytes(16 * GIB),
             processes: Some(vec![]),
             drawing: BTreeSet::new(),
-            busy: vec![],
+            busy: None,
             health: None,
         };
         scene.node.looked(LATER, 0, LATER, Ok(look));
