@@ -251,16 +251,51 @@ const ALERTED: [(&str, Option<&str>); 8] = [
     ("unmanaged-ended", None),
 ];
 
-#[test]
-fn each_grave_kind_of_event_has_an_alert_or_a_reason_for_none() {
-    let rules = read("packaging/prometheus/gpushare.rules.yml");
-    // The kinds that rules name: a word, or several in a pattern.
-    let named: BTreeSet<&str> = rules
+/// The kinds that rules name: a word, or several in a pattern.
+fn kinds_in(rules: &str) -> BTreeSet<&str> {
+    rules
         .split("kind=")
         .skip(1)
         .map(|rest| rest.trim_start_matches('~'))
         .flat_map(|rest| rest.split('"').nth(1).unwrap_or("").split('|'))
-        .collect();
+        .collect()
+}
+
+#[test]
+fn the_runbook_has_a_row_for_each_kind_that_a_rule_names() {
+    let (rules, text) = (
+        read("packaging/prometheus/gpushare.rules.yml"),
+        read("docs/RUNBOOK.md"),
+    );
+    let rows = text.lines().filter_map(|line| line.strip_prefix("| "));
+    let symptoms = rows.filter_map(|row| row.split(" | ").next());
+    let words = symptoms.flat_map(|symptom| symptom.split('`').skip(1).step_by(2));
+    let there: BTreeSet<&str> = words.collect();
+    let named = kinds_in(&rules);
+    assert!(named.len() > 10, "{named:?}");
+    let missing: Vec<_> = named.difference(&there).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+/// Each start of a container of a static program tells it, also where all that computes has limits.
+#[test]
+fn a_static_first_program_is_information_and_a_loss_is_not() {
+    let rules = read("packaging/prometheus/gpushare.rules.yml");
+    let severities = |kind| -> Vec<&str> {
+        let alerts = rules.split("- alert: ").skip(1);
+        let its = alerts.filter(|alert| kinds_in(alert).contains(kind));
+        its.filter_map(|alert| alert.split("severity: ").nth(1)?.split('}').next())
+            .collect()
+    };
+    assert_eq!(severities("unenforced"), ["info"]);
+    assert_eq!(severities("no-return"), ["warning"]);
+    assert_eq!(severities("memory-lost"), ["critical"]);
+}
+
+#[test]
+fn each_grave_kind_of_event_has_an_alert_or_a_reason_for_none() {
+    let rules = read("packaging/prometheus/gpushare.rules.yml");
+    let named = kinds_in(&rules);
     let unknown: Vec<_> = named
         .iter()
         .filter(|kind| !EventRecord::KINDS.contains(kind))

@@ -83,3 +83,15 @@ fn no_time_of_kernels_is_told_where_nvml_knows_none() {
     let (_a, _) = daemon.tenant("a", &HALF);
     assert_eq!(busy(&daemon), []);
 }
+
+/// A virtual GPU, or an older driver. A 0 would say that the tenant used nothing.
+#[test]
+fn no_time_of_kernels_is_told_where_nvml_refuses_its_samples() {
+    let folder = tempfile::tempdir().unwrap();
+    let devices = FakeDevices::default();
+    devices.0.lock().unwrap().without_samples = true;
+    let daemon = Daemon::with(folder.path(), devices);
+    let (_a, _) = daemon.tenant("a", &HALF);
+    daemon.devices.until_looked_at();
+    assert_eq!(busy(&daemon), []);
+}

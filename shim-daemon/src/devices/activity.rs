@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::ProcessUtilizationSample;
 
 /// The longest time that one sample stands for (nvmlUtilization_t: "between 1 second and 1/6
@@ -53,20 +54,24 @@ impl Asked {
 
 /// The last question about each device, by the device's number.
 #[derive(Debug, Default)]
-pub(super) struct Activity(BTreeMap<usize, Asked>);
+pub(super) struct Activity {
+    asked: BTreeMap<usize, Asked>,
+    /// Whether the driver has samples of a device. An answer with samples is for good: what is
+    /// counted of a tenant must not come and go.
+    has: BTreeMap<usize, bool>,
+}
 
 impl Activity {
     /// Nanoseconds of each process since the last question. Empty where the driver has no newer
-    /// samples, or none at all (MIG).
+    /// samples; `None` where it has none at all (MIG, some virtual GPUs).
     pub(super) fn since_last(
         &mut self,
         index: usize,
         device: &nvml_wrapper::Device<'_>,
-    ) -> Vec<(u32, u64)> {
+    ) -> Option<Vec<(u32, u64)>> {
         self.asked_at(index, Instant::now(), |after_us| {
-            let samples = device.process_utilization_stats(after_us);
-            let samples = samples.unwrap_or_default();
-            samples.iter().map(Sampled::from).collect()
+            let samples = device.process_utilization_stats(after_us)?;
+            Ok(samples.iter().map(Sampled::from).collect())
         })
     }
 
@@ -75,11 +80,11 @@ impl Activity {
         &mut self,
         index: usize,
         at: Instant,
-        ask: impl FnOnce(u64) -> Vec<Sampled>,
-    ) -> Vec<(u32, u64)> {
-        let known = self.0.get(&index).copied();
+        ask: impl FnOnce(u64) -> Result<Vec<Sampled>, NvmlError>,
+    ) -> Option<Vec<(u32, u64)>> {
+        let known = self.asked.get(&index).copied();
         if known.is_some_and(|asked| at.duration_since(asked.at) < APART) {
-            return Vec::new();
+            return self.has_any(index).then(Vec::new);
         }
         // The first question only finds out how far the driver's samples go.
         let first = Asked {
@@ -88,12 +93,27 @@ impl Activity {
             since: at,
         };
         let asked = known.unwrap_or(first);
-        let samples = ask(asked.after_us(at));
-        self.0.insert(index, asked.answered(at, &samples));
-        match known {
+        let answer = ask(asked.after_us(at));
+        match &answer {
+            Ok(_) | Err(NvmlError::NotFound) => {
+                self.has.insert(index, true);
+            }
+            Err(NvmlError::NotSupported | NvmlError::FailedToLoadSymbol(_)) => {
+                self.has.entry(index).or_insert(false);
+            }
+            // Another time it may answer.
+            Err(_) => {}
+        }
+        let samples = answer.unwrap_or_default();
+        self.asked.insert(index, asked.answered(at, &samples));
+        self.has_any(index).then(|| match known {
             Some(asked) => busy(asked.newest_us, &samples),
             None => Vec::new(),
-        }
+        })
+    }
+
+    fn has_any(&self, index: usize) -> bool {
+        self.has.get(&index) != Some(&false)
     }
 }
 
@@ -179,9 +199,9 @@ mod tests {
             let last = kept.len().saturating_sub(20);
             let ask = |after_us| {
                 let samples = kept[last..].iter().copied();
-                samples.filter(|one| one.end_us > after_us).collect()
+                Ok(samples.filter(|one| one.end_us > after_us).collect())
             };
-            let found = activity.asked_at(0, at, ask);
+            let found = activity.asked_at(0, at, ask).unwrap();
             found.iter().map(|(_, took)| took / 1_000_000).sum()
         });
         seconds.collect()
@@ -200,12 +220,46 @@ mod tests {
         assert_eq!(counted[40..], [500; 20]);
     }
 
+    /// What the driver answers, second by second: whether each look has samples, if only none that
+    /// are newer.
+    fn tells(answers: Vec<Result<Vec<Sampled>, NvmlError>>) -> Vec<bool> {
+        let (mut activity, began) = (Activity::default(), Instant::now());
+        let all = (0_u64..).zip(answers).flat_map(|(second, answer)| {
+            let at = began + Duration::from_secs(second);
+            let asked = activity.asked_at(0, at, |_| answer);
+            let soon = activity.asked_at(0, at, |_| panic!("it is asked again at once"));
+            [asked, soon].map(|found| found.is_some())
+        });
+        all.collect()
+    }
+
+    #[test]
+    fn a_driver_that_refuses_its_samples_has_none() {
+        let lacking = || NvmlError::FailedToLoadSymbol("a version of the driver".to_owned());
+        assert_eq!(tells(vec![Err(NvmlError::NotSupported)]), [false; 2]);
+        let answers = vec![Err(lacking()), Err(NvmlError::Unknown)];
+        assert_eq!(tells(answers), [false; 4]);
+    }
+
+    #[test]
+    fn a_driver_that_has_answered_has_samples_whatever_comes_later() {
+        for first in [Ok(vec![]), Err(NvmlError::NotFound)] {
+            let later = [NvmlError::Unknown, NvmlError::NotSupported];
+            let later = later.map(Err);
+            let answers = std::iter::once(first).chain(later).collect();
+            assert_eq!(tells(answers), [true; 6]);
+        }
+        // Until it has said so, an error is of the moment.
+        let answers = vec![Err(NvmlError::Unknown), Ok(vec![])];
+        assert_eq!(tells(answers), [true; 4]);
+    }
+
     #[test]
     fn a_pause_of_a_process_costs_nothing_that_comes_after_it() {
         let (mut activity, began) = (Activity::default(), Instant::now());
         let mut ask = |second, samples: Vec<Sampled>| {
             let at = began + Duration::from_secs(second);
-            activity.asked_at(0, at, |_| samples)
+            activity.asked_at(0, at, |_| Ok(samples)).unwrap()
         };
         let old = sample(7, 1_000_000, 50);
         assert_eq!(ask(0, vec![old]), []);

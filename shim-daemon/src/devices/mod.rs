@@ -80,8 +80,9 @@ pub struct Look {
     pub processes: Option<Vec<(u32, Bytes)>>,
     /// Those of them that draw and do not compute: the desktop's, mostly.
     pub drawing: BTreeSet<u32>,
-    /// (pid, nanoseconds in which its kernels ran since the last look), by NVML's samples.
-    pub busy: Vec<(u32, u64)>,
+    /// (pid, nanoseconds in which its kernels ran since the last look), by NVML's samples; `None`
+    /// where it has none of this device, and will not.
+    pub busy: Option<Vec<(u32, u64)>>,
     /// The device itself, where it was asked for with this look.
     pub health: Option<Health>,
 }

@@ -29,6 +29,11 @@ const COUNTED: Nanos = Nanos::secs(10);
 /// How many others were left out: told whatever the budget.
 pub(super) const LEFT_OUT: &str = "events-left-out";
 
+/// Told whatever the budget, and at no tenant's cost. Of `unmanaged`: the audit tells it once of a
+/// process, and again when its memory has doubled, and only that names the process. Else a tenant
+/// would hide one by many events of others.
+const ALWAYS: [&str; 2] = [LEFT_OUT, "unmanaged"];
+
 /// Kinds of events that commands cause. They are told of each tenant of the machine, and a user's
 /// tenants have a budget together: a user can command, register and end them without end.
 const COMMANDED: [&str; 10] = [
@@ -180,12 +185,12 @@ impl Budgets {
         kind: &'static str,
         (tenant, user): (TenantId, Option<u32>),
     ) -> bool {
+        if ALWAYS.contains(&kind) {
+            return true;
+        }
         let users = &mut self.users;
         let budget = user.map(|user| users.entry(user));
         let of_user = budget.map(|one| one.or_insert_with(|| OfUser::new(now)));
-        if kind == LEFT_OUT {
-            return true;
-        }
         if COMMANDED.contains(&kind) {
             return of_user.is_none_or(|of| of.commanded.allows(now, kind));
         }
@@ -363,6 +368,21 @@ mod tests {
         };
         assert_eq!(told("attached", 1_000), BURST_OF_USER - KEPT_FOR_ENDS);
         assert_eq!(told("gone", 1_000), KEPT_FOR_ENDS);
+    }
+
+    #[test]
+    fn a_process_without_limits_is_told_of_after_any_flood() {
+        let (mut budgets, now) = (Budgets::default(), Nanos::ZERO);
+        let mut told = |kind| {
+            let allows = |_: &u64| budgets.allows(now, kind, (ONE, USER));
+            (0..1_000).filter(allows).count()
+        };
+        assert_eq!(told("unmanaged"), 1_000);
+        assert_eq!(told("waiting"), 128, "they have taken nothing");
+        for kind in COMMANDED.into_iter().chain(DECIDED) {
+            assert_ne!(told(kind), 1_000, "{kind}");
+        }
+        assert_eq!(told("unmanaged"), 1_000);
     }
 
     #[test]

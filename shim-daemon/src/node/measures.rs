@@ -5,7 +5,7 @@
 //! device. Here such counts go on: they are read once a second, when they are asked for, and before
 //! and after a process leaves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gpushare_core::{DeviceId, Nanos, ProcessId, ShareView, TenantId, Why};
 use gpushare_protocol::histogram::Histogram;
@@ -155,6 +155,8 @@ pub(super) struct Counted {
     ends: Ends,
     look_failures: BTreeMap<usize, u64>,
     health: BTreeMap<usize, Health>,
+    /// Devices of which NVML does not sample what computes.
+    without_samples: BTreeSet<usize>,
     /// Refused allocations of tenants that have ended.
     refusals: BTreeMap<DeviceId, Refusals>,
     host_full: BTreeMap<DeviceId, u64>,
@@ -214,6 +216,19 @@ impl Counted {
     /// A look showed a device like this.
     pub(super) fn saw(&mut self, device: usize, health: Health) {
         self.health.insert(device, health);
+    }
+
+    /// Whether NVML samples what computes on a device.
+    pub(super) fn samples(&mut self, device: usize, does: bool) {
+        match does {
+            true => self.without_samples.remove(&device),
+            false => self.without_samples.insert(device),
+        };
+    }
+
+    /// Whether it does, as far as is known.
+    pub(super) fn is_sampled(&self, device: usize) -> bool {
+        !self.without_samples.contains(&device)
     }
 
     /// A device as the last look showed it.

@@ -80,12 +80,15 @@ impl Node {
     }
 
     /// For how long the kernels of an admitted tenant ran on the device of an index. NVML does not
-    /// tell of a MIG instance, nor in a pid namespace whose pids it does not list.
+    /// tell of a MIG instance or where it has no samples, nor in a pid namespace whose pids it does
+    /// not list.
     pub(super) fn busy_row(&self, id: TenantId, device_index: usize) -> Option<BusyRow> {
         let known = self.tenants.get(&id).filter(|known| known.is_admitted())?;
         let device = *known.device_ids().get(device_index)?;
-        let device = index(device).and_then(|at| self.devices.get(at))?;
-        let tells = !device.capabilities.mig && self.pids.are_ours();
+        let at = index(device)?;
+        let device = self.devices.get(at)?;
+        let is_sampled = !device.capabilities.mig && self.counted.is_sampled(at);
+        let tells = is_sampled && self.pids.are_ours();
         tells
             .then(|| known.tally().device(device_index))
             .flatten()

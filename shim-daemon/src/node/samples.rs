@@ -198,7 +198,8 @@ impl Node {
         };
         self.look_worked(device);
         let by_pid = self.processes.by_pid();
-        self.note_busy(id, &by_pid, &look.busy);
+        self.counted.samples(device, look.busy.is_some());
+        self.note_busy(id, &by_pid, &look.busy.unwrap_or_default());
         if let Some(health) = look.health {
             self.counted.saw(device, health);
         }

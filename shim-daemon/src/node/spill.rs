@@ -234,6 +234,13 @@ impl Node {
             (stored, file)
         });
         if let Some((stored, None)) = file {
+            if !self.residency.host.is_earlier(process) {
+                // All files of a process of this daemon's are known until it wants none of them:
+                // nothing was there that could be lost.
+                let file = stored.file;
+                tracing::debug!(?process, file, "bytes are wanted of a file that never was");
+                return self.refuse_host(connection, id, Refusal::DataLost);
+            }
             let text = format!("file {:x} is not there any more", stored.file);
             return self.data_is_lost((process, connection, id), stored, &text);
         }

@@ -48,7 +48,9 @@ impl Node {
     fn of_cgroup(&self, pid: u32, containers: &[(TenantId, Groups)]) -> Option<TenantId> {
         let table = std::fs::read_to_string(self.watch.of_process(pid).join("cgroup")).ok()?;
         let groups = Groups::parse(&table);
-        let container = containers.iter().find(|(_, own)| groups.are_within(own));
+        let within = containers.iter().filter(|(_, own)| groups.are_within(own));
+        // A container may be in another one: it is the inner one's.
+        let container = within.max_by_key(|(_, own)| own.depth());
         let home = self.watch.home();
         let made = || {
             let is_in = |group: &str| {

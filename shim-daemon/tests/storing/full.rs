@@ -53,7 +53,7 @@ impl Shared {
             free: Bytes(16 * GIB),
             processes: Some(vec![]),
             drawing: BTreeSet::new(),
-            busy: vec![],
+            busy: None,
             health: None,
         };
         scene.node.looked(LATER, 0, LATER, Ok(look));
@@ -163,7 +163,7 @@ impl Scene {
     }
 
     /// A new process joins a tenant.
-    fn joins(&mut self, new: Client, pid: u32) -> Option<ProcessId> {
+    pub(super) fn joins(&mut self, new: Client, pid: u32) -> Option<ProcessId> {
         let peer = peer(pid);
         let register = Register {
             pid,

@@ -1,5 +1,7 @@
 //! The events that storing, fetching and forgetting cause.
 
+use std::process::{Command, Stdio};
+
 use super::presented::LATE;
 use super::*;
 
@@ -94,6 +96,34 @@ fn a_flood_of_events_leaves_those_of_other_tenants_in_the_ring() {
     let left_out = format!("{} more are not told", 5_000 - told);
     let said = scene.said("events-left-out");
     assert!(said.len() == 1 && said[0].contains(&left_out), "{said:?}");
+}
+
+/// One that came from a previous daemon may have had it there.
+#[test]
+fn a_fetch_from_a_file_that_never_was_is_refused_and_is_no_loss() {
+    let mut scene = Scene::new();
+    let stored = scene.is_stored();
+    scene.drops();
+    let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+    let new = client(ConnId(9), scene.tenant, None, "swap");
+    let process = scene.joins(new, child.id());
+    let first = std::mem::replace(&mut scene.client, Client { process, ..new });
+    for _ in 0..3 {
+        scene.fetches(77);
+        assert_eq!(*scene.told(), Reply::Refused(Refusal::DataLost));
+    }
+    assert_eq!(scene.said("memory-lost"), [""; 0]);
+    scene.client = first;
+    scene.fetches(77);
+    assert_eq!(scene.said("memory-lost").len(), 1);
+    // What a file has and does not read back is lost, whichever daemon made it.
+    let sum = stored.sum ^ 1;
+    scene.says(&Request::HostFetch(Stored { sum, ..stored }));
+    scene.copy_ends();
+    assert_eq!(*scene.told(), Reply::Refused(Refusal::DataLost));
+    assert_eq!(scene.said("memory-lost").len(), 2);
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 /// As on a file system that compresses: the blocks of the file are fewer than its bytes.

@@ -93,7 +93,7 @@ impl Devices for Driver {
             free: Bytes(64 * GIB) - used,
             processes: Some(processes),
             drawing: BTreeSet::new(),
-            busy: Vec::new(),
+            busy: None,
             health: None,
         })
     }

@@ -46,6 +46,8 @@ pub struct Facts {
     pub drawing: Vec<u32>,
     /// Nanoseconds in which kernels ran, of the next look at the first device.
     pub busy: Vec<(u32, u64)>,
+    /// NVML has no samples of any, as of some virtual GPUs.
+    pub without_samples: bool,
     /// Whether the devices are MIG instances.
     pub mig: bool,
     /// Whether there is a second device like the first, and whether the first is lost.
@@ -118,6 +120,7 @@ impl Devices for FakeDevices {
             0 => std::mem::take(&mut facts.busy),
             _ => vec![],
         };
+        let busy = (!facts.without_samples).then_some(busy);
         let drawing = facts.drawing.iter().copied().collect();
         let used: u64 = processes.iter().map(|(_, bytes)| bytes.0).sum();
         Ok(Look {

@@ -143,7 +143,7 @@ mod tests {
                     free: Bytes(16 * GIB),
                     processes,
                     drawing: BTreeSet::new(),
-                    busy: Vec::new(),
+                    busy: None,
                     health: None,
                 });
                 self.node.looked(self.now, device, self.now, look);

@@ -86,9 +86,14 @@ impl Scene {
 
     /// A tenant that is a container which came with this cgroup, and whose first process is `init`.
     fn container(&mut self, cgroup: &str, init: u32) {
+        self.container_named("one", cgroup, init);
+    }
+
+    fn container_named(&mut self, name: &str, cgroup: &str, init: u32) {
         let init = json!({"pid": init, "start": started(init).unwrap()});
         self.tenant(json!({
-            "container": {"id": "a", "init": init, "groups": {"": cgroup}},
+            "name": name,
+            "container": {"id": name, "init": init, "groups": {"": cgroup}},
         }));
     }
 
@@ -170,6 +175,40 @@ fn a_process_in_a_containers_cgroup_is_told_of_under_its_tenant() {
     scene.container(CONTAINER, init);
     let (one, none) = ((Some("one".to_owned()), true), (None, false));
     assert_eq!(scene.told(&[below, beside]), [one, none]);
+}
+
+#[test]
+fn a_tenant_that_has_no_events_left_has_this_one_told() {
+    let mut scene = Scene::new();
+    let init = scene.process(CONTAINER);
+    let below = scene.process(&format!("{CONTAINER}/work"));
+    scene.container(CONTAINER, init);
+    let one = *scene.node.tenants.keys().next().unwrap();
+    for _ in 0..5_000 {
+        let text = String::new();
+        scene.node.event("waiting", Some(one), None, text);
+    }
+    assert_eq!(scene.told(&[below]), [(Some("one".to_owned()), true)]);
+}
+
+#[test]
+fn a_process_in_a_container_of_a_container_is_the_inner_ones() {
+    for names in [["outer", "inner"], ["inner", "outer"]] {
+        let mut scene = Scene::new();
+        let inner = format!("{CONTAINER}/b");
+        let [init, in_outer] = [(); 2].map(|()| scene.process(CONTAINER));
+        let [init_b, in_inner] = [(); 2].map(|()| scene.process(&inner));
+        // The order in which they were registered says nothing.
+        for name in names {
+            match name {
+                "outer" => scene.container_named(name, CONTAINER, init),
+                _ => scene.container_named(name, &inner, init_b),
+            }
+        }
+        let of = |name: &str| (Some(name.to_owned()), true);
+        let told = scene.told(&[in_outer, in_inner]);
+        assert_eq!(told, [of("outer"), of("inner")], "{names:?}");
+    }
 }
 
 #[test]
