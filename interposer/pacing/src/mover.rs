@@ -230,6 +230,7 @@ impl Mover {
             Moved::Some => {}
             Moved::Withheld => self.withheld = facts.withheld(),
             Moved::All => {
+                self.refused = false;
                 self.place = Where::Sealed;
                 self.alone = (0, 0);
                 self.strayed |= !facts.is_led;

@@ -1,9 +1,9 @@
 //! Tenants that are moved out by command, at every moment of a move.
 
 use crate::node::swap::{Obeys, swapping};
-use crate::node::{Node, secs, spec};
+use crate::node::{Node, ranked, secs, spec};
 use gpushare_core::{
-    Bytes, DeviceId, Event, Nanos, Notice, Place, Quota, State, TenantId, TenantSpec,
+    Bytes, DeviceId, Event, Nanos, Notice, Place, Quota, Resolver, State, TenantId, TenantSpec,
 };
 
 /// A tenant that leaves for another, at that place; the other one.
@@ -148,7 +148,7 @@ fn the_request_of_a_suspended_tenant_is_kept_once_and_comes_back_at_once() {
 fn limits_set_while_a_tenant_is_out_hold_when_it_is_back() {
     let (mut node, device, [first, second]) = leaving(Place::Out);
     let lower = TenantSpec {
-        on_collision: vec![gpushare_core::Resolver::Fail],
+        on_collision: vec![Resolver::Fail],
         ..swapping(device, 512)
     };
     node.guests
@@ -289,6 +289,54 @@ fn an_ask_of_a_tenant_that_is_out_brings_it_back_at_once() {
         let state = node.world.tenant(tenant).expect("it runs").state;
         assert_eq!(state, State::Running, "an ask is work, as any call");
     }
+}
+
+#[test]
+fn an_ask_from_before_a_tenant_was_moved_is_no_work() {
+    let (mut node, device) = Node::swaps(1536, 64);
+    let start = |node: &mut Node, spec: TenantSpec, mib| {
+        let (tenant, process) = node.run(spec);
+        let moves = &mut node.guests.get_mut(&tenant).expect("it runs").moves;
+        (moves.works, moves.rate) = (false, 1 << 30);
+        (tenant, process, node.want(process, device, Bytes::mib(mib)))
+    };
+    let (out, ..) = start(&mut node, ranked(600, swapping(device, 1024)), 1024);
+    node.tell(Event::Suspend { tenant: out });
+    node.live(secs(2));
+    let quota = Quota {
+        request: Bytes::ZERO,
+        limit: Bytes::mib(512),
+    };
+    let fixed = TenantSpec {
+        quotas: vec![(device, quota)],
+        ..spec(device, 0, 1)
+    };
+    start(&mut node, fixed, 512);
+    let waits = TenantSpec {
+        on_collision: vec![Resolver::Swap, Resolver::Wait],
+        wait_timeout: secs(600),
+        idle_end: Some(secs(60)),
+        ..swapping(device, 1536)
+    };
+    let (tenant, process, _) = start(&mut node, waits, 1024);
+    let ask = node.want(process, device, Bytes::mib(256));
+    node.live(secs(10));
+    let is_idle = |node: &Node| {
+        let known = node.world.tenant(tenant).expect("it runs");
+        matches!(known.state, State::Idle { .. })
+    };
+    assert!(is_idle(&node) && node.waits(ask));
+    assert_eq!(node.place(tenant, device), Place::In);
+    node.calls(out, device);
+    let mut left = false;
+    for _ in 0..200 {
+        node.live(Nanos::millis(100));
+        left |= node.place(tenant, device) == Place::Out;
+        assert!(is_idle(&node) && node.waits(ask));
+    }
+    assert!(left, "it made way");
+    node.live(secs(40));
+    assert!(!node.guests.contains_key(&tenant), "its idle end is kept");
 }
 
 #[test]

@@ -106,6 +106,14 @@ impl Scene {
         run(&mut self.node, self.device, ranked(900, spec)).1
     }
 
+    /// The tenant that is out may be ended, too.
+    fn out_may_be_ended(&mut self) {
+        let guest = self.node.guests.get_mut(&self.out).expect("it runs");
+        guest.spec = ended_first(guest.spec.clone());
+        let (tenant, spec) = (self.out, guest.spec.clone());
+        self.node.tell(Event::Set { tenant, spec });
+    }
+
     fn is_ended(&self, tenant: TenantId) -> bool {
         !self.node.guests.contains_key(&tenant)
     }
@@ -122,6 +130,41 @@ fn a_tenant_that_leaves_is_not_ended_for_the_bytes_that_it_gives() {
         // What leaves is promised to the return, or nobody's yet: then the better one gets it.
         assert_eq!(scene.node.granted(ask), !duplex);
         assert_eq!(scene.node.place(scene.out, scene.device), Place::In);
+    }
+}
+
+#[test]
+fn the_end_of_a_follower_gives_what_is_withheld_of_it_too() {
+    for may in [true, false] {
+        let mut scene = Scene::new(true, false);
+        scene.comes_back();
+        assert_eq!(scene.node.place(scene.out, scene.device), Place::Entering);
+        if may {
+            scene.out_may_be_ended();
+        }
+        // The follower has 5 of its 30, and waits for 25 of the victim's.
+        let ask = scene.asks(20);
+        scene.node.live(secs(10));
+        assert_eq!(scene.is_ended(scene.out), may);
+        assert_eq!(scene.node.granted(ask), may);
+        assert!(!scene.is_ended(scene.victim));
+    }
+}
+
+#[test]
+fn a_follower_that_ends_is_enough_for_as_long_as_that_takes() {
+    for count in [25, 20] {
+        let mut scene = Scene::new(true, true);
+        scene.comes_back();
+        scene.out_may_be_ended();
+        let guest = scene.node.guests.get_mut(&scene.out);
+        guest.expect("it runs").manners = Manners::Stubborn;
+        let ask = scene.asks(count);
+        scene.node.live(secs(30));
+        assert!(scene.node.granted(ask) && !scene.is_ended(scene.victim));
+        // 5 are on their way to nobody, and the other one gives 15.
+        assert_eq!(scene.is_ended(scene.out), count == 25);
+        assert_eq!(scene.is_ended(scene.other), count == 20);
     }
 }
 

@@ -276,7 +276,8 @@ impl World {
                 tenant,
                 priority: known.spec().priority,
                 idle: known.is_idle(),
-                gives: gives(account) - self.leaving_of(tenant, device),
+                gives: gives(account) - self.leaving_of(tenant, device)
+                    + self.comes_for(tenant, device),
                 destroys: self.in_use_everywhere(tenant),
             })
         };
@@ -304,7 +305,8 @@ impl World {
         for victim in victims {
             let account = self.ledger.account(device, *victim);
             let Some(account) = account else { continue };
-            given += account.held() - self.leaving_of(*victim, device);
+            given +=
+                account.held() - self.leaving_of(*victim, device) + self.comes_for(*victim, device);
             let (charged, overhead) = (account.in_use + account.excess, account.overhead);
             self.end(
                 *victim,

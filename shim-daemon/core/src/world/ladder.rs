@@ -110,7 +110,7 @@ impl World {
         for (tenant, priority, idle) in victims {
             let account = self.ledger.account(device, tenant);
             let held = account.map_or(Bytes::ZERO, Account::held);
-            let held = held - self.leaving_of(tenant, device);
+            let held = held - self.leaving_of(tenant, device) + self.comes_for(tenant, device);
             let wanted = claims.iter().any(|claim| claim.may_end(priority, idle));
             if !wanted || held <= spare {
                 spare -= held;

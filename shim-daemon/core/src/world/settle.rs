@@ -258,10 +258,10 @@ impl World {
     }
 
     /// Bytes of tenants that end or leave, and when the first of them no longer counts. Bytes
-    /// withheld of returns come first.
+    /// withheld of returns come first, where the tenants do not end.
     pub(super) fn lasting(&self, device: DeviceId) -> (Room, Option<Nanos>) {
         let (mut lasting, stale) = self.arriving(device);
-        lasting.taken -= self.withheld(device);
+        lasting.taken -= self.withheld(device) - self.let_go(device);
         (lasting, stale)
     }
 

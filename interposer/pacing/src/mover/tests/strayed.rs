@@ -70,3 +70,23 @@ fn one_that_came_back_alone_leaves_for_no_word_of_another_daemon() {
     assert_eq!(world.order(1, Order::Out).settles(), [], "nor at first");
     assert_eq!((world.facts.away, world.sealed), (0, true));
 }
+
+#[test]
+fn a_try_alone_that_failed_does_not_keep_a_later_one_on_the_card() {
+    let mut world = World::new(2);
+    world.order(1, Order::Leave).settles();
+    world.order(2, Order::Out).settles();
+    (world.facts.is_led, world.facts.is_wanted) = (false, true);
+    world.fails = true;
+    world.settles();
+    assert_eq!((world.facts.away, world.sealed), (2, true));
+    world.fails = false;
+    world.now += 60_000 * MS;
+    while world.facts.away > 0 {
+        assert!(world.one());
+    }
+    // The daemon leads it again before it opens.
+    (world.facts.is_led, world.facts.is_wanted) = (true, false);
+    world.settles();
+    assert_eq!((world.facts.away, world.sealed), (2, true));
+}

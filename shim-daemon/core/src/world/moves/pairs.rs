@@ -14,7 +14,9 @@ use crate::ledger::Account;
 use crate::residency::{Place, Resident};
 use crate::time::Nanos;
 use crate::world::World;
+use crate::world::ladder::Rung;
 use crate::world::moves::movers::Asker;
+use crate::world::tenants::Tenant;
 use gpushare_protocol::units::Bytes;
 use std::collections::BTreeMap;
 
@@ -65,6 +67,24 @@ impl World {
     /// The bytes withheld of all followers. The first bytes that become free are theirs.
     pub(in crate::world) fn withheld(&self, device: DeviceId) -> Bytes {
         self.followers(device).map(|(_, bytes)| bytes).sum()
+    }
+
+    /// What is withheld of followers that end: with their end it is anybody's.
+    pub(in crate::world) fn let_go(&self, device: DeviceId) -> Bytes {
+        let ends = |tenant| {
+            let ending = self.tenants.get(tenant).and_then(Tenant::ending);
+            ending.is_some_and(|ending| matches!(ending.rung, Rung::Terminated | Rung::Killed))
+        };
+        let all = self.followers(device).filter(|(tenant, _)| ends(*tenant));
+        all.map(|(_, bytes)| bytes).sum()
+    }
+
+    /// The part of what is withheld of a tenant that is on its way: its end gives that, too.
+    pub(in crate::world) fn comes_for(&self, tenant: TenantId, device: DeviceId) -> Bytes {
+        let own = self.followers(device).find(|(one, _)| *one == tenant);
+        own.map_or(Bytes::ZERO, |(_, bytes)| {
+            bytes.min(self.arriving(device).0.taken)
+        })
     }
 
     /// Whether a tenant that is out may return by and by, as tenants leave that do so already and

@@ -169,11 +169,15 @@ impl World {
     }
 
     /// An ask of a tenant that is not in waits until the tenant is back. The walk in which it is
-    /// seen first does not have that return: another one follows at once.
+    /// seen first does not have that return: another one follows at once. It is work, as any call,
+    /// if it was made since the tenant was moved; one that waited before is none.
     pub(in crate::world) fn wait_to_return(&mut self, ask: AskKey, pending: &Pending) {
         let (device, now) = (pending.device, self.timers.now());
         if self.want_in(pending.tenant, device, now) {
-            self.worked(pending.tenant);
+            let resident = self.residency.get(device, pending.tenant);
+            if resident.is_some_and(|resident| pending.since >= resident.begun()) {
+                self.worked(pending.tenant);
+            }
             self.timers.set_no_later(Timer::Settle(device), now);
         }
         self.note_turn(ask, pending, true);
