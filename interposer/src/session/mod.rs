@@ -427,19 +427,21 @@ impl Session {
     /// Sends a frame if a daemon is connected. A socket that does not take it whole is shut down:
     /// the control thread makes another. A thread without the socket leaves the frame to the
     /// control thread: the program has closed the socket, or it was made in that thread's own
-    /// table.
-    fn send(&self, line: Option<&Arc<Descriptor>>, id: u32, request: &Request) {
-        let Some(socket) = line else { return };
+    /// table. Whether it was sent or left.
+    fn send(&self, line: Option<&Arc<Descriptor>>, id: u32, request: &Request) -> bool {
+        let Some(socket) = line else { return false };
         let _uncancelled = Uncancelled::begin();
         let mut frame = Vec::new();
         if encode(id, request, &mut frame).is_err() {
-            return;
+            return false;
         }
         if self.keeper.load(Ordering::Acquire) > 0 && !socket.is_ours() {
             self.post(&frame);
         } else if socket::send(socket, &frame, None).is_err() {
             socket::shut(socket);
+            return false;
         }
+        true
     }
 
     /// Has the control thread send a frame. If too many wait, the last ones are dropped, and their

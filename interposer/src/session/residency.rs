@@ -105,25 +105,21 @@ impl Session {
         self.gives_up(Spot::memory(offset), &Request::HostDrop { offset, bytes });
     }
 
-    /// Says something about the process's memory. Lost where there is no daemon, or an older one.
-    pub(crate) fn says(&self, request: &Request) {
+    /// Says something about the process's memory. Whether it was sent: lost where there is no daemon,
+    /// or an older one.
+    pub(crate) fn says(&self, request: &Request) -> bool {
         let line = self.line();
-        self.says_on(line.as_ref(), request);
+        self.says_on(line.as_ref(), request)
     }
 
-    pub(super) fn says_on(&self, line: Option<&Arc<Descriptor>>, request: &Request) {
-        if self.minor.load(Ordering::Relaxed) >= SINCE {
-            self.send(line, self.asks.number(), request);
-        }
+    pub(super) fn says_on(&self, line: Option<&Arc<Descriptor>>, request: &Request) -> bool {
+        self.minor.load(Ordering::Relaxed) >= SINCE && self.send(line, self.asks.number(), request)
     }
 
     /// Says that the program asked to share memory that can move. Whether there is a daemon to hear
-    /// it.
+    /// it: one that is just leaving does not.
     pub(crate) fn says_unshared(&self, device_index: u8) -> bool {
         let hears = self.minor.load(Ordering::Relaxed) >= SINCE_UNSHARED && self.is_connected();
-        if hears {
-            self.says(&Request::Unshared { device_index });
-        }
-        hears
+        hears && self.says(&Request::Unshared { device_index })
     }
 }
