@@ -105,8 +105,8 @@ impl Session {
         self.gives_up(Spot::memory(offset), &Request::HostDrop { offset, bytes });
     }
 
-    /// Says something about the process's memory. Whether it was sent: lost where there is no daemon,
-    /// or an older one.
+    /// Says something about the process's memory. It is lost where there is no daemon, or an older
+    /// one. Whether it was sent.
     pub(crate) fn says(&self, request: &Request) -> bool {
         let line = self.line();
         self.says_on(line.as_ref(), request)
