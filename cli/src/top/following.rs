@@ -14,7 +14,7 @@ const LOST: Duration = Duration::from_secs(1);
 /// How long a daemon that has refused is not asked again.
 const REFUSED: Duration = Duration::from_secs(10);
 
-/// What is told of events.
+/// A message about events to the screen.
 #[derive(Debug, PartialEq)]
 pub(super) enum Told {
     Event(EventRecord),

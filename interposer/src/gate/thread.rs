@@ -48,7 +48,7 @@ const SLACK: core::ffi::c_ulong = 1_000;
 /// Times a sleeper that was about to fall asleep is woken again.
 const TRIES: usize = 16;
 
-/// What the thread looks at once a second for the layer beside.
+/// A function of the layer beside, which the gate thread calls once a second.
 static BESIDE: ForkLocal<fn()> = ForkLocal::new();
 /// Whether there is a thread.
 static STARTED: ForkLocal<AtomicBool> = ForkLocal::new();

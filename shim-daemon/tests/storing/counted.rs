@@ -10,7 +10,8 @@ impl Scene {
     /// is reserved for that one as the host has. `given`: it has that too.
     fn new_with_another(child: &Child, given: bool) -> (Self, Stored) {
         let mut scene = Self::begun("swap");
-        scene.another_is_out(child.id(), given);
+        let host = if given { SIZE } else { 0 };
+        scene.another_is(child.id(), Place::Out, (SIZE, host));
         scene.registers(ConnId(1));
         scene.shows_its_memory();
         scene.node.recovered(NOW + Nanos::secs(2));
@@ -19,32 +20,6 @@ impl Scene {
         let stored = scene.is_stored();
         scene.drops();
         (scene, stored)
-    }
-
-    /// The process of this pid, of a tenant of its own, says that all of its memory is away, which
-    /// is reserved. `given`: and that it has as much of the host.
-    fn another_is_out(&mut self, pid: u32, given: bool) {
-        let tenant = self.node.restore(NOW, &registration("two", "swap"));
-        let usage = UsagePage::create().unwrap();
-        usage.view().found(1, 0);
-        let first = (
-            std::mem::replace(&mut self.tenant, tenant.unwrap()),
-            std::mem::replace(&mut self.usage, usage),
-            self.client,
-        );
-        let new = client(ConnId(3), self.tenant, None, "swap");
-        self.registers_as(new, pid, 0);
-        self.says(&Request::Residency(Residency {
-            device_index: 0,
-            epoch: 0,
-            place: Place::Out,
-            movable: SIZE,
-            away: SIZE,
-            host: if given { SIZE } else { 0 },
-            residue: Residue::default(),
-        }));
-        self.says(&Request::Adopted { instance: 1 });
-        (self.tenant, self.usage, self.client) = first;
     }
 }
 

@@ -12,7 +12,7 @@ impl Scene {
     fn new_beside(beside: Option<&Child>) -> Self {
         let mut scene = Self::begun("swap");
         if let Some(child) = beside {
-            scene.another_is_in(child.id());
+            scene.another_is(child.id(), Place::In, (0, 0));
         }
         scene.registers(ConnId(1));
         scene.shows_its_memory();
@@ -22,8 +22,9 @@ impl Scene {
         scene
     }
 
-    /// The process of this pid, of a tenant of its own, has memory on the device.
-    fn another_is_in(&mut self, pid: u32) {
+    /// The process of this pid, of a tenant of its own, says that its memory is on the device, or
+    /// that so much is away. It has so much of the host's memory.
+    pub(super) fn another_is(&mut self, pid: u32, place: Place, (away, host): (u64, u64)) {
         let tenant = self.node.restore(NOW, &registration("two", "swap"));
         let usage = UsagePage::create().unwrap();
         usage.view().found(1, 0);
@@ -32,16 +33,18 @@ impl Scene {
             std::mem::replace(&mut self.usage, usage),
             self.client,
         );
-        self.is_charged();
+        if place == Place::In {
+            self.is_charged();
+        }
         let new = client(ConnId(3), self.tenant, None, "swap");
         self.registers_as(new, pid, 0);
         self.says(&Request::Residency(Residency {
             device_index: 0,
             epoch: 0,
-            place: Place::In,
+            place,
             movable: SIZE,
-            away: 0,
-            host: 0,
+            away,
+            host,
             residue: Residue::default(),
         }));
         self.says(&Request::Adopted { instance: 1 });

@@ -49,7 +49,7 @@ impl Region {
         self.of == other.of && (0..3).all(along)
     }
 
-    /// What is left of it without one that it overlaps.
+    /// The parts of this region that a region which overlaps it does not cover.
     fn without(mut self, hole: &Self) -> Vec<Self> {
         let mut left = Vec::new();
         for axis in 0..3 {

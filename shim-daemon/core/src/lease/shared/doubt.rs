@@ -15,9 +15,9 @@ pub(super) enum Left {
 }
 
 /// Whether a tenant's bills agree with the clock. Completed work should take the time that others
-/// leave: all of it where none may run. One that claims less than half of that is not behind, and
-/// no tenant is held for it. A process that was not scheduled for a while looks the same once, so
-/// the first doubt is short and each further one twice as long, until its bills agree again.
+/// leave: all of it where none may run. A tenant that claims less than half of that is not behind,
+/// and no other is held for it. A process that was not scheduled for a while looks the same once,
+/// so the first doubt is short and each further one twice as long, until its bills agree again.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Doubt {
     /// The others were held at the last sample.

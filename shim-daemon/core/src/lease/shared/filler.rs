@@ -20,12 +20,12 @@ pub(super) fn filler<'a>(
     let open = open.filter(|(_, tenant)| !tenant.is_barred() && tenant.class() >= kept);
     let key = |(_, tenant): &&(TenantId, &Tenant)| {
         let lag = tenant.lag() + stays(tenant);
-        // One that is silent may have a long operation on the device.
+        // A silent tenant may have a long operation on the device, so it keeps its rank.
         let rank = (tenant.class(), !tenant.is_doubted());
         (tenant.works(), tenant.is_dense(), rank, lag)
     };
     let first = open.clone().max_by_key(key)?;
-    // One that does not earn what it asks for fills nothing that a lower class may not.
+    // A tenant that is silent or doubted keeps no tenant of a lower class from the gaps.
     let lower = open.filter(|(_, tenant)| tenant.class() < first.1.class() && tenant.works());
     let lower = lower.max_by_key(key).filter(|_| !earns(first.1));
     Some(*lower.unwrap_or(first))

@@ -314,8 +314,8 @@ impl Shared {
             let bill = Nanos(bills.get(&id).copied().unwrap_or(0));
             let own = pending(done, &id);
             let flight = Nanos(span.0 * own / 1000);
-            // One that is stuck may have the device for a long kernel, and may as well be stopped:
-            // then a gate that is closed for a cap would never open.
+            // A stuck tenant may have a long kernel on the device, or may be stopped. If it counted
+            // as working in the latter case, a gate that is closed for a cap would never open.
             let alone = all - own < Rules::ALONE;
             let behind = all_believed - pending(believed, &id) < Rules::ALONE;
             let flight = match tenant.is_throttled() {

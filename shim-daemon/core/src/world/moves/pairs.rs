@@ -69,7 +69,7 @@ impl World {
         self.followers(device).map(|(_, bytes)| bytes).sum()
     }
 
-    /// What is withheld of followers that end: with their end it is anybody's.
+    /// The bytes that are withheld for followers that end: any tenant may have them then.
     pub(in crate::world) fn let_go(&self, device: DeviceId) -> Bytes {
         let ends = |tenant| {
             let ending = self.tenants.get(tenant).and_then(Tenant::ending);
