@@ -136,11 +136,12 @@ fn a_container_that_is_started_again_is_another_tenant() {
         first,
         "it is there"
     );
-    // The engine removes its cgroup and makes it again, before a look has come by. Another folder
-    // is there meanwhile, so that the new one has another inode.
+    // The engine removes its cgroup and makes it again, before a look has come by. Both folders
+    // are there at a time, because a file system may give a new one the inode of a removed one.
+    let again = hierarchy.path().join("again");
+    fs::create_dir(&again).unwrap();
     fs::remove_dir(&folder).unwrap();
-    fs::create_dir(hierarchy.path().join("between")).unwrap();
-    fs::create_dir(&folder).unwrap();
+    fs::rename(&again, &folder).unwrap();
     let second = enters(&mut machine, "half", &own).unwrap();
     machine.joins(second, ROOT, &own).unwrap();
     assert_ne!(second, first);

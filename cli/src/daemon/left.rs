@@ -109,15 +109,19 @@ mod tests {
         register(dir.path(), "a", "{}");
         assert_eq!(living(dir.path()), 0);
         let socket = dir.path().join("sockets/a");
-        let mut sleeper = Command::new("sleep");
-        let mut sleeper = sleeper
-            .arg("600")
+        let mut program = Command::new("sh")
+            .args(["-c", "echo; read line"])
             .env("GPUSHARE_SOCKET", socket)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
             .spawn()
             .unwrap();
+        // `spawn` may return before the kernel has set the new program's environment.
+        let read = program.stdout.as_mut().unwrap().read(&mut [0]).unwrap();
+        assert_eq!(read, 1);
         assert_eq!(living(dir.path()), 1);
-        sleeper.kill().unwrap();
-        sleeper.wait().unwrap();
+        program.kill().unwrap();
+        program.wait().unwrap();
         assert_eq!(living(dir.path()), 0);
         assert_eq!(living(Path::new("/nonexistent")), 0);
     }
