@@ -93,6 +93,7 @@ fn a_tenant_that_starts_and_stops_is_measured_at_its_starts() {
     let (median, worst) = (number(newcomer, "median"), number(newcomer, "worst"));
     assert!(worst <= median, "{guest}");
     assert_measured!(median > 0.0, "{guest}");
+    assert_measured!(number(newcomer, "second_median") > 0.0, "{guest}");
     assert!(guest["asked"].is_null(), "it is not always there");
     let pids = |row: &Value| row["pids"].as_array().map_or(0, Vec::len);
     assert_measured!(pids(guest) >= 2, "{guest}");

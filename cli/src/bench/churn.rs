@@ -3,7 +3,7 @@
 
 use super::clock;
 use super::lines::{END, Process, START};
-use super::log::{Log, Visit};
+use super::log::{Log, Piece, Visit};
 use super::tenant::{Tenant, ns};
 use super::worker::Moments;
 use crate::artefacts;
@@ -35,21 +35,28 @@ pub(crate) fn work(tenant: &Tenant, device: u32, moments: Moments) -> Result<Vec
 }
 
 /// For a process that starts work at `from`: the device time that it requested in its first
-/// [`NEW`], and its service by then. Its first request comes at once, so a period longer than that
+/// [`NEW`] and in its second, and its service by their ends. Its first request comes at once, so a period longer than that
 /// counts whole; more than all of the time is not to be had.
 fn visit(tenant: &Tenant, log: &Log, from: u64, end: u64) -> Visit {
-    let until = (from + ns(NEW)).min(end);
-    let had = log.pieces.iter().filter(|piece| piece.end <= until);
+    let (first, second) = (from + ns(NEW), from + 2 * ns(NEW));
+    let until = first.min(end);
+    let had = |since: u64, until: u64| -> u64 {
+        let inside = |piece: &&Piece| since < piece.end && piece.end <= until;
+        log.pieces.iter().filter(inside).map(|piece| piece.ns).sum()
+    };
     let alone = Tenant {
         procs: 1,
         ..tenant.clone()
     };
     let span = until.saturating_sub(from);
-    let asked = alone.asks().unwrap_or(1.0) * span.max(ns(tenant.every)) as f64;
+    let part = alone.asks().unwrap_or(1.0);
+    let asked = part * span.max(ns(tenant.every)) as f64;
+    let is_whole = second <= end && tenant.every <= NEW;
     Visit {
         from,
         asked: asked.min(span as f64),
-        got_ns: had.map(|piece| piece.ns).sum(),
+        got_ns: had(from, until),
+        second: is_whole.then(|| (part * ns(NEW) as f64, had(first, second))),
     }
 }
 
@@ -80,7 +87,6 @@ fn worked(mut process: Process, moments: Moments) -> Result<Log, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::log::Piece;
     use super::*;
 
     #[test]
@@ -103,6 +109,9 @@ mod tests {
         };
         let seen = visit(&tenant, &log, from, u64::MAX);
         assert_eq!((seen.asked.round(), seen.got_ns), (30e6, 600_000));
+        assert_eq!(seen.second, Some((30e6, 300_000)));
+        // It ended before its second 100 ms had.
+        assert_eq!(visit(&tenant, &log, from, from + 199_999_999).second, None);
         // A short visit requests less.
         let seen = visit(&tenant, &log, from, from + 10_000_000);
         assert_eq!((seen.asked.round(), seen.got_ns), (3e6, 300_000));
@@ -113,7 +122,8 @@ mod tests {
         assert_eq!(visit(&two, &log, from, u64::MAX).asked.round(), 30e6);
         // The first request of a long period is whole; a longer one than the visit is cut.
         let seldom: Tenant = "name=a,kernel=20ms,mode=sync,every=2s".parse().unwrap();
-        assert_eq!(visit(&seldom, &log, from, u64::MAX).asked.round(), 20e6);
+        let seen = visit(&seldom, &log, from, u64::MAX);
+        assert_eq!((seen.asked.round(), seen.second), (20e6, None));
         let long: Tenant = "name=a,kernel=150ms,mode=sync,every=2s".parse().unwrap();
         assert_eq!(visit(&long, &log, from, u64::MAX).asked.round(), 100e6);
     }

@@ -61,6 +61,8 @@ pub(crate) struct Tenant {
     /// For a tenant that starts and stops: the served fraction of its processes' demand in their
     /// first 100 ms; the median.
     pub(crate) newcomer: Option<Pair>,
+    /// The same of their second 100 ms.
+    pub(crate) newcomer_second: Option<Pair>,
 }
 
 impl Pair {
@@ -226,6 +228,7 @@ pub(crate) fn middles(pairs: Vec<Vec<Comparison>>) -> Vec<Comparison> {
             tenant.in_line = lines.reduce(Pair::larger);
             tenant.copied = middle(|tenant| tenant.copied);
             tenant.newcomer = middle(|tenant| tenant.newcomer);
+            tenant.newcomer_second = middle(|tenant| tenant.newcomer_second);
         }
         kept
     });
@@ -262,6 +265,7 @@ fn tenant(bare: &Row, shared: &Row) -> Tenant {
         in_line: both(&|row| row.in_line.map(|line| line.count as f64)),
         copied: both(&|row| row.copied_per_s),
         newcomer: both(&|row| row.newcomer.map(|newcomer| newcomer.median)),
+        newcomer_second: both(&|row| row.newcomer.and_then(|newcomer| newcomer.second_median)),
     }
 }
 
@@ -324,9 +328,12 @@ impl Tenant {
         if let Some(error) = self.error_pp {
             lines.push(format!("  {:<12} {error:+.2} pp from its share", ""));
         }
-        if let Some(newcomer) = self.newcomer {
-            let said = "of its requested GPU time in the first 100 ms, median visit";
-            lines.push(format!("  {:<12} {} {said}", "", newcomer.text()));
+        let newcomers = [(self.newcomer, "first"), (self.newcomer_second, "second")];
+        for (newcomer, which) in newcomers {
+            if let Some(newcomer) = newcomer {
+                let said = format!("of its requested GPU time in the {which} 100 ms, median visit");
+                lines.push(format!("  {:<12} {} {said}", "", newcomer.text()));
+            }
         }
         lines.join("\n")
     }
@@ -409,6 +416,7 @@ mod tests {
                 in_line: Some(wait),
                 copied: None,
                 newcomer: None,
+                newcomer_second: None,
             }],
         };
         // The second run has the median of the first figure, the third run that of the other.

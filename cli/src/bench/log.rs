@@ -24,6 +24,10 @@ pub(crate) struct Visit {
     pub(crate) asked: f64,
     /// Device time that it had by their end (ns).
     pub(crate) got_ns: u64,
+    /// The same of its second 100 ms. `None` where it ended sooner, or has its requests at longer
+    /// intervals.
+    #[serde(default)]
+    pub(crate) second: Option<(f64, u64)>,
 }
 
 /// The work of one process on one GPU.

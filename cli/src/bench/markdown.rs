@@ -68,9 +68,15 @@ fn tenant(tenant: &Tenant) -> String {
             shared / 1e9
         ));
     }
-    if let Some(Pair { bare, shared }) = tenant.newcomer {
-        let [bare, shared] = [bare, shared].map(percent);
-        rest.push(format!("first 100 ms {bare} of asked, with {shared}"));
+    let newcomers = [
+        (tenant.newcomer, "first"),
+        (tenant.newcomer_second, "second"),
+    ];
+    for (newcomer, which) in newcomers {
+        if let Some(Pair { bare, shared }) = newcomer {
+            let [bare, shared] = [bare, shared].map(percent);
+            rest.push(format!("{which} 100 ms {bare} of asked, with {shared}"));
+        }
     }
     format!(
         "| | {} | {bare} | {shared} | {ratio} | {asked} | | | | {p99_bare} | {p99_shared} | {p99_ratio} | {p999_bare} | {p999_shared} | {missed_bare} | {missed_shared} | {} |\n",
@@ -118,6 +124,7 @@ mod tests {
             in_line: Some(pair(60.0, 0.0)),
             copied: Some(pair(2e9, 1e9)),
             newcomer: None,
+            newcomer_second: None,
         };
         let comparison = Comparison {
             name: "serving-1".to_owned(),

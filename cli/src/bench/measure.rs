@@ -1,6 +1,6 @@
 //! Computes figures from the workers' logs. All times are nanoseconds of one clock.
 
-use super::log::{Log, Piece};
+use super::log::{Log, Piece, Visit};
 use serde::Serialize;
 
 /// A span of time.
@@ -47,7 +47,7 @@ pub(crate) fn copied<'a>(logs: impl IntoIterator<Item = &'a Log>, span: Span) ->
 }
 
 /// For a tenant that starts and stops: the served fraction of the device time that its processes
-/// requested in their first 100 ms.
+/// requested in their first 100 ms and in their second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Newcomer {
     /// Processes that began within the span.
@@ -56,6 +56,8 @@ pub(crate) struct Newcomer {
     pub(crate) median: f64,
     /// The worst.
     pub(crate) worst: f64,
+    /// The median of the second 100 ms; `None` if no process lived that long.
+    pub(crate) second_median: Option<f64>,
 }
 
 /// The figures of the processes that began within `span`; `None` if there are none.
@@ -65,15 +67,25 @@ pub(crate) fn newcomer<'a>(
 ) -> Option<Newcomer> {
     let visits = logs.into_iter().flat_map(|log| &log.visits);
     let inside = visits.filter(|visit| (span.from..span.to).contains(&visit.from));
-    let mut parts: Vec<f64> = inside
-        .map(|visit| visit.got_ns as f64 / visit.asked.max(1.0))
-        .collect();
-    parts.sort_by(f64::total_cmp);
+    let inside: Vec<&Visit> = inside.collect();
+    let parts = sorted(inside.iter().map(|visit| (visit.asked, visit.got_ns)));
+    let seconds = sorted(inside.iter().filter_map(|visit| visit.second));
+    let median = |parts: &[f64]| parts.get(parts.len() / 2).copied();
     Some(Newcomer {
         visits: parts.len(),
-        median: *parts.get(parts.len() / 2)?,
+        median: median(&parts)?,
         worst: *parts.first()?,
+        second_median: median(&seconds),
     })
+}
+
+/// The parts that were served of what was requested, the least first.
+fn sorted(visits: impl Iterator<Item = (f64, u64)>) -> Vec<f64> {
+    let mut parts: Vec<f64> = visits
+        .map(|(asked, got)| got as f64 / asked.max(1.0))
+        .collect();
+    parts.sort_by(f64::total_cmp);
+    parts
 }
 
 /// Splits `span` into seconds; a remainder at the end is dropped.
@@ -237,7 +249,6 @@ pub(crate) fn entitled(tenants: &[(f64, f64)]) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::log::Visit;
     use super::*;
 
     fn log(pieces: &[(u64, u64)]) -> Log {
@@ -269,6 +280,7 @@ mod tests {
             from,
             asked: 100.0,
             got_ns,
+            second: (got_ns > 50).then(|| (100.0, got_ns - 40)),
         };
         let log = Log {
             copies: vec![(99, 1), (100, 10), (199, 100), (200, 1000)],
@@ -286,6 +298,8 @@ mod tests {
             (newcomer.visits, newcomer.median, newcomer.worst),
             (3, 0.9, 0.5)
         );
+        // Two lived for as long as that, the span's first visit did not.
+        assert_eq!(newcomer.second_median, Some(0.6));
         assert_eq!(super::newcomer(&[Log::default()], ALL), None);
     }
 

@@ -113,10 +113,14 @@ fn notes(outcome: &Outcome) -> Vec<String> {
             visits,
             median,
             worst,
+            second_median,
         }) = row.newcomer
         {
+            let second = second_median.map_or_else(String::new, |second| {
+                format!("; in the second: median {:.1} %", second * 100.0)
+            });
             notes.push(format!(
-                "{}: {visits} visits; share of its requested GPU time in the first 100 ms: median {:.1} %, worst {:.1} %",
+                "{}: {visits} visits; share of its requested GPU time in the first 100 ms: median {:.1} %, worst {:.1} %{second}",
                 row.tenant.name,
                 median * 100.0,
                 worst * 100.0
