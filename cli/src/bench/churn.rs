@@ -34,9 +34,9 @@ pub(crate) fn work(tenant: &Tenant, device: u32, moments: Moments) -> Result<Vec
     Ok(logs)
 }
 
-/// For a process that starts work at `from`: the device time that it requested in its first
-/// [`NEW`] and in its second, and its service by their ends. Its first request comes at once, so a period longer than that
-/// counts whole; more than all of the time is not to be had.
+/// For a process that starts work at `from`: the device time that it requested in its first [`NEW`]
+/// and in its second, and its service by their ends. Its first request comes at once, so a period
+/// longer than that counts whole; more than all of the time is not to be had.
 fn visit(tenant: &Tenant, log: &Log, from: u64, end: u64) -> Visit {
     let (first, second) = (from + ns(NEW), from + 2 * ns(NEW));
     let until = first.min(end);
