@@ -465,3 +465,16 @@ fn nobody_is_held_for_a_gang_without_a_guarantee() {
 fn others_are_held_for_a_gang_that_is_behind_its_guarantee() {
     assert!(held_for(part(85), part(5)) > 100);
 }
+
+#[test]
+fn a_gang_that_is_closed_elsewhere_leaves_classes_below_it_in_order() {
+    let class = |priority, spec| TenantSpec { priority, ..spec };
+    let mut rig = Rig::new();
+    let gang = on(&[(ONE, Compute::default()), (TWO, capped(20))]);
+    rig.start(class(900, gang));
+    let mid = rig.start(class(700, on(&[(ONE, Compute::default())])));
+    let low = rig.start(on(&[(ONE, Compute::default())]));
+    rig.run(10_000);
+    let [mid, low] = [mid, low].map(|one| rig.had(one, ONE) * 100 / (10_000 * MS));
+    assert!(low <= 3 && mid >= 70, "{mid} and {low} %");
+}

@@ -160,3 +160,15 @@ fn one_that_starts_costs_others_no_time_whatever_its_class() {
         }
     }
 }
+
+#[test]
+fn a_newcomer_pays_no_debt_of_a_tenant_that_left() {
+    let hog = Program::queue(2_500 * MS).depth(1).until(1);
+    let late = trainer().from(9 * S);
+    let case = Case::new("credit", &[hog, trainer(), trainer(), late])
+        .process(0, Program::every(100 * MS, 10 * US).until(8_500 * MS))
+        .requests(&[5, 10, 10, 75])
+        .times(9 * S, 10 * S);
+    let report = case.steered().report;
+    at_least("the newcomer", report.useful(3), 77.9);
+}

@@ -207,3 +207,20 @@ fn one_that_does_not_work_fills_no_gaps_in_place_of_an_equal() {
         at_least(what, case.steered().report.useful(2), least);
     }
 }
+
+#[test]
+fn one_that_does_not_work_makes_no_equals_of_two_classes_below_it() {
+    let none = Compute::default();
+    let copies = Program::queue(100 * US).depth(8).copies(2 * MS);
+    for (what, high, least) in [
+        ("copies", copies, 60.0),
+        ("long", Program::queue(2 * S), 14.0),
+    ] {
+        let case = case(what, &[high, trainer(), trainer()]);
+        let case = case.of(0, 950, none).of(1, 900, none);
+        let report = case.times(2 * S, 10 * S).steered().report;
+        at_least(what, report.useful(1), least);
+        let lowest = report.useful(2);
+        assert!(lowest <= report.useful(1) / 10.0, "{what}: {lowest:.1}");
+    }
+}

@@ -3,7 +3,7 @@
 //! gpushare-core --test main together_trials:: -- --nocapture`.
 #![allow(clippy::float_arithmetic, reason = "figures")]
 
-use crate::together::{Case, MS, Pair, Program, S, US, at_least, request};
+use crate::together::{Case, MS, Pair, Program, S, US, at_least, limit, request};
 
 fn trainer() -> Program {
     Program::queue(500 * US)
@@ -145,5 +145,21 @@ fn a_program_that_launches_faster_than_another_is_not_held_for_it() {
             let [had, bare] = [&pair.steered, &pair.bare].map(|report| report.useful(1));
             at_least(&what, had, 0.95 * bare);
         }
+    }
+}
+
+/// While its cap is used up, a tenant of a higher class promises nothing below it.
+#[test]
+fn a_capped_higher_class_makes_no_bad_help_go_on() {
+    for (what, above) in [
+        ("a deep queue above", trainer()),
+        ("a server above", Program::every(20 * MS, 4 * MS)),
+    ] {
+        let mut programs = vec![trainer()];
+        programs.extend(vec![tiny(); 6]);
+        programs.push(above);
+        let case = case(what, &programs).of(7, 900, limit(5));
+        let pair = case.times(5 * S, 20 * S).pair();
+        at_least(what, pair.useful_of_bare(), 85.0);
     }
 }

@@ -96,7 +96,7 @@ impl Bands {
             };
             let parts: Vec<Part> = places
                 .iter()
-                .filter_map(|(device, id)| devices.get(device)?.gang_part(*id, &mates(device)))
+                .filter_map(|(device, id)| devices.get(device)?.gang_part(now, *id, &mates(device)))
                 .collect();
             let next = stage.next(now, &parts);
             if next == *stage {

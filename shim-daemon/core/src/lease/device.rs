@@ -132,8 +132,8 @@ impl DeviceTime {
     }
 
     /// How the part of a gang stands on the device.
-    pub(super) fn gang_part(&self, id: TenantId, mates: &[TenantId]) -> Option<Part> {
-        self.shared()?.gang_part(id, mates)
+    pub(super) fn gang_part(&self, now: Nanos, id: TenantId, mates: &[TenantId]) -> Option<Part> {
+        self.shared()?.gang_part(now, id, mates)
     }
 
     /// A tenant belongs to a gang that is open or closed (`Some(true)`), or to no gang.

@@ -78,3 +78,27 @@ fn a_gang_is_closed_for_being_ahead_beside_a_stray_context() {
         assert!((28..=32).contains(&share), "{share} % are not its 30");
     }
 }
+
+/// G is behind on TWO, so it is not closed as it says that it is idle there.
+#[test]
+fn a_gang_is_closed_for_being_ahead_where_it_is_idle_elsewhere() {
+    let (mut rig, gang, neighbour) = ahead_on_the_first(Some((70, 30)));
+    rig.run(1_000);
+    rig.workers
+        .retain(|worker| (worker.tenant, worker.device) != (gang, TWO));
+    let (process, epoch) = (ProcessId(gang.0), rig.leases[&(gang, TWO)].epoch);
+    let report = gpushare_core::Report::Idle;
+    rig.tell(Event::Reported {
+        process,
+        device: TWO,
+        epoch,
+        report,
+    });
+    rig.run(25_000);
+    let before = [gang, neighbour].map(|one| rig.had(one, ONE));
+    rig.run(5_000);
+    let after = [gang, neighbour].map(|one| rig.had(one, ONE));
+    let [own, other] = [0, 1].map(|at| after[at] - before[at]);
+    let share = own * 100 / (own + other);
+    assert!((28..=32).contains(&share), "{share} % are not its 30");
+}

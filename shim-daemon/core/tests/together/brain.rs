@@ -1,7 +1,7 @@
 //! The daemon's brain as the steering of the simulated device.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gpushare_core::{
     Compute, DeviceTime, Input, Lease, LeaseKind, LeasePolicy, Mode, Nanos, ProcessId, TenantId,
@@ -16,6 +16,8 @@ pub struct Brain {
     pub device: RefCell<DeviceTime>,
     /// Class and share by tenant; 500 and an equal part where nothing is said.
     pub terms: BTreeMap<usize, (u16, Compute)>,
+    /// Tenants whose processes have libraries without a gate.
+    pub older: BTreeSet<usize>,
     /// The first violation that [`DeviceTime::check`] found.
     pub broken: Option<String>,
     /// How often a process said that it is idle.
@@ -28,6 +30,7 @@ impl Brain {
         Self {
             device: RefCell::new(DeviceTime::new(policy)),
             terms: BTreeMap::new(),
+            older: BTreeSet::new(),
             broken: None,
             idles: 0,
         }
@@ -73,7 +76,7 @@ impl Steering for Brain {
         let joined = Input::Joined {
             tenant: tenant(who),
             process: process(who),
-            gated: true,
+            gated: !self.older.contains(&who.tenant),
             class,
             compute,
         };

@@ -10,7 +10,8 @@ use crate::time::Nanos;
 pub(super) struct Contenders<'a> {
     /// Tenants with work that may run now.
     pending: &'a [(TenantId, &'a Tenant)],
-    /// The highest class among them.
+    /// The highest class among them. A gang that is closed counts only beside other closed ones:
+    /// nothing is left to others in its place.
     pub(super) highest: u16,
     /// Some of them are of a lower class.
     pub(super) classes: bool,
@@ -33,8 +34,10 @@ impl<'a> Contenders<'a> {
         now: Nanos,
     ) -> Option<Self> {
         let classes = || pending.iter().map(|(_, tenant)| tenant.class());
-        let (lowest, highest) = (classes().min()?, classes().max()?);
-        let mut expected = active.filter(|other| other.is_expected(now));
+        let may_run = pending.iter().filter(|(_, tenant)| !tenant.is_barred());
+        let may_run = may_run.map(|(_, tenant)| tenant.class()).max();
+        let (lowest, highest) = (classes().min()?, may_run.or_else(|| classes().max())?);
+        let mut expected = active.filter(|other| other.is_expected(now) && !other.is_closed());
         Some(Self {
             pending,
             highest,

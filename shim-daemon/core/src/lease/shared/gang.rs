@@ -39,7 +39,7 @@ impl Shared {
 
     /// The state of a gang's tenant, among all `mates` of the gang that are here. `None` if it is
     /// in no gang, or not here. What mates want of each other is the gang's own affair.
-    pub(crate) fn gang_part(&self, id: TenantId, mates: &[TenantId]) -> Option<Part> {
+    pub(crate) fn gang_part(&self, now: Nanos, id: TenantId, mates: &[TenantId]) -> Option<Part> {
         let tenant = self.roster.get(id)?;
         let wish = tenant.bond()?.wish;
         let others = self.roster.iter().filter(|(other, tenant)| {
@@ -50,7 +50,8 @@ impl Shared {
         // One that is above it would have it closed too, if no mate came first.
         let outranked = highest.is_some_and(|class| class > tenant.class());
         let here = || mates.iter().filter_map(|mate| self.roster.get(*mate));
-        let uses = here().any(|mate| mate.is_recent(self.now));
+        // Where one tenant is active alone nothing is looked at, and `self.now` stands still.
+        let uses = here().any(|mate| mate.is_recent(now.max(self.now)));
         let lag: i64 = here().map(Tenant::lag).sum();
         let for_others = others && (outranked || !self.steering.is_for(mates));
         Some(Part {

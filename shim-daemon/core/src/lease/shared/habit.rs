@@ -10,8 +10,8 @@ pub(super) struct Habit {
     /// Its recent service, and its recent time without pending work: both halved now and then.
     solo: u64,
     think: u64,
-    /// The part of the time it is pending, lately, in thousandths; and how many samples that is a
-    /// mean of.
+    /// The part of the time it is pending, lately, in millionths: rounding takes less than a
+    /// thousandth. And how many samples that is a mean of.
     presence: u64,
     samples: u64,
     /// The part of its samples, lately, in which its work was a queue, in thousandths; and how many
@@ -40,7 +40,7 @@ impl Habit {
 
     /// The part of the time it is pending, lately, in thousandths.
     pub(super) fn presence(&self) -> u64 {
-        self.presence
+        (self.presence + 500) / 1000
     }
 
     /// For how long it has been pending for at least half of each sample.
@@ -110,7 +110,7 @@ impl Habit {
         }
         let (depth, samples) = self.depth;
         let is_known = self.solo + self.think >= Rules::SEEN.0 && samples >= Rules::SAMPLES;
-        let waits = is_known && self.presence >= Rules::LOOPS;
+        let waits = is_known && self.presence() >= Rules::LOOPS;
         let is_shallow = depth <= 1000 - Rules::LOOPS;
         self.loops = self.known && is_shallow && self.was_pending(now) && (self.loops || waits);
     }
@@ -147,6 +147,27 @@ impl Habit {
         }
         // A mean over so many samples, or as many as there have been.
         self.samples = (self.samples + 1).min(Rules::SAMPLES);
-        self.presence = (self.presence * (self.samples - 1) + pending) / self.samples;
+        let all = self.presence * (self.samples - 1) + pending * 1000;
+        self.presence = all / self.samples;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounding_takes_nothing_from_the_part_of_the_time_it_is_pending() {
+        let mut habit = Habit::default();
+        let mut note = |pending| {
+            habit.note((Nanos::ZERO, Nanos::ZERO), (0, pending), (false, false));
+            habit.presence()
+        };
+        // A mean of 960 thousandths, over an even number of looks.
+        let looks = (0..1000).map(|_| [note(1000), note(920)]);
+        let both = looks.last().unwrap_or_default();
+        assert_eq!((both[0] + both[1]) / 2, 960);
+        let last = (0..400).map(|_| note(1000)).last();
+        assert_eq!(last, Some(1000));
     }
 }

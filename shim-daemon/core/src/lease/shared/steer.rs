@@ -248,8 +248,7 @@ impl Steering {
         gates: &mut BTreeMap<TenantId, Gate>,
     ) {
         let higher = active.iter().filter_map(|id| tenants.get(*id));
-        let may = |tenant: &&Tenant| !tenant.is_throttled() && !tenant.is_barred();
-        let higher = higher.filter(|tenant| tenant.is_expected(now) && may(tenant));
+        let higher = higher.filter(|tenant| tenant.is_expected(now) && !tenant.is_closed());
         let Some(first) = higher.max_by_key(|tenant| tenant.class()) else {
             return;
         };
@@ -462,7 +461,7 @@ impl Steering {
                     holds || is_second || tenant.class() < kept
                 }
                 Some(_) => tenant.class() < kept,
-                None => holds && repays,
+                None => (holds && repays) || (!case.earns && tenant.class() < kept),
             };
             let gate = if held {
                 Gate::Shut
