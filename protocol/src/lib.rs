@@ -2,8 +2,8 @@
 //! usage page.
 //!
 //! No dependencies, because the interposer links this crate into other people's programs. Parsing
-//! is pure: its input is the environment and it never reads it itself; only [`paths`], [`sockets`]
-//! and [`mps::probe`] touch the file system.
+//! is pure: its input is the environment and it never reads it itself; only [`paths`], [`sockets`],
+//! [`time_namespace`] and [`mps::probe`] touch the file system.
 #![deny(unsafe_code)]
 
 pub mod cap;
@@ -16,6 +16,7 @@ pub mod paths;
 pub mod report;
 pub mod size;
 pub mod sockets;
+pub mod time_namespace;
 pub mod units;
 pub mod uuid;
 #[cfg(feature = "wire")]

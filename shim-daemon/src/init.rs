@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::clocks;
 use crate::groups::Groups;
 use crate::peer::{is_dead, open};
 use crate::small_file;
@@ -143,8 +144,8 @@ pub(crate) fn runs(pid: u32, start: Option<u64>) -> bool {
     same && !pidfd.is_some_and(|fd| is_dead(&fd).unwrap_or(false))
 }
 
-/// When a process started, in clock ticks since boot: field 22 of its `stat`, the 20th behind its
-/// name.
+/// When a process started, in clock ticks since boot by the machine's clock: field 22 of its
+/// `stat`, the 20th behind its name.
 pub(crate) fn started(pid: u32) -> Option<u64> {
     start_of(&small_file::with_a_name(format!("/proc/{pid}/stat")).ok()?)
 }
@@ -152,7 +153,8 @@ pub(crate) fn started(pid: u32) -> Option<u64> {
 /// The same of the text of that file.
 pub(crate) fn start_of(stat: &str) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(')')?;
-    fields.split_ascii_whitespace().nth(19)?.parse().ok()
+    let start = fields.split_ascii_whitespace().nth(19)?.parse().ok()?;
+    Some(clocks::here().machines_start(start))
 }
 
 #[cfg(test)]

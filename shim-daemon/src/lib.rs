@@ -3,6 +3,7 @@
 #![deny(unsafe_code)]
 
 mod cgroup;
+mod clocks;
 pub mod config;
 pub mod connection;
 pub mod containers;

@@ -212,7 +212,11 @@ impl Dealer {
 
     /// Writes the daemon's heartbeat: alive for ever, or last alive when the machine booted.
     pub fn beat(&self, lives: bool) {
-        let heartbeat = if lives { u64::MAX / 2 } else { 0 };
+        self.beat_at(if lives { u64::MAX / 2 } else { 0 });
+    }
+
+    /// Writes that the daemon last lived at that time of the machine's clock (ns).
+    pub fn beat_at(&self, heartbeat: u64) {
         self.page()
             .header
             .heartbeat

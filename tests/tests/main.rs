@@ -161,6 +161,7 @@ mod swap_waits;
 mod teardown;
 mod tiles;
 mod time_limits;
+mod time_namespaces;
 mod tools;
 mod top;
 mod turns_by_hand;

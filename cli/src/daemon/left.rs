@@ -1,5 +1,6 @@
 //! Folders of this user's daemons that ended before their tenants. Their programs may live on.
 
+use gpushare_protocol::time_namespace::Offsets;
 use serde::Deserialize;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -60,7 +61,7 @@ fn started(pid: u32) -> Option<u64> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let is_over = matches!(fields.next()?, "Z" | "X");
     let start = fields.nth(18)?.parse().ok()?;
-    (!is_over).then_some(start)
+    (!is_over).then(|| Offsets::here().machines_start(start))
 }
 
 #[cfg(test)]

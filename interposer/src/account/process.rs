@@ -1,5 +1,6 @@
 //! The identity of a process: its start time, its parent, its pid namespace, read from `/proc`.
 
+use crate::guest::clock;
 use std::fs;
 
 /// A process, distinguished from a later one of the same pid by its start time.
@@ -7,8 +8,16 @@ use std::fs;
 pub(crate) struct Identity {
     /// Process id in our namespace.
     pub(crate) pid: u32,
-    /// Start in clock ticks since boot.
+    /// Start in clock ticks since boot, in the machine's clock.
     pub(crate) start: u64,
+}
+
+impl Identity {
+    /// Whether this process is the one of the same pid that started then. In a time namespace with
+    /// an offset within a tick a start may be read as one later, and no pid comes round so soon.
+    pub(crate) fn started(self, then: u64) -> bool {
+        self.start.abs_diff(then) <= 1
+    }
 }
 
 /// Inode of the first pid namespace, fixed in the kernel (`PROC_PID_INIT_INO`).
@@ -19,6 +28,7 @@ pub(crate) fn look_up(pid: u32) -> Option<(Identity, u32)> {
     // The name in it need not be text: the kernel cuts it off within a letter.
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let (parent, start) = parse(&String::from_utf8_lossy(&stat))?;
+    let start = clock::offsets().machines_start(start);
     Some((Identity { pid, start }, parent))
 }
 

@@ -36,7 +36,7 @@ fn founder(name: &str) -> Option<(u32, u64)> {
 }
 
 fn lives(pid: u32, start: u64) -> bool {
-    process::look_up(pid).is_some_and(|(found, _)| found.start == start)
+    process::look_up(pid).is_some_and(|(found, _)| found.started(start))
 }
 
 /// Deletes under the tenant lock. A process that joins meanwhile sees that the file has no name any

@@ -145,6 +145,7 @@ fn prepare() -> Phase {
         return Phase::Inactive;
     }
     silence_panics();
+    crate::guest::clock::find_namespace();
     crate::guest::log::open();
     let limits = law::limits();
     let limits = limits.and_then(|limits| match limits.socket() {

@@ -3,12 +3,36 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use gpushare_protocol::time_namespace::Offsets;
+
 use crate::guest::sys;
 pub(crate) use crate::guest::sys::ticks;
 
-/// `CLOCK_MONOTONIC` in nanoseconds.
+/// How far `CLOCK_MONOTONIC` and `CLOCK_BOOTTIME` are ahead of the machine's here (ns), as a two's
+/// complement.
+static AHEAD: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+/// The machine's `CLOCK_MONOTONIC` in nanoseconds, also in a time namespace once that is known.
 pub(crate) fn now() -> u64 {
-    sys::monotonic()
+    sys::monotonic().wrapping_sub(AHEAD[0].load(Ordering::Relaxed))
+}
+
+/// Finds out how far this process's time namespace is ahead. To be called before any time that
+/// [`now`] says is shared, and in a forked child, which may be in another one.
+pub(crate) fn find_namespace() {
+    let here = Offsets::here();
+    for (ahead, found) in AHEAD.iter().zip([here.monotonic, here.boottime]) {
+        ahead.store(found.cast_unsigned(), Ordering::Relaxed);
+    }
+}
+
+/// The time namespace as it was last found.
+pub(crate) fn offsets() -> Offsets {
+    let [monotonic, boottime] = [0, 1].map(|at: usize| AHEAD[at].load(Ordering::Relaxed));
+    Offsets {
+        monotonic: monotonic.cast_signed(),
+        boottime: boottime.cast_signed(),
+    }
 }
 
 /// Ticks in 2^20 ns, as last measured; 0 while that is unknown.

@@ -1,15 +1,22 @@
 //! The one place that asks what time it is.
 
+use crate::clocks;
 use gpushare_core::Nanos;
 use nix::time::{ClockId, clock_gettime};
 
-/// `CLOCK_MONOTONIC`, which clients can read too.
+/// The machine's `CLOCK_MONOTONIC`, which clients in any time namespace can find out too.
 pub(super) fn now() -> Nanos {
     let time = clock_gettime(ClockId::CLOCK_MONOTONIC)
         .unwrap_or_else(|_| nix::sys::time::TimeSpec::new(0, 0));
     let seconds = u64::try_from(time.tv_sec()).unwrap_or(0);
     let rest = u64::try_from(time.tv_nsec()).unwrap_or(0);
-    Nanos(seconds.saturating_mul(1_000_000_000).saturating_add(rest))
+    let own = seconds.saturating_mul(1_000_000_000).saturating_add(rest);
+    Nanos(clocks::here().machines(own))
+}
+
+/// A time of [`now`] in the clock that this process's timers have.
+pub(super) fn for_timers(time: Nanos) -> Nanos {
+    Nanos(time.0.saturating_add_signed(clocks::here().monotonic))
 }
 
 /// A number no other daemon of this machine has: the wall clock and the pid at its start.

@@ -4,6 +4,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use super::clock;
 use gpushare_core::{Nanos, ProcessId, TenantId};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -147,7 +148,8 @@ impl Poller {
         if self.armed == due {
             return Ok(());
         }
-        let point = TimeSpec::from_duration(std::time::Duration::from_nanos(due.0));
+        let own = clock::for_timers(due);
+        let point = TimeSpec::from_duration(std::time::Duration::from_nanos(own.0));
         let flags = TimerSetTimeFlags::TFD_TIMER_ABSTIME;
         self.timer.set(Expiration::OneShot(point), flags)?;
         self.armed = due;
@@ -158,7 +160,6 @@ impl Poller {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::clock;
 
     #[test]
     fn a_wait_ends_at_its_time_and_not_before() {
