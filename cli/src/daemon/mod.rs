@@ -5,12 +5,14 @@
 //! it leaves with its last tenant.
 
 mod choice;
+mod having;
 mod left;
 mod machine;
 mod start;
 
 pub(crate) use choice::for_plan;
 pub(crate) use gpushare_client::Talk;
+pub(crate) use having::check_apart;
 
 use crate::failure::Failure;
 use crate::output;
@@ -46,14 +48,18 @@ pub(crate) fn hears_container() -> Result<(), String> {
     }
 }
 
-/// The folder of this user's own daemons, one in it for each GPU world.
+/// The folder of this user's own daemons, one in it for each GPU world. Says what was passed over.
 fn own_daemons(runtime_dir: Option<&Path>) -> Result<PathBuf, Failure> {
     let root = Root::open(runtime_dir, geteuid().as_raw()).map_err(Failure::ours)?;
     if let Some(theirs) = root.passed_over() {
         output::note(&format!("warning: {theirs}"));
     }
+    Ok(daemons_in(&root))
+}
+
+fn daemons_in(root: &Root) -> PathBuf {
     let base = root.path().parent().unwrap_or_else(|| root.path());
-    Ok(base.join("d"))
+    base.join("d")
 }
 
 /// The daemons there are.
