@@ -12,7 +12,7 @@ mod start;
 
 pub(crate) use choice::for_plan;
 pub(crate) use gpushare_client::Talk;
-pub(crate) use having::check_apart;
+pub(crate) use having::{Has, check_apart, has};
 
 use crate::failure::Failure;
 use crate::output;
