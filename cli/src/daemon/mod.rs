@@ -122,11 +122,25 @@ fn died(folder: &Path, error: &Error) -> Option<String> {
 
 /// As [`all`], for a command that means nothing without a daemon.
 pub(crate) fn some() -> Result<Vec<Talk>, Failure> {
+    of(all())
+}
+
+/// The same for a command about the machine: where it has a daemon that does not serve this user,
+/// no other one speaks for it.
+pub(crate) fn of_machine_or_own() -> Result<Vec<Talk>, Failure> {
+    let found = all();
+    if !found.silent.is_empty() && !is_container() {
+        return Err(Failure::no_daemon(found.silent.join("; ")));
+    }
+    of(found)
+}
+
+fn of(found: Daemons) -> Result<Vec<Talk>, Failure> {
     let Daemons {
         serving,
         mut silent,
         died,
-    } = all();
+    } = found;
     silent.extend(died);
     if serving.is_empty() {
         return Err(Failure::no_daemon(if silent.is_empty() {
