@@ -206,7 +206,7 @@ pub(crate) struct Ps {
 #[derive(Debug, clap::Args)]
 #[command(mut_arg("oversubscribe", |flag| flag.hide(true)))]
 pub(crate) struct Set {
-    /// The tenant's name, as `ps` shows it.
+    /// The tenant's name, as `ps` shows it: of those that have it, yours.
     pub(crate) tenant: String,
     #[command(flatten)]
     pub(crate) amounts: Amounts,
@@ -219,7 +219,7 @@ pub(crate) struct Set {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Suspend {
-    /// The tenant's name, as `ps` shows it.
+    /// The tenant's name, as `ps` shows it: of those that have it, yours.
     pub(crate) tenant: String,
     /// Store the memory in a file without a name in this folder, and free the host's: on a disk
     /// with room for all of it, with ext2 to ext4, xfs, btrfs, tmpfs, f2fs, bcachefs or zfs, or
@@ -235,7 +235,7 @@ pub(crate) struct Suspend {
 /// One tenant.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Named {
-    /// The tenant's name, as `ps` shows it.
+    /// The tenant's name, as `ps` shows it: of those that have it, yours.
     pub(crate) tenant: String,
     /// Print the tenant as it is then, as `ps --json` does (docs/schema/ps.json).
     #[arg(long)]
@@ -362,7 +362,8 @@ pub(crate) enum UseDaemon {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Run {
-    /// Run under a daemon: where one can be had, always, never.
+    /// Run under a daemon: where one can be had, always, never. A tenant that a daemon has is not
+    /// run without one.
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub(crate) daemon: UseDaemon,
     /// Longest wait for room for the request before the program starts: 30s, 5m. [default: as long

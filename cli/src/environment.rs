@@ -23,6 +23,7 @@ pub(crate) fn print(arguments: Env) -> Result<ExitCode, Failure> {
     if !registered::inherited(&plan.environment) {
         let why = "a program that a shell starts has none; use `gpushare run`";
         registered::check_without_daemon(&arguments.share, &plan.limits, why)?;
+        daemon::check_apart(&plan, "use `gpushare run` to join it")?;
         plan.tenant.mark(&mut plan.environment);
         note_daemon(&plan);
     }

@@ -22,6 +22,8 @@ const SOFT_SPEC: &str = "SOFTGPU";
 const SOFT_TOKEN: &str = "SOFTGPU_PRIVATE";
 /// The driver's answer where `CUDA_VISIBLE_DEVICES` names no device.
 const NO_DEVICE: &str = "CUDA_ERROR_NO_DEVICE";
+/// How the name of a software GPU begins that a benchmark makes, before the number of its process.
+const BENCHMARKS: &str = "bench-";
 const HINT: &str = "try `--gpu soft` for a GPU without hardware";
 
 /// The value of `--gpu`.
@@ -91,10 +93,14 @@ impl Gpu {
         !matches!(self, Self::Soft(_))
     }
 
-    /// Whether its devices are those of one tenant alone: a software GPU without a name of its
-    /// own.
+    /// Whether its devices are those of one run alone: a software GPU without a name of its own,
+    /// or with that of a benchmark.
     pub(crate) fn is_of_one_run(&self) -> bool {
-        matches!(self, Self::Soft(_)) && self.soft_name().is_none()
+        let is_benchmarks = |name: &str| {
+            let process = name.strip_prefix(BENCHMARKS);
+            process.is_some_and(|process| process.parse::<u32>().is_ok())
+        };
+        matches!(self, Self::Soft(_)) && self.soft_name().is_none_or(is_benchmarks)
     }
 
     /// The name of a software GPU, if it was given one.
@@ -144,6 +150,11 @@ impl Gpu {
     }
 }
 
+/// The name of this process's software GPU, if it is a benchmark.
+pub(crate) fn of_benchmark() -> String {
+    format!("{BENCHMARKS}{}", std::process::id())
+}
+
 fn no_such(device: &str) -> Failure {
     Failure::ours(format!(
         "there is no GPU {device}; `gpushare devices` lists those there are; {HINT}"
@@ -166,6 +177,23 @@ fn search_first(environment: &mut Environment, folder: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_software_gpu_is_of_one_run_without_a_name_or_with_a_benchmarks() {
+        let name = format!("soft:mem=1GiB,name={}", of_benchmark());
+        for (gpu, is_so) in [
+            ("soft", true),
+            ("soft:mem=1GiB", true),
+            (&name, true),
+            ("soft:name=mine", false),
+            ("soft:name=bench-mine", false),
+            ("0", false),
+            ("auto", false),
+        ] {
+            let gpu: Gpu = gpu.parse().unwrap();
+            assert_eq!(gpu.is_of_one_run(), is_so, "{gpu:?}");
+        }
+    }
 
     #[test]
     fn an_index_counts_as_nvidia_smi_does_unless_told_otherwise() {

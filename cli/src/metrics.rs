@@ -21,10 +21,11 @@ pub(crate) fn print(arguments: &Metrics) -> Result<ExitCode, Failure> {
     read.map(|_| ExitCode::SUCCESS)
 }
 
-/// The one daemon that is asked: the machine's, else the first of this user's. Metrics of several
-/// in one text would contradict each other.
+/// The one daemon that is asked: the machine's where it has one, else the first of this user's.
+/// Metrics of several in one text would contradict each other, and those of a private daemon in
+/// place of the machine's would say that this one answers.
 pub(crate) fn the_daemon() -> Result<Talk, Failure> {
-    let mut all = daemon::some()?;
+    let mut all = daemon::of_machine_or_own()?;
     if all.len() > 1 {
         let others = all.len() - 1;
         output::note(&format!(

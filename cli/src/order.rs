@@ -1,32 +1,54 @@
 //! Orders for a running tenant: to the daemon that has it.
 
+use crate::daemon::Has;
 use crate::failure::Failure;
 use crate::{daemon, output, ps};
 use gpushare_client::{Talk, TalkError};
 use std::process::ExitCode;
 
-/// Asks each daemon until one has the tenant. With `json` that one is asked for the tenant's rows
+/// Gives an order to the daemon that has the tenant. With `json` it is asked for the tenant's rows
 /// then, which are printed as `ps --json` prints them.
 pub(crate) fn give(
     (tenant, json): (&str, bool),
-    ask: impl Fn(&mut Talk) -> Result<(), TalkError>,
+    ask: impl FnOnce(&mut Talk) -> Result<(), TalkError>,
 ) -> Result<ExitCode, Failure> {
+    let mut daemon = daemon_of(tenant)?;
+    ask(&mut daemon)?;
+    match json {
+        true => shown(tenant, &mut daemon),
+        false => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// The daemon that has the tenant. Where several have one of that name, it is the one whose tenant
+/// takes this user's orders; if that is so of several, there is none, because only one of them was
+/// meant.
+pub(crate) fn daemon_of(tenant: &str) -> Result<Talk, Failure> {
+    let (mut ours, mut others, mut lost) = (Vec::new(), Vec::new(), None);
     let daemons = daemon::some().map_err(|failure| explained(tenant, failure))?;
-    let mut last = None;
     for mut daemon in daemons {
-        match ask(&mut daemon) {
-            Ok(()) if json => return shown(tenant, &mut daemon),
-            Ok(()) => return Ok(ExitCode::SUCCESS),
-            // Another daemon may have the tenant; the daemon that has it gives the reason of a
-            // refusal.
-            Err(failure) if failure.message.starts_with("no tenant is named") => {
-                last = Some(failure.into());
-            }
-            Err(failure) => return Err(failure.into()),
+        match daemon::has(&mut daemon, tenant) {
+            Ok(Has::Ours) => ours.push(daemon),
+            Ok(Has::AnotherUsers) => others.push(daemon),
+            Ok(Has::Nothing) => {}
+            Err(error) => lost = Some(error.into()),
         }
     }
-    let unknown = last.unwrap_or_else(|| Failure::ours("no daemon is running"));
-    Err(explained(tenant, unknown))
+    if ours.len() > 1 {
+        let folders = ours.iter().map(|daemon| daemon.folder().display());
+        let folders: Vec<String> = folders.map(|folder| folder.to_string()).collect();
+        return Err(Failure::ours(format!(
+            "several tenants are named {tenant}, and nothing is done because one of them is meant: the daemons at {} have one each; \
+             end all of them but one, or name the next ones otherwise",
+            folders.join(" and ")
+        )));
+    }
+    // The daemon of another user's says why it refuses.
+    let found = ours.into_iter().chain(others).next();
+    found.ok_or_else(|| {
+        let unknown = format!("no tenant is named {tenant}; `gpushare ps` lists them");
+        explained(tenant, lost.unwrap_or_else(|| Failure::ours(unknown)))
+    })
 }
 
 fn shown(tenant: &str, daemon: &mut Talk) -> Result<ExitCode, Failure> {

@@ -2,13 +2,13 @@
 
 mod files;
 mod known;
+mod places;
 mod row;
 mod table;
 
 use crate::args::{Ps, Set};
 use crate::failure::Failure;
 use crate::{daemon, order, output, select, settings, sharing};
-use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::Control;
 use known::Known;
 pub(crate) use row::Row;
@@ -34,10 +34,8 @@ pub(crate) fn ps(arguments: &Ps) -> Result<ExitCode, Failure> {
         shared.extend(known.sharing);
     }
     rows.splice(0..0, kept);
-    rows.retain(|row| {
-        let uuid = Uuid::parse(&row.device, '-').map(|uuid| uuid.0);
-        gpu.as_ref()
-            .is_none_or(|gpu| uuid.is_some_and(|uuid| gpu.is(uuid, row.gpu)))
+    let unknown = gpu.as_ref().map_or_else(Vec::new, |gpu| {
+        places::keep(&mut rows, gpu, &mut devices, places::of_driver)
     });
     if rows.is_empty() {
         select::is_among(gpu.as_ref(), &devices)?;
@@ -55,6 +53,12 @@ pub(crate) fn ps(arguments: &Ps) -> Result<ExitCode, Failure> {
         ));
     }
     if !arguments.json {
+        if !unknown.is_empty() {
+            output::note(&format!(
+                "note: the index of {} is not known here: tenants without a daemon on it are listed with any",
+                unknown.join(", ")
+            ));
+        }
         let notes = shared.iter().filter_map(sharing::note);
         notes.for_each(|note| output::note(&note));
     }

@@ -1,10 +1,11 @@
 //! Supervises the program transparently: signals, job control and the exit status pass through.
 //!
 //! CMD stays in our process group, so that the terminal's own signals (Ctrl-C, Ctrl-Z, a resize)
-//! reach it directly; those are not sent on. A signal that a process sent to us is. When the
-//! terminal hangs up, the kernel tells the session's leader alone: where that is us, we send it on.
-//! When job control stops CMD we stop likewise, so that a shell sees its job stopped, and wake it
-//! when we are woken.
+//! reach it directly; those are not sent on. A signal that a process sent to us is. Where CMD has
+//! made a group of its own (`timeout`, `setsid`), the terminal's foreground group is still ours,
+//! and we send its signals on to CMD's. When the terminal hangs up, the kernel tells the session's
+//! leader alone: where that is us, we send it on. When job control stops CMD we stop likewise, so
+//! that a shell sees its job stopped, and wake it when we are woken.
 
 use crate::failure::Failure;
 use crate::output;
@@ -13,7 +14,7 @@ use nix::errno::Errno;
 use nix::libc::SI_KERNEL;
 use nix::sys::signal::{SigSet, Signal, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
-use nix::unistd::{Pid, getpid, getsid};
+use nix::unistd::{Pid, getpgid, getpgrp, getpid, getsid};
 use std::io;
 use std::process::{Child, Command};
 
@@ -87,8 +88,14 @@ impl Supervisor {
                 Ok(None) | Err(Errno::EINTR) => continue,
                 Err(errno) => return Err(failed(errno)),
             };
-            if let Some(number) = is_meant_for_the_program(&received) {
-                forward(child, number);
+            match whose(&received) {
+                Some((number, Whose::Programs)) => forward(child, number),
+                Some((number, Whose::Groups)) => {
+                    if let Some(group) = own_group(child) {
+                        forward(group, number);
+                    }
+                }
+                None => {}
             }
         }
     }
@@ -100,18 +107,34 @@ fn held() -> SigSet {
     held
 }
 
-/// The signal's number, if it is to be sent on: a process sent it, or the kernel did and not as the
-/// terminal's to CMD too.
-fn is_meant_for_the_program(received: &siginfo) -> Option<i32> {
+/// For what a signal is meant that has come to us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    /// CMD alone: a process sent it, or the kernel to the session's leader.
+    Programs,
+    /// The terminal's foreground group, CMD's as it would be without us.
+    Groups,
+}
+
+/// The signal's number, and for what it is meant; `None` of what is for us alone.
+fn whose(received: &siginfo) -> Option<(i32, Whose)> {
     let number = i32::try_from(received.ssi_signo).ok()?;
     let of = |signals: &[Signal]| signals.iter().any(|signal| *signal as i32 == number);
     if of(&[Signal::SIGCHLD]) {
         return None;
     }
     let leads = || getsid(None).is_ok_and(|session| session == getpid());
-    let is_the_programs = received.ssi_code == SI_KERNEL && of(&TERMINALS);
-    let is_sent = !is_the_programs || of(&HANG_UP) && leads();
-    is_sent.then_some(number)
+    let is_the_groups = received.ssi_code == SI_KERNEL && of(&TERMINALS);
+    Some(match is_the_groups && !(of(&HANG_UP) && leads()) {
+        true => (number, Whose::Groups),
+        false => (number, Whose::Programs),
+    })
+}
+
+/// CMD's process group, as `kill(2)` takes one, if it is not ours, which the terminal reaches.
+fn own_group(child: Pid) -> Option<Pid> {
+    let group = getpgid(Some(child)).ok()?;
+    (group != getpgrp()).then(|| Pid::from_raw(-group.as_raw()))
 }
 
 /// Collects everything there is to collect: as a tenant's first process we also inherit orphans.
@@ -152,7 +175,7 @@ fn stop(child: Pid, signal: Signal) -> Result<(), Errno> {
     if held().contains(signal) {
         only.thread_block()?;
     }
-    forward(child, Signal::SIGCONT as i32);
+    forward(own_group(child).unwrap_or(child), Signal::SIGCONT as i32);
     Ok(())
 }
 

@@ -62,6 +62,11 @@ impl Tenant {
         mark.is_some_and(|name| name.as_os_str() == self.name.as_str())
     }
 
+    /// Whether no other process can know the name.
+    pub(crate) fn is_new(&self) -> bool {
+        self.made_here
+    }
+
     /// Says so in the environment, for a `run` that a program of the tenant starts.
     pub(crate) fn mark(&self, environment: &mut Environment) {
         environment.insert(IN_FILES.into(), self.name.as_str().into());

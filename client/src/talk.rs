@@ -6,7 +6,8 @@ use gpushare_protocol::wire::{
     Control, ControlReply, Decoder, Hello, MAGIC, MAJOR, decode, encode,
 };
 use nix::sys::socket::{
-    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, connect, sendmsg, socket,
+    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, connect, getsockopt,
+    sendmsg, socket, sockopt,
 };
 use std::collections::VecDeque;
 use std::io::{Error, ErrorKind, IoSlice, Read, Write};
@@ -80,6 +81,14 @@ impl Talk {
         talk.socket.set_read_timeout(patience)?;
         talk.socket.set_write_timeout(patience)?;
         Ok(talk)
+    }
+
+    /// The process that listens on the control socket in `folder`, by its number here; `None` if
+    /// there is none, or none that this pid namespace shows.
+    pub fn listener(folder: &Path) -> Option<i32> {
+        let socket = sockets::at(folder, CONTROL, |path| reach(path, GREETING)).ok()?;
+        let pid = getsockopt(&socket, sockopt::PeerCredentials).ok()?.pid();
+        (pid > 0).then_some(pid)
     }
 
     /// Connects anew, to whichever daemon serves now.

@@ -42,6 +42,28 @@ fn a_change_that_does_not_fit_is_refused_with_what_is_missing() {
     assert!(said.contains("1 GiB are missing"), "{said}");
 }
 
+#[test]
+fn a_part_of_the_time_that_does_not_fit_is_refused_with_the_rest() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let asks = |part| [("GPUSHARE_SM_REQUEST", part), ("GPUSHARE_MEM_REQUEST", "0")];
+    let (mut command, _one) = daemon.tenant("one", &asks("60"));
+    let said = refusal(daemon.command().call(&create("two", &asks("60"))));
+    assert_eq!(
+        said,
+        "on device 0 (Fact 1) at most 40% of the time can be guaranteed beside other tenants' \
+         requests; 60% were requested; ask for less, or wait until other tenants end"
+    );
+    let (_other, _two) = daemon.tenant("two", &asks("40"));
+    let set = Control::Set {
+        tenant: "one".to_owned(),
+        changes: vec![("GPUSHARE_SM_REQUEST".to_owned(), "70".to_owned())],
+    };
+    let said = refusal(command.call(&set));
+    assert!(said.contains("(Fact 1) at most 60% of the time"), "{said}");
+    assert!(said.contains("70% were requested"), "{said}");
+}
+
 /// Why a new tenant queues.
 fn queued(daemon: &Daemon, name: &str, request: &str) -> (Wire, String) {
     let mut command = daemon.command();

@@ -87,6 +87,31 @@ fn shares_go_by_weight_and_a_cap_holds() {
 }
 
 #[test]
+fn the_shells_own_limits_hold_for_no_tenant_of_a_benchmark() {
+    let home = Home::new("");
+    let file = home.folder().join("bench.json");
+    let gpu = format!("soft:{}", home.gpu().spec());
+    let mut bench = home.command(&["bench", "share", "--gpu", &gpu, "--json"]);
+    bench.arg(&file).args(["--seconds", "2", "--alone", "0"]);
+    bench.args(["--tenant", "name=a", "--tenant", "name=b,cap=20"]);
+    let output = bench.env("GPUSHARE_SM_LIMIT", "20").output();
+    let output = output.expect("gpushare starts");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("GPUSHARE_SM_LIMIT left out"), "{said}");
+    let text = fs::read(file).expect("it was written");
+    let all: Value = serde_json::from_slice(&text).expect("it is JSON");
+    let tenants = &all["experiments"][0]["tenants"];
+    let [free, capped] = [0, 1].map(|at| number(&tenants[at], "device"));
+    assert_measured!(free > 0.4 && capped < 0.3, "{free} beside {capped}");
+    // Without one nothing is said.
+    let mut bench = home.command(&["bench", "share", "--gpu", &gpu, "--seconds", "1"]);
+    let output = bench.args(["--alone", "0", "--tenant", "name=a"]).output();
+    let said = output.expect("gpushare starts").stderr;
+    assert!(!String::from_utf8_lossy(&said).contains("left out"));
+}
+
+#[test]
 fn idle_time_between_turns_is_measured_where_a_daemon_gives_turns() {
     let two = ["--tenant", "name=a", "--tenant", "name=b"];
     let turns = Home::with_config("", "[compute]\nsharing = \"turns\"\n");

@@ -1,8 +1,28 @@
 //! `gpushare run` uses a daemon by default. Also tested: no daemon is available, and a tenant runs
 //! without one.
 
-use gpushare_tests::{Ended, GIB, Guest, Home, MIB, artefacts, clients};
+use gpushare_tests::gpu::links;
+use gpushare_tests::{Ended, GIB, Gpu, Guest, Home, MIB, artefacts, clients};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::process::Command;
+
+/// A process that is stopped; it goes on when this is dropped.
+struct Stopped(Pid);
+
+impl Stopped {
+    fn now(pid: u32) -> Self {
+        let pid = Pid::from_raw(i32::try_from(pid).expect("a pid"));
+        kill(pid, Signal::SIGSTOP).expect("it lives");
+        Self(pid)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let _ = kill(self.0, Signal::SIGCONT);
+    }
+}
 
 /// `gpushare run --gpu … <flags> -- quota`.
 fn run(home: &Home, flags: &[&str]) -> Command {
@@ -139,6 +159,128 @@ fn a_name_that_lives_without_a_daemon_is_joined_there_and_never_doubled() {
     let guest = ready(run(&home, &limits));
     assert!(home.row("x").is_some(), "its last program has ended");
     guest.finish().silently();
+}
+
+/// A frozen cgroup does the same to the daemon of the first program in it.
+#[test]
+fn a_private_daemon_that_does_not_answer_is_not_done_without() {
+    let home = Home::new("mem=16GiB");
+    let limits = ["--name", "x", "--mem-limit", "1GiB"];
+    let mut first = ready(run(&home, &limits));
+    assert_eq!(first.ask(&format!("alloc {}", GIB / 2)), "alloc 0");
+    let [daemon] = home.daemons()[..] else {
+        panic!("one daemon: {:?}", home.daemons());
+    };
+    let stopped = Stopped::now(daemon);
+    let told = not_started(run(&home, &limits));
+    for words in ["does not answer", &format!("process {daemon}")] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    assert!(!told.contains("no daemon can be had"), "{told}");
+    assert!(!home.folder().join("gpushare/c/x").exists());
+    // Its registrations say that the daemon has the tenant.
+    let apart = |name: &'static str| ["--daemon", "off", "--name", name];
+    let told = not_started(run(&home, &apart("x")));
+    assert!(
+        told.contains("tenant x is kept by your own daemon"),
+        "{told}"
+    );
+    ready(run(&home, &apart("y"))).finish().silently();
+    drop(stopped);
+    let mut second = ready(run(&home, &limits));
+    assert_eq!(second.ask(&format!("fill {}", 256 * MIB)), "fill 2 2");
+    second.finish().silently();
+    first.finish().silently();
+}
+
+/// The mirror of a name that lives without a daemon.
+#[test]
+fn a_name_that_a_daemon_has_is_never_doubled_without_one() {
+    let home = Home::new("mem=16GiB");
+    let limits = ["--name", "x", "--mem-limit", "1GiB"];
+    let mut first = ready(run(&home, &limits));
+    assert_eq!(first.ask(&format!("fill {}", 256 * MIB)), "fill 4 2");
+    let kept = "tenant x is kept by the daemon at ";
+    let told = not_started(run(&home, &[&limits[..], &["--daemon", "off"]].concat()));
+    assert!(
+        told.contains(kept) && told.contains("another --name"),
+        "{told}"
+    );
+    let gpu = format!("soft:{}", home.gpu().spec());
+    let env = |name: &str| home.gpushare(&["env", "--gpu", &gpu, "--name", name]);
+    let refused = env("x");
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && refused.stdout.is_empty());
+    assert!(
+        told.contains(kept) && told.contains("`gpushare run`"),
+        "{told}"
+    );
+    // A shell that was prepared before the daemon had it.
+    let mut late = run(&home, &limits);
+    late.env("GPUSHARE_IN_FILES", "x");
+    let told = not_started(late);
+    assert!(
+        told.contains(kept) && told.contains("--daemon on"),
+        "{told}"
+    );
+    // Its programs live on, and so does what they were granted.
+    let [daemon] = home.daemons()[..] else {
+        panic!("one daemon: {:?}", home.daemons());
+    };
+    let daemon = Pid::from_raw(i32::try_from(daemon).expect("a pid"));
+    kill(daemon, Signal::SIGKILL).expect("it lives");
+    home.until_no_daemon();
+    let told = not_started(run(&home, &[&limits[..], &["--daemon", "off"]].concat()));
+    assert!(told.contains("a daemon of yours that has ended"), "{told}");
+    // Other names are not the daemon's, also one of another GPU.
+    assert!(env("y").status.success());
+    for flags in [&["--name", "y"][..], &[]] {
+        let guest = run(&home, &[&["--daemon", "off"], flags].concat());
+        ready(guest).finish().silently();
+    }
+    let other = Gpu::new("mem=16GiB");
+    let other = format!("soft:{}", other.spec());
+    let mut apart = home.command(&["run", "--daemon", "off", "--gpu", &other]);
+    apart.args(["--name", "x", "--", "true"]);
+    let ended = Guest::start(apart).finish();
+    assert!(ended.status.success(), "{ended:?}");
+    first.finish();
+}
+
+#[test]
+fn ps_of_a_gpu_has_its_tenants_without_a_daemon() {
+    let home = Home::new("count=2,mem=16GiB");
+    let mut second = run(&home, &["--daemon", "off", "--name", "files"]);
+    second.env("CUDA_VISIBLE_DEVICES", "1");
+    let mut second = ready(second);
+    assert_eq!(second.ask(&format!("alloc {MIB}")), "alloc 0");
+    let asked = |gpu: &str, sees: bool| {
+        let mut ps = home.command(&["ps", "--gpu", gpu]);
+        if sees {
+            ps.env("LD_LIBRARY_PATH", links());
+            ps.env("SOFTGPU", home.gpu().spec());
+        }
+        let output = ps.output().expect("gpushare starts");
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+        (output.status.code(), shown.contains("files "), told)
+    };
+    let [(one, has, _), (other, has_not, told)] = ["1", "0"].map(|gpu| asked(gpu, true));
+    assert_eq!((one, has, other, has_not), (Some(0), true, Some(0), false));
+    assert!(told.contains("there is no tenant on GPU 0"), "{told}");
+    let (status, _, told) = asked("7", true);
+    assert_eq!(status, Some(2), "{told}");
+    assert!(told.contains("there is no GPU 7"), "{told}");
+    // Nothing here knows that GPU.
+    let (status, has, told) = asked("0", false);
+    assert_eq!((status, has), (Some(0), true), "{told}");
+    assert!(told.contains("is not known here"), "{told}");
+    // A daemon does.
+    let kept = ready(run(&home, &["--name", "kept"]));
+    let [has, has_not] = ["1", "0"].map(|gpu| asked(gpu, false).1);
+    assert_eq!((has, has_not), (true, false));
+    kept.finish().silently();
+    second.finish().silently();
 }
 
 #[test]

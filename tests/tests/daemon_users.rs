@@ -107,3 +107,33 @@ fn no_environment_of_a_user_gets_more_than_the_daemon_registered() {
     assert_eq!(high.status.code(), Some(125), "{high:?}");
     assert!(high.stderr.contains("for root to give"), "{high:?}");
 }
+
+#[test]
+fn a_user_commands_its_own_tenant_beside_roots_of_that_name() {
+    let test = "a_user_commands_its_own_tenant_beside_roots_of_that_name";
+    let Some(machine) = Machine::start(test) else {
+        return;
+    };
+    let limits = ["--name", "web", "--mem-limit", "2GiB"];
+    let roots = machine.guest(ROOT, &limits).started();
+    let gpu = ["--gpu", "soft:name=mine"];
+    let own = machine.guest(BOB, &[&gpu[..], &limits].concat());
+    let own = own.started();
+    let limits = |user| -> Vec<_> {
+        let output = machine.run(user, &["ps", "--json"]);
+        let rows: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).expect("a list");
+        rows.into_iter().map(|row| row["limit"].clone()).collect()
+    };
+    let set = |user, limit| machine.run(user, &["set", "web", "--mem-limit", limit]);
+    let output = set(BOB, "1GiB");
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(limits(BOB), [2 * GIB, GIB], "root's, then its own");
+    let output = set(ROOT, "3GiB");
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(limits(BOB), [3 * GIB, GIB]);
+    own.finish().silently();
+    let output = set(BOB, "1GiB");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("not yours"), "{output:?}");
+    roots.finish().silently();
+}

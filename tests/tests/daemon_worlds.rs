@@ -111,6 +111,44 @@ fn a_follower_sees_the_events_of_every_daemon() {
 }
 
 #[test]
+fn an_order_for_a_name_that_two_daemons_have_changes_neither() {
+    let home = Home::new("mem=16GiB");
+    let (one, other) = (home.gpu(), Gpu::new("mem=8GiB"));
+    let a = guest(&home, one, "web");
+    let b = guest(&home, &other, "web");
+    let limits = |home: &Home| -> Vec<Value> {
+        let rows = home.ps().into_iter();
+        rows.map(|row| row["limit"].clone()).collect()
+    };
+    let orders: [&[&str]; 3] = [
+        &["set", "web", "--mem-limit", "2GiB"],
+        &["suspend", "web"],
+        &["resume", "web"],
+    ];
+    for order in orders {
+        let output = home.gpushare(order);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(told.contains("several tenants are named web"), "{told}");
+        for gpu in [one, &other] {
+            let name = gpu.spec().trim_start_matches("name=").split(',').next();
+            let folder = format!("d/soft-{}", name.expect("a word"));
+            assert!(told.contains(&folder), "{folder}: {told}");
+        }
+    }
+    assert_eq!(limits(&home), [4 * GIB, 4 * GIB]);
+    a.finish().silently();
+    until("the daemon of the first leaves", || {
+        home.daemons().len() == 1
+    });
+    let output = home.gpushare(orders[0]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(limits(&home), [2 * GIB]);
+    b.finish().silently();
+    home.until_no_daemon();
+}
+
+#[test]
 fn tenants_of_one_name_keep_their_daemons_facts_apart() {
     let home = Home::new("mem=16GiB");
     let (one, other) = (home.gpu(), Gpu::new("mem=8GiB"));

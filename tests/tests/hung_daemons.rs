@@ -91,3 +91,31 @@ fn a_run_whose_daemon_never_answers_ends_by_its_start_timeout() {
     assert!(told.contains("--start-timeout of 100ms is over"), "{told}");
     daemon.join().expect("it served");
 }
+
+/// Its programs live on, and may have the tenant.
+#[test]
+fn a_private_daemon_of_another_protocol_is_not_done_without() {
+    let home = Home::new("");
+    let listener = home.listener();
+    let daemon = thread::spawn(move || {
+        let (mut socket, _) = listener.accept().expect("the command connects");
+        let mut bytes = [0; 4096];
+        assert!(socket.read(&mut bytes).expect("a hello") > 0);
+        let ours = Hello::of_this_build(7);
+        let theirs = Hello {
+            major: ours.major + 1,
+            ..ours
+        };
+        let mut frame = Vec::new();
+        encode(0, &theirs, &mut frame).expect("a hello");
+        socket.write_all(&frame).expect("it is read");
+        listener
+    });
+    let output = home.run("one", &[]).args(["echo", "ran"]).output();
+    let output = output.expect("gpushare starts");
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(125), "{told}");
+    assert!(output.stdout.is_empty(), "no program ran");
+    assert!(told.contains("speaks protocol"), "{told}");
+    daemon.join().expect("it served");
+}

@@ -74,6 +74,19 @@ fn a_gpu_of_one_run_leaves_no_folder_of_its_daemon() {
 }
 
 #[test]
+fn a_benchmarks_gpu_leaves_no_folder_of_its_daemon() {
+    let home = Home::new("");
+    let temporary = tempfile::tempdir().unwrap();
+    let mut bench = home.command(&["bench", "share", "--gpu", "soft", "--tenant", "name=a"]);
+    bench.args(["--seconds", "1", "--alone", "0"]);
+    let output = bench.env("TMPDIR", temporary.path()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    home.until_no_daemon();
+    assert_eq!(names(&home.folder().join("gpushare/d")), [""; 0]);
+    assert_eq!(names(temporary.path()), [""; 0]);
+}
+
+#[test]
 fn a_named_gpus_daemon_keeps_its_log_within_bounds() {
     let home = Home::new("");
     let folder = home.folder().join("gpushare/d");

@@ -140,6 +140,7 @@ mod registering;
 mod rollback;
 mod run;
 mod run_privileged;
+mod run_terminal;
 mod seal;
 mod service_reported;
 mod sharing;

@@ -5,6 +5,7 @@ use gpushare_tests::daemon::Daemon;
 use gpushare_tests::gpu::Gpu;
 use gpushare_tests::guest::clean;
 use gpushare_tests::home::Home;
+use gpushare_tests::machine::{Machine, ROOT};
 use gpushare_tests::runnable::not_runnable_here;
 use gpushare_tests::web::Exporter;
 use gpushare_tests::{GIB, Guest, clients, until};
@@ -246,4 +247,36 @@ fn metrics_say_that_no_daemon_answers() {
     assert_eq!(value(&text, "gpushare_build_info"), None, "{text}");
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(told.contains("no daemon"), "{told}");
+}
+
+/// A private daemon's answer would say that the machine's is up.
+#[test]
+fn metrics_say_that_the_machines_daemon_is_down_beside_a_private_one() {
+    let test = "metrics_say_that_the_machines_daemon_is_down_beside_a_private_one";
+    let Some(mut machine) = Machine::start(test) else {
+        return;
+    };
+    let mut run = machine.gpushare(ROOT, &["run", "--gpu", "soft:name=own", "--name", "try"]);
+    run.arg("--").arg(clients::compile("quota", &[]));
+    let guest = Guest::start(run).started();
+    let asked = |machine: &Machine| {
+        let output = machine.run(ROOT, &["metrics"]);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let is_up = value(&text, "gpushare_daemon_up");
+        (output.status.code(), is_up, text.contains("\"try\""))
+    };
+    assert_eq!(
+        asked(&machine),
+        (Some(0), Some(1.0), false),
+        "the machine's"
+    );
+    machine.kill_daemon();
+    assert_eq!(asked(&machine), (Some(3), Some(0.0), false));
+    let top = machine.run(ROOT, &["top", "--once"]);
+    let told = String::from_utf8_lossy(&top.stderr);
+    assert!(told.contains("/run/gpushare is stopped"), "{top:?}");
+    assert_eq!(top.status.code(), Some(3), "{top:?}");
+    machine.sh(ROOT, "rm -r /run/gpushare");
+    assert_eq!(asked(&machine), (Some(0), Some(1.0), true), "there is none");
+    guest.finish().silently();
 }

@@ -4,8 +4,6 @@
 use gpushare_tests::gpu::links;
 use gpushare_tests::guest::{clean, command, gpushare};
 use gpushare_tests::{Gpu, Guest, artefacts, clients};
-use nix::fcntl::OFlag;
-use nix::pty::{PtyMaster, grantpt, posix_openpt, ptsname_r, unlockpt};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
@@ -193,59 +191,6 @@ fn signals_sent_to_run_reach_the_program() {
     assert!(real_time.status().unwrap().success());
     assert_eq!(guest.line(), "SIGRTMIN");
     assert_eq!(guest.finish().silently(), "");
-}
-
-/// A Python program under `run` on a terminal whose session `run` leads, as sshd and terminal
-/// multiplexers start it; and the terminal's other end.
-fn on_a_terminal(gpu: &Gpu, program: &str) -> (Guest, PtyMaster) {
-    let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
-    let master = posix_openpt(flags).expect("terminals can be made");
-    grantpt(&master).expect("it is ours");
-    unlockpt(&master).expect("it is ours");
-    let run = command(gpu, &[]);
-    let mut leader = clean("sh".as_ref());
-    leader
-        .args(["-c", "exec setsid --ctty \"$@\" <\"$TERMINAL\"", "sh"])
-        .env("TERMINAL", ptsname_r(&master).expect("it has a name"))
-        .arg(run.get_program())
-        .args(run.get_args())
-        .args(["python3", "-c", program]);
-    (Guest::start(leader), master)
-}
-
-/// Ends at a hang-up, with 10 and the number of interrupts until then. Python, because a shell
-/// needs a child to wait for, which an interrupt ends too.
-const COUNT_INTERRUPTS: &str = "
-import signal, sys
-wanted = {signal.SIGINT, signal.SIGHUP}
-signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
-print('ready', flush=True)
-status = 10
-while got := signal.sigtimedwait(wanted, 60):
-    if got.si_signo == signal.SIGHUP:
-        sys.exit(status + (signal.SIGINT in signal.sigpending()))
-    status += 1
-    print('interrupted', flush=True)
-";
-
-#[test]
-fn a_hung_up_terminal_ends_the_program() {
-    let gpu = Gpu::new("");
-    let (mut guest, terminal) = on_a_terminal(&gpu, COUNT_INTERRUPTS);
-    assert_eq!(guest.line(), "ready");
-    drop(terminal);
-    assert_eq!(guest.finish().status.code(), Some(10));
-}
-
-#[test]
-fn an_interrupt_of_the_terminal_reaches_the_program_once() {
-    let gpu = Gpu::new("");
-    let (mut guest, mut terminal) = on_a_terminal(&gpu, COUNT_INTERRUPTS);
-    assert_eq!(guest.line(), "ready");
-    terminal.write_all(b"\x03").unwrap();
-    assert_eq!(guest.line(), "interrupted");
-    drop(terminal);
-    assert_eq!(guest.finish().status.code(), Some(11));
 }
 
 #[test]

@@ -8,15 +8,21 @@ use super::log::Log;
 use super::tenant::Tenant;
 use crate::artefacts;
 use crate::failure::Failure;
-use crate::gpu::{Gpu, VISIBLE};
+use crate::gpu::{self, Gpu, VISIBLE};
 use crate::links::Links;
+use crate::output;
 use crate::preload;
 use crate::settings::Environment;
+use gpushare_protocol::limits::Limits;
+use gpushare_protocol::paths::{IN_FILES, TENANT};
 use gpushare_sys::devices::Device;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::process::Command;
 use std::time::{Duration, Instant};
+
+/// The variable that keeps the library out of a process: there would be no gpushare to measure.
+const DISABLE: &str = "GPUSHARE_DISABLE";
 
 /// The GPU, and the way in which tenants are started.
 #[derive(Debug)]
@@ -27,7 +33,10 @@ pub(crate) struct Backend {
     pub(crate) daemon: Option<&'static str>,
     /// Links to a software GPU, for tenants without gpushare and for this process.
     links: Option<Links>,
+    /// Of programs without gpushare, on this GPU.
     environment: Environment,
+    /// The same of a `gpushare run`, which chooses the GPU itself.
+    of_run: Environment,
     /// The GPUs, in the order in which tenants number them.
     pub(crate) devices: Vec<Device>,
     /// Makes the tenants' names unique.
@@ -45,7 +54,14 @@ impl Backend {
         }
         let gpu = named(gpu);
         let chosen = gpu.parse::<Gpu>()?;
-        let mut environment: Environment = env::vars_os().collect();
+        let (of_run, left_out) = without_limits(env::vars_os().collect());
+        if daemon.is_some() && !left_out.is_empty() {
+            output::note(&format!(
+                "note: {} left out: the tenants have the limits that the benchmark names",
+                left_out.join(", ")
+            ));
+        }
+        let mut environment = of_run.clone();
         // Of a shell that `gpushare env` set up: without it means without it.
         preload::remove(&mut environment);
         let links = chosen.apply(&mut environment, "bench")?;
@@ -61,6 +77,7 @@ impl Backend {
                 daemon,
                 links,
                 environment,
+                of_run,
                 devices,
                 runs,
             },
@@ -92,6 +109,15 @@ impl Backend {
         &self.environment
     }
 
+    /// `gpushare run` on this GPU, in the tenant of this name, under this `--daemon`.
+    pub(crate) fn run(&self, daemon: &str, tenant: &str) -> Result<Command, Failure> {
+        let mut run = Command::new(artefacts::own_executable()?);
+        run.args(["run", "--daemon", daemon, "--gpu", &self.gpu]);
+        run.args(["--name", tenant]);
+        run.env_clear().envs(&self.of_run);
+        Ok(run)
+    }
+
     /// The registered name of a tenant in one run.
     fn name(&self, tenant: &Tenant, run: u32) -> String {
         format!("bench-{}-{run}-{}", std::process::id(), tenant.name)
@@ -116,10 +142,7 @@ impl Backend {
         let own = artefacts::own_executable()?;
         let mut command = Command::new(&own);
         if let Some(daemon) = self.daemon {
-            let name = self.name(tenant, run);
-            command.args([
-                "run", "--daemon", daemon, "--gpu", &self.gpu, "--name", &name,
-            ]);
+            command = self.run(daemon, &self.name(tenant, run))?;
             for (flag, value) in [
                 ("--sm-request", tenant.share),
                 ("--sm-limit", tenant.cap),
@@ -147,9 +170,25 @@ impl Backend {
     }
 }
 
+/// The variables without those that say a tenant's limits, and the names of these: what the shell
+/// was given is not what is measured, and would hold for one half of a comparison only. Inside a
+/// tenant of a daemon they stay inside.
+fn without_limits(mut variables: Environment) -> (Environment, Vec<String>) {
+    let is_limit = |name: &str| Limits::reads(name) || name == DISABLE;
+    let names = variables.keys().filter_map(|name| name.to_str());
+    let left_out = names.filter(|name| is_limit(name)).map(str::to_owned);
+    let left_out: Vec<String> = left_out.collect();
+    let of_tenant = [TENANT, IN_FILES];
+    variables.retain(|name, _| {
+        let name = name.to_str().unwrap_or_default();
+        !is_limit(name) && !of_tenant.contains(&name)
+    });
+    (variables, left_out)
+}
+
 /// A software GPU without a name would be private to each program.
 fn named(gpu: &str) -> String {
-    let name = format!("name=bench-{}", std::process::id());
+    let name = format!("name={}", gpu::of_benchmark());
     match gpu.split_once(':') {
         None if gpu == "soft" => format!("soft:{name}"),
         Some(("soft", spec)) if !spec.split(',').any(|pair| pair.starts_with("name=")) => {
@@ -254,6 +293,23 @@ impl Member {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_shells_own_limits_are_no_part_of_a_benchmark() {
+        let limits = [
+            "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+            "GPUSHARE_DISABLE",
+            "GPUSHARE_MEM_LIMIT_0",
+            "GPUSHARE_SM_LIMIT",
+        ];
+        let kept = ["GPUSHARE_LOG", "GPUSHARE_SOCKET", "PATH"];
+        let of_tenant = ["GPUSHARE_IN_FILES", "GPUSHARE_TENANT"];
+        let all = limits.into_iter().chain(kept).chain(of_tenant);
+        let all: Environment = all.map(|name| (name.into(), "1".into())).collect();
+        let (left, left_out) = without_limits(all);
+        assert_eq!(left.keys().collect::<Vec<_>>(), kept);
+        assert_eq!(left_out, limits);
+    }
 
     #[test]
     fn tenants_of_a_software_gpu_share_it_by_a_name() {

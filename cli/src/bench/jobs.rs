@@ -1,19 +1,20 @@
 //! Tenants of one job. Each is a tenant with its own GPU; their kernels wait for each other. They
-//! map one shared file.
+//! map one shared file, which has no name: nothing is left of it, however we end.
 
 use super::tenant::Tenant;
 use crate::failure::Failure;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::Write;
-use tempfile::NamedTempFile;
+use std::os::fd::AsRawFd;
 
 /// Contents of the file: the page of [`gpushare_sys::cuda::Board`].
 const PAGE: [u8; 4096] = [0; 4096];
 
 /// The files of an experiment's jobs, for as long as its tenants run.
 #[derive(Debug, Default)]
-pub(crate) struct Jobs(BTreeMap<String, (NamedTempFile, usize)>);
+pub(crate) struct Jobs(BTreeMap<String, (File, usize)>);
 
 impl Jobs {
     /// Makes a file for each job of these tenants.
@@ -24,8 +25,8 @@ impl Jobs {
                 *members += 1;
                 continue;
             }
-            let made = NamedTempFile::with_prefix("gpushare-bench-")
-                .and_then(|mut file| file.write_all(&PAGE).map(|()| file));
+            let made =
+                tempfile::tempfile().and_then(|mut file| file.write_all(&PAGE).map(|()| file));
             let file = made.map_err(|error| {
                 Failure::ours(format!(
                     "cannot make a file for job {}: {error}",
@@ -45,8 +46,13 @@ impl Jobs {
         };
         let before = tenants[..at].iter().filter(|other| other.job == tenant.job);
         let place = format!("{}/{members}", before.count());
-        let path = file.path().as_os_str().to_owned();
-        vec!["--board".into(), path, "--place".into(), place.into()]
+        let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+        vec![
+            "--board".into(),
+            path.into(),
+            "--place".into(),
+            place.into(),
+        ]
     }
 }
 
@@ -90,6 +96,8 @@ mod tests {
         assert_eq!(c[3], "1/2");
         let length = std::fs::metadata(&a[1]).unwrap().len();
         assert_eq!(length, 4096);
+        let path = std::fs::read_link(&a[1]).unwrap();
+        assert!(!path.exists(), "it has a name: {}", path.display());
         assert!(check(&tenants).is_ok());
     }
 

@@ -158,8 +158,8 @@ fn idle(
     little.writes(2)?;
     let mut seals = Vec::new();
     for _ in 0..arguments.samples {
-        seals.push(timed(&suspend(&little.name), LITTLE)?);
-        timed(&resume(&little.name), LITTLE)?;
+        seals.push(timed(suspend, &little.name, LITTLE)?);
+        timed(resume, &little.name, LITTLE)?;
     }
     let (_, mut wrong) = little.reads(2)?;
     drop(little);
@@ -167,8 +167,8 @@ fn idle(
     large.writes(3)?;
     let (mut out, mut back) = (Vec::new(), Vec::new());
     for _ in 0..arguments.moves {
-        out.push(timed(&suspend(&large.name), size)?);
-        back.push(timed(&resume(&large.name), size)?);
+        out.push(timed(suspend, &large.name, size)?);
+        back.push(timed(resume, &large.name, size)?);
     }
     wrong += large.reads(3)?.1;
     Ok(Idle::new(size, seals, out, back, wrong))
@@ -185,8 +185,8 @@ fn pair(backend: &Backend, size: u64, seconds: u64) -> Result<Pair, Failure> {
     // How long a tenant stays follows from what its moves cost, and the first ones cost more: the
     // host's memory has not been touched then.
     for player in [&players[0], &players[1]].repeat(2) {
-        timed(&suspend(&player.name), size)?;
-        timed(&resume(&player.name), size)?;
+        timed(suspend, &player.name, size)?;
+        timed(resume, &player.name, size)?;
     }
     let from = clock::now() + WARM_UP;
     let to = from + seconds * 1_000_000_000;
@@ -274,18 +274,14 @@ fn resume(name: &str) -> Control {
 
 /// Gives an order to the daemon that has the tenant of so many bytes, and waits until it is carried
 /// out. How long that took, in nanoseconds.
-fn timed(request: &Control, bytes: u64) -> Result<u64, Failure> {
-    let mut last = Failure::ours("no daemon has the benchmark's tenant");
-    for daemon in daemon::some()? {
-        let daemon = Talk::connect_within(daemon.folder(), Some(patience(bytes)));
-        let mut daemon = daemon.map_err(Failure::ours)?;
-        let began = Instant::now();
-        match daemon.call(request) {
-            Ok(_) => return Ok(super::tenant::ns(began.elapsed())),
-            Err(failure) => last = failure.into(),
-        }
-    }
-    Err(last)
+fn timed(order: fn(&str) -> Control, tenant: &str, bytes: u64) -> Result<u64, Failure> {
+    let daemon = crate::order::daemon_of(tenant)?;
+    let request = order(tenant);
+    let daemon = Talk::connect_within(daemon.folder(), Some(patience(bytes)));
+    let mut daemon = daemon.map_err(Failure::ours)?;
+    let began = Instant::now();
+    daemon.call(&request)?;
+    Ok(super::tenant::ns(began.elapsed()))
 }
 
 /// Where the players' memory is, in their order.

@@ -3,9 +3,13 @@
 //!
 //! Two kinds of accounts must never be kept under one name, because each would grant the whole
 //! limit. So a tenant whose usage page is a file is joined there, and a program inside one stays in
-//! it. A mark in the environment says that it is inside one; a tenant's name alone does not.
+//! it. A mark in the environment says that it is inside one; a tenant's name alone does not. A name
+//! that a daemon has is refused where its books would be files, and so is any where a daemon is
+//! there and does not answer ([ADR
+//! 234](../../../docs/adr/0234-a-tenant-of-a-daemon-gets-no-books-in-files.md)).
 
 use super::Talk;
+use super::having::check_apart;
 use super::start::{Without, for_program};
 use crate::args::UseDaemon;
 use crate::failure::Failure;
@@ -26,6 +30,7 @@ pub(crate) fn for_plan(
     let needed = is_needed(&plan.limits);
     if when == UseDaemon::Off {
         plan.limits.clone().without_daemon()?;
+        check_apart(plan, "leave --daemon off out to join it")?;
         return Ok(None);
     }
     let runtime_dir = plan.environment.get(OsStr::new("XDG_RUNTIME_DIR"));
@@ -39,6 +44,9 @@ pub(crate) fn for_plan(
     }
     let stays = in_files || plan.tenant.is_marked(&plan.environment) || plan.limits.disabled();
     if when == UseDaemon::Auto && stays && !needed {
+        if !in_files {
+            check_apart(plan, "join it with --daemon on")?;
+        }
         return Ok(None);
     }
     match for_program(
@@ -49,6 +57,8 @@ pub(crate) fn for_plan(
     ) {
         Ok(talk) => Ok(Some(talk)),
         Err(Without::Impossible(why)) if when == UseDaemon::Auto && !needed => {
+            let mended = format!("mend why no daemon starts ({})", why.message);
+            check_apart(plan, &mended)?;
             output::note(&format!(
                 "note: no daemon can be had here, so nothing is guaranteed; its limits are kept by the library alone (--daemon off says that this is meant): {}",
                 why.message

@@ -2,6 +2,7 @@
 
 use gpushare_protocol::time_namespace::Offsets;
 use serde::Deserialize;
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -26,13 +27,21 @@ pub(super) fn living(folder: &Path) -> usize {
     let files = entries.into_iter().flatten().flatten();
     let files = files.map(|entry| entry.path());
     let kept = files.filter(|path| path.extension().is_some_and(|kind| kind == "json"));
-    let lives = |file: &Path| {
-        let name = file
-            .file_stem()
-            .map(|name| folder.join("sockets").join(name));
-        has_members(file) || name.is_some_and(|socket| has_programs(&socket))
-    };
-    kept.filter(|file| lives(file)).count()
+    let names = kept.filter_map(|file| Some(file.file_stem()?.to_owned()));
+    names.filter(|name| is_alive(folder, name)).count()
+}
+
+/// Whether this daemon's folder has the tenant, and processes of it live.
+pub(super) fn lives(folder: &Path, tenant: &str) -> bool {
+    is_alive(folder, tenant.as_ref())
+}
+
+/// The same of a name that the folder may have.
+fn is_alive(folder: &Path, name: &OsStr) -> bool {
+    let mut file = name.to_owned();
+    file.push(".json");
+    let file = folder.join("registered").join(file);
+    file.exists() && (has_members(&file) || has_programs(&folder.join("sockets").join(name)))
 }
 
 /// Whether one of the processes that the daemon last saw in the tenant lives.
@@ -82,9 +91,11 @@ mod tests {
         let member = |start: u64| format!(r#"{{"members":[{{"pid":{pid},"start":{start}}}]}}"#);
         register(dir.path(), "a", &member(start));
         assert_eq!(living(dir.path()), 1);
+        assert!(lives(dir.path(), "a") && !lives(dir.path(), "b"));
         // The pid is another process's now.
         register(dir.path(), "a", &member(start + 1));
         assert_eq!(living(dir.path()), 0);
+        assert!(!lives(dir.path(), "a"));
     }
 
     #[test]

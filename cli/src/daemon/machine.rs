@@ -7,6 +7,7 @@
 //! In a container that gpushare was injected into, the folder is that of the container's tenant:
 //! its daemon is on the host, and takes no commands from here.
 
+use super::start::is_absent;
 use super::{NODE, Talk, is_container};
 use crate::failure::Failure;
 use crate::output;
@@ -99,9 +100,7 @@ pub(super) fn look() -> Machine {
     };
     match error.kind() {
         ErrorKind::PermissionDenied | ErrorKind::InvalidData => Machine::Refuses(error),
-        ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::ConnectionRefused => {
-            absent().map_or(Machine::None, Machine::Silent)
-        }
+        _ if is_absent(&error) => absent().map_or(Machine::None, Machine::Silent),
         _ => Machine::Silent(Silence::Starting),
     }
 }

@@ -5,12 +5,14 @@
 //! it leaves with its last tenant.
 
 mod choice;
+mod having;
 mod left;
 mod machine;
 mod start;
 
 pub(crate) use choice::for_plan;
 pub(crate) use gpushare_client::Talk;
+pub(crate) use having::{Has, check_apart, has};
 
 use crate::failure::Failure;
 use crate::output;
@@ -46,14 +48,18 @@ pub(crate) fn hears_container() -> Result<(), String> {
     }
 }
 
-/// The folder of this user's own daemons, one in it for each GPU world.
+/// The folder of this user's own daemons, one in it for each GPU world. Says what was passed over.
 fn own_daemons(runtime_dir: Option<&Path>) -> Result<PathBuf, Failure> {
     let root = Root::open(runtime_dir, geteuid().as_raw()).map_err(Failure::ours)?;
     if let Some(theirs) = root.passed_over() {
         output::note(&format!("warning: {theirs}"));
     }
+    Ok(daemons_in(&root))
+}
+
+fn daemons_in(root: &Root) -> PathBuf {
     let base = root.path().parent().unwrap_or_else(|| root.path());
-    Ok(base.join("d"))
+    base.join("d")
 }
 
 /// The daemons there are.
@@ -116,11 +122,25 @@ fn died(folder: &Path, error: &Error) -> Option<String> {
 
 /// As [`all`], for a command that means nothing without a daemon.
 pub(crate) fn some() -> Result<Vec<Talk>, Failure> {
+    of(all())
+}
+
+/// The same for a command about the machine: where it has a daemon that does not serve this user,
+/// no other one speaks for it.
+pub(crate) fn of_machine_or_own() -> Result<Vec<Talk>, Failure> {
+    let found = all();
+    if !found.silent.is_empty() && !is_container() {
+        return Err(Failure::no_daemon(found.silent.join("; ")));
+    }
+    of(found)
+}
+
+fn of(found: Daemons) -> Result<Vec<Talk>, Failure> {
     let Daemons {
         serving,
         mut silent,
         died,
-    } = all();
+    } = found;
     silent.extend(died);
     if serving.is_empty() {
         return Err(Failure::no_daemon(if silent.is_empty() {

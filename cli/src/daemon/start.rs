@@ -5,10 +5,12 @@ use crate::artefacts;
 use crate::failure::Failure;
 use crate::gpu::Gpu;
 use crate::history;
+use crate::output;
 use crate::settings::Environment;
 use gpushare_sys::spawn;
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
+use std::io::{Error, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -39,7 +41,8 @@ pub(super) enum Without {
     Impossible(Failure),
     /// A user's settings of it are wrong; that is no reason to run without a daemon.
     WrongSettings(Failure),
-    /// The machine has one, and it does not serve: another one would promise the same memory again.
+    /// There is one, and it does not serve: another one would promise the same memory again, and
+    /// so would books in files.
     NotNow(Failure),
 }
 
@@ -64,16 +67,31 @@ pub(super) fn for_program(
         return Ok(talk);
     }
     let folder = own_folder(gpu, environment, tenant).map_err(Without::Impossible)?;
-    let end = Instant::now() + PATIENCE.min(most);
+    let began = Instant::now();
+    let patience = PATIENCE.min(most);
     let mut started: Option<Child> = None;
+    let (mut taken, mut told) = (false, false);
     loop {
-        match Talk::connect(&folder) {
+        let error = match Talk::connect(&folder) {
             Ok(talk) => return Ok(talk),
-            Err(_) if Instant::now() < end => {}
-            Err(error) => {
-                let failure = not_serving(&folder, &error.to_string());
-                return Err(Without::Impossible(failure));
-            }
+            Err(error) => error,
+        };
+        let waited = began.elapsed();
+        let is_over = waited >= patience || error.kind() == ErrorKind::InvalidData;
+        if is_over && (taken || !is_absent(&error)) {
+            return Err(Without::NotNow(not_answering(&folder, &error, waited)));
+        }
+        if is_over {
+            let failure = not_serving(&folder, &error.to_string());
+            return Err(Without::Impossible(failure));
+        }
+        if error.kind() == ErrorKind::WouldBlock && !told {
+            told = true;
+            output::note(&format!(
+                "your own daemon at {} is starting, or does not answer: waiting up to {} s for it",
+                folder.display(),
+                patience.as_secs()
+            ));
         }
         let ended = match started.as_mut().map(Child::try_wait) {
             None => {
@@ -87,8 +105,9 @@ pub(super) fn for_program(
         match ended.map(|status| (status, status.code())) {
             None => {}
             // It found another one, which starts or leaves. Or it left before we came.
-            Some((_, Some(TAKEN | 0))) => {
+            Some((_, Some(code @ (TAKEN | 0)))) => {
                 started = None;
+                taken = code == TAKEN;
                 sleep(TURN);
             }
             Some((status, Some(WRONG_SETTINGS))) => {
@@ -104,6 +123,27 @@ pub(super) fn for_program(
     }
 }
 
+/// Whether no process listens there. Whatever else keeps us from talking to a daemon, there is one.
+pub(super) fn is_absent(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::ConnectionRefused
+    )
+}
+
+fn not_answering(folder: &Path, error: &Error, waited: Duration) -> Failure {
+    let pid = Talk::listener(folder);
+    let process = pid.map_or_else(|| "it".to_owned(), |pid| format!("process {pid}"));
+    let how = match error.kind() {
+        ErrorKind::InvalidData => format!("is not to be used ({error})"),
+        _ => format!("does not answer ({error}; waited {} s)", waited.as_secs()),
+    };
+    Failure::ours(format!(
+        "your own daemon at {} {how}, and its tenants may live: continue or end {process}, or give --daemon off and a --name of its own",
+        folder.display()
+    ))
+}
+
 /// Refuses a file of settings that cannot be read, by the variable that names it.
 fn check_settings(environment: &Environment) -> Result<(), Failure> {
     let Some(file) = environment.get(OsStr::new(CONFIG)) else {
@@ -116,9 +156,8 @@ fn check_settings(environment: &Environment) -> Result<(), Failure> {
 }
 
 fn start(gpu: &Gpu, folder: &Path, environment: &Environment) -> Result<Child, Failure> {
-    let failed = |what: &str, error: std::io::Error| {
-        Failure::ours(format!("cannot {what} the daemon: {error}"))
-    };
+    let failed =
+        |what: &str, error: Error| Failure::ours(format!("cannot {what} the daemon: {error}"));
     // Looked for first: without one there is nothing to make a folder for.
     let program = artefacts::find(artefacts::DAEMON)?;
     let mut closed = DirBuilder::new();

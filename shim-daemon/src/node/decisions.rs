@@ -1,8 +1,8 @@
 //! Carries out the brain's decisions, in their order.
 
 use gpushare_core::{
-    Answer, AskKey, Decision, Denial, DeviceId, Event, Nanos, Notice, Signal, SpecError, TenantId,
-    TenantSpec, Why,
+    Answer, AskKey, Decision, Denial, DeviceId, Event, Nanos, Notice, Signal, TenantId, TenantSpec,
+    Why,
 };
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{ControlReply, ErrorCode, Refusal, Reply, WireError};
@@ -190,42 +190,6 @@ impl Node {
                 span(|spec| spec.idle_end)
             ),
             Why::RunLimit => format!("its run limit of {}", span(|spec| spec.run_limit)),
-        }
-    }
-
-    /// Why limits are refused, with the devices' visible names.
-    fn words(&self, error: &SpecError) -> String {
-        match error {
-            SpecError::TooLarge {
-                device,
-                request,
-                most,
-            } => format!(
-                "{} can guarantee at most {} beside a context; {} were requested (a limit without a request requests as much, at most the device); ask for a lower request, 0 for none, or a lower limit",
-                self.device_name(*device),
-                most.human(),
-                request.human()
-            ),
-            SpecError::NoRoom { device, short } => format!(
-                "on {} {} are missing to guarantee that request now; ask for less, or wait until other tenants end",
-                self.device_name(*device),
-                short.human()
-            ),
-            SpecError::NoReturn { device, short } => format!(
-                "on {} {} are missing for tenants that move to return beside memory that stays; request that memory, or leave it preemptible",
-                self.device_name(*device),
-                short.human()
-            ),
-            SpecError::AboveLimit { device, quota } => format!(
-                "on {} the request of {} is above the limit of {}",
-                self.device_name(*device),
-                quota.request.human(),
-                quota.limit.human()
-            ),
-            SpecError::Device(device) => {
-                format!("{} is gone, or named twice", self.device_name(*device))
-            }
-            other => other.to_string(),
         }
     }
 

@@ -41,6 +41,7 @@ mod residency;
 mod restart;
 mod samples;
 mod shares;
+mod spec_errors;
 mod specs;
 mod spill;
 mod spill_asked;

@@ -44,13 +44,11 @@ impl Player {
         name: &str,
         (bytes, limit): (u64, u64),
     ) -> Result<Self, Failure> {
-        let own = artefacts::own_executable()?;
         let name = format!("bench-{}-{name}", std::process::id());
-        let mut command = Command::new(&own);
-        command.args(["run", "--daemon", "on", "--gpu", &backend.gpu]);
-        command.args(["--name", &name, "--on-collision", "swap"]);
+        let mut command = backend.run("on", &name)?;
+        command.args(["--on-collision", "swap"]);
         command.args(["--mem-limit", &limit.to_string(), "--"]);
-        command.arg(&own);
+        command.arg(artefacts::own_executable()?);
         Self::start(command, name, bytes)
     }
 

@@ -1,0 +1,108 @@
+//! `gpushare run` on a terminal: its signals reach the program once, whatever group that is in.
+
+use gpushare_tests::guest::{clean, command};
+use gpushare_tests::terminal::Terminal;
+use gpushare_tests::{Gpu, Guest};
+use nix::fcntl::OFlag;
+use nix::pty::{PtyMaster, grantpt, posix_openpt, ptsname_r, unlockpt};
+use std::fs;
+use std::io::Write;
+
+/// A Python program under `run` on a terminal whose session `run` leads, as sshd and terminal
+/// multiplexers start it; and the terminal's other end.
+fn on_a_terminal(gpu: &Gpu, program: &str) -> (Guest, PtyMaster) {
+    let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let master = posix_openpt(flags).expect("terminals can be made");
+    grantpt(&master).expect("it is ours");
+    unlockpt(&master).expect("it is ours");
+    let run = command(gpu, &[]);
+    let mut leader = clean("sh".as_ref());
+    leader
+        .args(["-c", "exec setsid --ctty \"$@\" <\"$TERMINAL\"", "sh"])
+        .env("TERMINAL", ptsname_r(&master).expect("it has a name"))
+        .arg(run.get_program())
+        .args(run.get_args())
+        .args(["python3", "-c", program]);
+    (Guest::start(leader), master)
+}
+
+/// Ends at a hang-up, with 10 and the number of interrupts until then. Python, because a shell
+/// needs a child to wait for, which an interrupt ends too.
+const COUNT_INTERRUPTS: &str = "
+import signal, sys
+wanted = {signal.SIGINT, signal.SIGHUP}
+signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
+print('ready', flush=True)
+status = 10
+while got := signal.sigtimedwait(wanted, 60):
+    if got.si_signo == signal.SIGHUP:
+        sys.exit(status + (signal.SIGINT in signal.sigpending()))
+    status += 1
+    print('interrupted', flush=True)
+";
+
+#[test]
+fn a_hung_up_terminal_ends_the_program() {
+    let gpu = Gpu::new("");
+    let (mut guest, terminal) = on_a_terminal(&gpu, COUNT_INTERRUPTS);
+    assert_eq!(guest.line(), "ready");
+    drop(terminal);
+    assert_eq!(guest.finish().status.code(), Some(10));
+}
+
+#[test]
+fn an_interrupt_of_the_terminal_reaches_the_program_once() {
+    let gpu = Gpu::new("");
+    let (mut guest, mut terminal) = on_a_terminal(&gpu, COUNT_INTERRUPTS);
+    assert_eq!(guest.line(), "ready");
+    terminal.write_all(b"\x03").unwrap();
+    assert_eq!(guest.line(), "interrupted");
+    drop(terminal);
+    assert_eq!(guest.finish().status.code(), Some(11));
+}
+
+/// As `timeout` does. The terminal's foreground group stays that of `run`.
+#[test]
+fn a_program_in_a_group_of_its_own_hears_the_terminal_once_too() {
+    let gpu = Gpu::new("");
+    let program = format!("import os; os.setpgid(0, 0)\n{COUNT_INTERRUPTS}");
+    let (mut guest, mut terminal) = on_a_terminal(&gpu, &program);
+    assert_eq!(guest.line(), "ready");
+    terminal.write_all(b"\x03").unwrap();
+    assert_eq!(guest.line(), "interrupted");
+    drop(terminal);
+    assert_eq!(guest.finish().status.code(), Some(11));
+}
+
+/// `timeout` makes a group of its own, and so do launchers of ranks.
+#[test]
+fn the_keys_of_job_control_reach_a_program_in_any_group() {
+    let test = "the_keys_of_job_control_reach_a_program_in_any_group";
+    let gpu = Gpu::new("");
+    let run = command(&gpu, &[]);
+    let folder = tempfile::tempdir().unwrap();
+    let [program, go_on] = ["program", "go-on"].map(|name| folder.path().join(name));
+    let waits = format!("until [ -e {} ]; do sleep 0.05; done", go_on.display());
+    let text = format!("echo begun\n{waits}\necho continued\nexec sleep 600\n");
+    fs::write(&program, text).unwrap();
+    let Some(terminal) = Terminal::open(test, &run, (200, 30)) else {
+        return;
+    };
+    let words = run.get_args().map(|word| word.to_string_lossy());
+    let words: Vec<_> = words.collect();
+    let run = format!("{} {}", run.get_program().display(), words.join(" "));
+    for around in ["timeout 600 ", ""] {
+        terminal.write(&format!("clear; {run} {around}sh {}", program.display()));
+        terminal.press(&["Enter"]);
+        terminal.until(|screen| screen.contains("begun"));
+        terminal.press(&["C-z"]);
+        terminal.until(|screen| screen.contains("Stopped"));
+        fs::write(&go_on, "").unwrap();
+        terminal.write("clear; fg; echo status $?");
+        terminal.press(&["Enter"]);
+        terminal.until(|screen| screen.contains("continued"));
+        terminal.press(&["C-c"]);
+        terminal.until(|screen| screen.contains("status 130"));
+        fs::remove_file(&go_on).unwrap();
+    }
+}
