@@ -97,6 +97,7 @@ mod movable_across;
 mod movable_ahead;
 mod movable_alone;
 mod movable_failed;
+mod movable_failed_one;
 mod movable_fallen;
 mod movable_faults;
 mod movable_faults_managed;

@@ -362,6 +362,8 @@ impl Rounds {
             }
             Act::Open => {
                 device.drain.over();
+                device.leaving.opens();
+                device.entering.opens();
                 device.streams.forget();
                 seal::clear(device_index);
             }
