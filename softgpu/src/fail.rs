@@ -4,7 +4,7 @@
 //! suffixes. With `SIGKILL` as its error the process is killed there, and with `SIGSTOP` it is
 //! stopped there and makes the call once it is continued: so a process dies, or another one does,
 //! at a chosen step of what it does. With `!` behind the error the process's contexts are lost to
-//! it, as by a fault of their work.
+//! it, as by a fault of their work; with `!!` the calling thread's current context alone is.
 #![allow(unsafe_code, reason = "kill is a C function")]
 
 use std::sync::OnceLock;
@@ -37,6 +37,8 @@ enum Effect {
     Error(u32),
     /// The same, and all contexts are lost to it.
     Fault(u32),
+    /// The same, and the current context is.
+    FaultHere(u32),
     /// The process gets this signal.
     Signal(i32),
 }
@@ -55,6 +57,13 @@ pub fn injected(symbol: &str) -> Option<CUresult> {
                 let error = CUresult(error);
                 let all = context::live().into_iter();
                 all.for_each(|context| context.poison(error));
+                Some(error)
+            }
+            Effect::FaultHere(error) => {
+                let error = CUresult(error);
+                context::current_unchecked()
+                    .iter()
+                    .for_each(|context| context.poison_alone(error));
                 Some(error)
             }
             Effect::Signal(signal) => {
@@ -147,24 +156,28 @@ fn rule(pair: &str) -> Option<Rule> {
         "SIGSTOP" => Some(Effect::Signal(libc::SIGSTOP)),
         _ => None,
     };
-    let (error, faults) = match error.strip_suffix('!') {
-        Some(error) => (error, true),
-        None => (error, false),
+    let name = error.trim_end_matches('!');
+    let failing = match error.len() - name.len() {
+        0 => Effect::Error,
+        1 => Effect::Fault,
+        2 => Effect::FaultHere,
+        _ => return None,
     };
-    let results = CUresult::NAMES.iter().chain(nvmlReturn_t::NAMES);
-    let named = results
-        .filter(|(_, name)| name.to_str() == Ok(error))
-        .map(|(number, _)| *number)
-        .next();
-    let number = || named.or_else(|| error.parse().ok());
-    let failing = if faults { Effect::Fault } else { Effect::Error };
-    let effect = signal.or_else(|| number().map(failing))?;
+    let effect = signal.or_else(|| error_of(name).map(failing))?;
     (parts.next().is_none() && !function.is_empty()).then(|| Rule {
         function: function.to_owned(),
         calls_of,
         effect,
         calls: AtomicU64::new(0),
     })
+}
+
+/// The number of an error by its name, or as it is written.
+pub(crate) fn error_of(name: &str) -> Option<u32> {
+    let results = CUresult::NAMES.iter().chain(nvmlReturn_t::NAMES);
+    let mut named = results.filter(|(_, known)| known.to_str() == Ok(name));
+    let named = named.next().map(|(number, _)| *number);
+    named.or_else(|| name.parse().ok())
 }
 
 #[cfg(test)]
@@ -216,6 +229,9 @@ mod tests {
         assert_eq!(due(&rules, "cuMemMap"), Some(Effect::Fault(700)));
         assert_eq!(due(&rules, "cuMemUnmap"), Some(Effect::Error(700)));
         assert!(parse("cuMemMap:1:SIGKILL!").is_err());
+        let rules = parse("cuMemMap:1:700!!").unwrap();
+        assert_eq!(due(&rules, "cuMemMap"), Some(Effect::FaultHere(700)));
+        assert!(parse("cuMemMap:1:700!!!").is_err());
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub mod error;
 pub mod exec;
 pub mod facts;
 pub mod fail;
+pub mod fallen;
 pub mod graph;
 pub mod handle;
 pub mod hold;

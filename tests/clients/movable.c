@@ -49,6 +49,7 @@
  *   freed             -> freed RESULT       of that, -1 as long as there is none
  *   releasing         -> releasing RESULT   retains the primary context once more, and releases it in a thread of its own
  *   released          -> released RESULT    of that, -1 as long as there is none
+ *   swaps             -> swaps RESULT       what follows is done in the other of two contexts on the device; the first time makes it
  *   another, noother  -> WORD RESULT        a second context on the device, in which a stream waits for the word; its end, in that thread
  *   meets I J         -> meets MEETS        whether two slots have an address in common
  *   refuses I         -> refuses A B C D E F G    cuMemMap of other memory there, cuMemUnmap, cuMemSetAccess, cuMemGetAccess,
@@ -87,7 +88,7 @@
  *   pitched BYTES, array BYTES, pooled BYTES, managed BYTES -> WORD RESULT
  *   touched BYTES     -> touched RESULT     managed, and a memset brings it to the device
  *   handle BYTES      -> handle RESULT      cuMemCreate
- *   twofold BYTES     -> twofold RESULT     the same, mapped at two addresses
+ *   twofold BYTES MORE -> twofold RESULT    the same, mapped at two addresses; with MORE device 1 has rights there too
  *   tiles BYTES       -> tiles RESULT       the same for tiles of sparse arrays
  *   share             -> share RESULT       exports the last handle
  * another device:
@@ -104,6 +105,7 @@
  *   queue I VALUE        -> queue RESULT          the stream waits, sets slot I to VALUEs and copies one to the host
  *   status               -> status RESULT         cuStreamQuery
  *   goes                 -> goes VALUE RESULT     it goes on, and what it copied
+ *   ended                -> ended RESULT          cuStreamDestroy
  *   recorded I J         -> recorded RESULT END   a capture of cuMemcpyDtoDAsync of slot J to slot I */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -128,11 +130,10 @@ static int own_context;
 
 static int current(void) { return CALL("cuCtxSetCurrent", (void *))(context); }
 
-static int begin(int own) {
+/* The primary context of device 0, or one of its own. */
+static int open_context(int own) {
     int device;
     void *module;
-    own_context = own;
-    TRY(CALL("cuInit", (unsigned))(0));
     TRY(CALL("cuDeviceGet", (int *, int))(&device, 0));
     if (own) TRY(CALL("cuCtxCreate_v2", (void **, unsigned, int))(&context, 0, device));
     else TRY(CALL("cuDevicePrimaryCtxRetain", (void **, int))(&context, device));
@@ -140,6 +141,12 @@ static int begin(int own) {
     TRY(CALL("cuStreamCreate", (void **, unsigned))(&stream, 1));
     TRY(CALL("cuModuleLoadData", (void **, const void *))(&module, "any image"));
     return CALL("cuModuleGetFunction", (void **, void *, const char *))(&kernel, module, "fill");
+}
+
+static int begin(int own) {
+    own_context = own;
+    TRY(CALL("cuInit", (unsigned))(0));
+    return open_context(own);
 }
 
 static int set(dptr at, uint64_t count, uint32_t value, void *in) {
@@ -168,14 +175,14 @@ static int handle(size_t bytes) {
 }
 
 /* Memory mapped at two addresses. */
-static int twofold(size_t bytes) {
-    struct { int place, id, flags; } access = {1, 0, 3};
+static int twofold(size_t bytes, int more) {
+    struct { int place, id, flags; } access[] = {{1, 0, 3}, {1, 1, 3}};
     TRY(handle(bytes));
     for (int n = 0; n < 2; n++) {
         dptr at;
         TRY(CALL("cuMemAddressReserve", (dptr *, size_t, size_t, dptr, unsigned long long))(&at, bytes, 0, 0, 0));
         TRY(CALL("cuMemMap", (dptr, size_t, size_t, unsigned long long, unsigned long long))(at, bytes, 0, last_handle, 0));
-        TRY(CALL("cuMemSetAccess", (dptr, size_t, void *, size_t))(at, bytes, &access, 1));
+        TRY(CALL("cuMemSetAccess", (dptr, size_t, void *, size_t))(at, bytes, access, more ? 2 : 1));
     }
     return 0;
 }
@@ -397,7 +404,7 @@ int main(void) {
             if (!result) result = CALL("cuMemsetD8_v2", (dptr, unsigned char, size_t))(at, 1, a);
             printf("touched %d\n", result ? result : CALL("cuCtxSynchronize", (void))());
         } else if (!strcmp(name, "handle")) printf("handle %d\n", handle(a));
-        else if (!strcmp(name, "twofold")) printf("twofold %d\n", twofold(a));
+        else if (!strcmp(name, "twofold")) printf("twofold %d\n", twofold(a, b));
         else if (!strcmp(name, "tiles")) {
             memory.flags[2] = 1;
             printf("tiles %d\n", handle(a));

@@ -101,9 +101,15 @@ impl Scene {
     /// The same where memory moves in this way.
     #[track_caller]
     pub fn moving_on_two(how: Movability, spec: &str) -> Self {
+        Self::on_two_with(how, spec, &[])
+    }
+
+    /// The same with more environment variables.
+    #[track_caller]
+    pub fn on_two_with(how: Movability, spec: &str, environment: &[(&str, &str)]) -> Self {
         let gpu = Gpu::new(spec);
         let dealer = Dealer::on(&gpu, 2);
-        Self::under((dealer, how), gpu, "movable", &[]).inits("init")
+        Self::under((dealer, how), gpu, "movable", environment).inits("init")
     }
 
     #[track_caller]

@@ -97,6 +97,8 @@ mod movable_across;
 mod movable_ahead;
 mod movable_alone;
 mod movable_failed;
+mod movable_failed_one;
+mod movable_fallen;
 mod movable_faults;
 mod movable_faults_managed;
 mod movable_faults_stored;

@@ -2,6 +2,7 @@
 //! made. An order that comes meanwhile, and a copy that fails meanwhile, lose no byte.
 
 use std::fs;
+use std::path::Path;
 
 use gpushare_protocol::page::residency::Order;
 use gpushare_protocol::wire::Request;
@@ -16,17 +17,21 @@ const PART: u64 = 18 * MIB;
 const PARTS: usize = 4;
 
 fn scene(fail: &str, trace: &str) -> Scene {
+    scene_of(PARTS, fail, trace)
+}
+
+fn scene_of(parts: usize, fail: &str, trace: &str) -> Scene {
     let environment = [("SOFTGPU_FAIL", fail), ("SOFTGPU_TRACE", trace)];
     let mut scene = Scene::with(SPEC, "init", &environment);
     // No part lies in two ranges of host memory: each is one copy.
     scene.dealer.store().shortens(2 * PART);
-    for slot in 0..PARTS {
+    for slot in 0..parts {
         scene.does(&[
             &format!("alloc {slot} {PART}"),
             &format!("fill {slot} {slot}"),
         ]);
     }
-    scene.provided(PART * PARTS as u64);
+    scene.provided(PART * parts as u64);
     scene
 }
 
@@ -46,15 +51,48 @@ fn calls(letters: &[(&str, char)]) -> String {
     scene.returns();
     let mover = scene.mover();
     has_every_byte(scene);
-    let text = fs::read_to_string(trace.path()).expect("readable");
+    told(trace.path(), &mover, letters)
+}
+
+/// Those calls in a trace; one that failed is upper case.
+fn told(trace: &Path, mover: &str, letters: &[(&str, char)]) -> String {
+    let text = fs::read_to_string(trace).expect("readable");
     let letter = |line: &str| {
         let words: Vec<&str> = line.split(' ').collect();
         let known = letters.iter().find(|(name, _)| *name == words[2]);
-        known
-            .filter(|_| words[1] == mover)
-            .map(|(_, letter)| *letter)
+        let letter = known.filter(|_| words[1] == mover)?.1;
+        Some(if words[3] == "0" {
+            letter
+        } else {
+            letter.to_ascii_uppercase()
+        })
     };
     text.lines().filter_map(letter).collect()
+}
+
+/// The calls of a return of one part, and of those after it until one succeeds, where these fail.
+fn returns(fail: &str, times: usize) -> String {
+    let trace = tempfile::NamedTempFile::new().expect("a file");
+    let mut scene = scene_of(1, fail, trace.path().to_str().expect("a name"));
+    scene.leaves();
+    for _ in 0..times {
+        assert_eq!(scene.ordered(Order::Return), Outcome::NoRoom(0), "{fail}");
+    }
+    scene.returns();
+    let mover = scene.mover();
+    scene.guest.answers("check 0 0", "0");
+    scene.guest.finish().silently();
+    let letters = [
+        ("cuMemcpyDtoHAsync_v2", '|'),
+        ("cuMemUnmap", 'u'),
+        ("cuMemMap", 'm'),
+        ("cuMemSetAccess", 'a'),
+        ("cuMemcpyHtoDAsync_v2", 'c'),
+        ("cuStreamSynchronize", 'w'),
+    ];
+    let calls = told(trace.path(), &mover, &letters);
+    let (_, back) = calls.rsplit_once('|').expect("it left");
+    back[back.find('m').expect("it returned")..].to_owned()
 }
 
 #[test]
@@ -156,4 +194,34 @@ fn a_wait_that_never_succeeds_while_two_parts_are_copied_loses_no_byte() {
     assert_eq!(scene.ordered(Order::Leave), Outcome::NoRoom(0));
     assert_eq!(scene.ordered(Order::Return), Outcome::Back);
     has_every_byte(scene);
+}
+
+/// How often the program and the way out of one part wait for a stream.
+fn waits_before() -> usize {
+    let trace = tempfile::NamedTempFile::new().expect("a file");
+    let mut scene = scene_of(1, "", trace.path().to_str().expect("a name"));
+    scene.leaves();
+    let text = fs::read_to_string(trace.path()).expect("readable");
+    text.matches(" cuStreamSynchronize ").count()
+}
+
+/// Each wait is asked for eight times. The first copy may land at any time until then.
+#[test]
+fn a_return_waits_for_the_copies_of_the_one_before() {
+    let before = waits_before();
+    for times in [1, 2] {
+        let refused: Vec<String> = (before + 1..=before + 8 * times)
+            .map(|nth| format!("cuStreamSynchronize:{nth}:CUDA_ERROR_UNKNOWN"))
+            .collect();
+        let refusals = "W".repeat(8 * times);
+        let calls = returns(&refused.join(","), times);
+        assert_eq!(calls, format!("mac{refusals}wacw"));
+    }
+}
+
+#[test]
+fn a_return_waits_for_no_copy_where_none_was_begun() {
+    // The first one was for the allocation.
+    let calls = returns("cuMemSetAccess:2:CUDA_ERROR_UNKNOWN", 1);
+    assert_eq!(calls, "mAumacw");
 }

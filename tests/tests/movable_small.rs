@@ -4,6 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use gpushare_protocol::page::residency::Order;
+use gpushare_protocol::wire::Request;
 use gpushare_tests::movable::{Outcome, Scene, failing_steps, same};
 use gpushare_tests::{MIB, until};
 
@@ -92,6 +93,32 @@ fn each_small_allocation_is_told_as_plain_memory() {
     same(&mut scene, &mut bare, &lines);
     scene.guest.finish().silently();
     bare.finish().silently();
+}
+
+#[test]
+fn a_number_asked_for_while_memory_is_away_is_that_of_its_return() {
+    let mut scene = Scene::new(SPEC);
+    scene.does(&[
+        "alloc 0 1000",
+        "async 1 1000 1",
+        "sync 1",
+        "alloc 2 8388608",
+    ]);
+    scene.provided(12 * MIB);
+    for slot in 0..3 {
+        let line = format!("number {slot}");
+        let before = scene.guest.number(&line);
+        assert_eq!(before, scene.guest.number(&line), "nothing has moved");
+        scene.leaves();
+        scene.guest.send(&line);
+        scene.dealer.hears(&Request::WantIn { device_index: 0 });
+        scene.returns();
+        let answer = scene.guest.line();
+        let now = scene.guest.number(&line);
+        assert_eq!(answer, format!("number {now}"), "slot {slot}");
+        assert_ne!(now, before, "slot {slot}");
+    }
+    scene.guest.finish().silently();
 }
 
 #[test]

@@ -312,12 +312,6 @@ impl Mover {
         }
     }
 
-    /// Whether the device is lost, for the rest of the process's life.
-    #[must_use]
-    pub const fn is_lost(&self) -> bool {
-        self.lost
-    }
-
     fn towards_in(&mut self, now: u64, facts: &Facts) -> Act {
         match self.place {
             Where::In => {

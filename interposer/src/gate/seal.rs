@@ -84,6 +84,11 @@ pub(crate) fn is_set() -> bool {
     GATE.word.load() & ANY_SEALED != 0
 }
 
+/// Whether calls wait at a seal, and will go on.
+pub(crate) fn holds_calls() -> bool {
+    is_set() && !is_lost() && !exit::is_leaving()
+}
+
 /// Seals: from now on no call begins that touches device memory.
 pub(crate) fn set(device_index: usize) {
     WANTED.fetch_and(!(1 << device_index), Ordering::AcqRel);

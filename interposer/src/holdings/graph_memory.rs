@@ -16,7 +16,8 @@ use crate::holdings::launches::{Given, Launch, Launches, Lessening};
 /// The known graph memory of each device.
 static KNOWN: ForkLocal<[Known; MAX_DEVICES]> = ForkLocal::new();
 /// The longest wait of a launch that relies on room for another that does. That one may be waiting
-/// for the device; this one would, too.
+/// for the device; this one would, too. While the process is sealed that one sleeps in its call,
+/// and this one waits as long.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
@@ -104,17 +105,73 @@ impl GraphMemory {
     }
 
     /// Room for `bytes`, if there is any: memory that no graph uses, or what the same graph's last
-    /// launch was given. Other launches take no more of it than they have booked.
+    /// launch was given. Other launches take no more of it than they have booked. `sleeps`: whether
+    /// a call that has the turn sleeps until the process's memory is back.
     pub(crate) fn room(
         &self,
         bytes: u64,
         last: Option<&Given>,
+        sleeps: impl Fn() -> bool,
     ) -> Option<(TimedLockGuard<'static>, Promise<'static>)> {
-        let turn = self.known.turns.take(PATIENCE)?;
+        let turn = taken(&self.known.turns, PATIENCE, sleeps)?;
         let promise = Promise::of(&self.known.held, bytes);
         let reserved = self.reserved()?;
         let own = last.is_some_and(|given| self.known.launches.has(given, reserved));
         let unused = reserved.checked_sub(self.used()?)?;
         (own || unused >= bytes).then_some((turn, promise))
+    }
+}
+
+/// A turn, waited for `patience` and as long as `sleeps` says that none can end.
+fn taken(
+    turns: &TimedLock,
+    patience: Duration,
+    sleeps: impl Fn() -> bool,
+) -> Option<TimedLockGuard<'_>> {
+    loop {
+        match turns.take(patience) {
+            None if sleeps() => {}
+            turn => return turn,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::cell::Cell;
+
+    use super::*;
+
+    const NONE: Duration = Duration::ZERO;
+
+    #[test]
+    fn a_turn_is_waited_for_while_calls_sleep_at_the_seal() {
+        let turns = TimedLock::new();
+        let other = Cell::new(turns.take(NONE));
+        let looks = Cell::new(3);
+        let turn = taken(&turns, NONE, || {
+            looks.set(looks.get() - 1);
+            if looks.get() == 0 {
+                // It came back, and the other call is over.
+                drop(other.take());
+            }
+            true
+        });
+        assert!(turn.is_some());
+        assert_eq!(looks.get(), 0);
+    }
+
+    #[test]
+    fn a_turn_is_waited_for_no_longer_once_no_call_sleeps() {
+        let turns = TimedLock::new();
+        let other = turns.take(NONE);
+        let looks = Cell::new(3);
+        let sleeps = || {
+            looks.set(looks.get() - 1);
+            looks.get() > 0
+        };
+        assert!(taken(&turns, NONE, sleeps).is_none());
+        drop(other);
+        assert!(taken(&turns, NONE, || false).is_some());
     }
 }

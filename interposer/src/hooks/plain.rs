@@ -173,7 +173,9 @@ fn tell(data: AttributeOut<'_>, attribute: CUpointer_attribute, found: &Allocati
         // One number for the whole allocation: that of its first chunk, which is new after each
         // move, or its own in a slab.
         CUpointer_attribute::BUFFER_ID => {
-            if let Some(number) = found.own.or_else(|| vmm::buffer_id(found.start).ok()) {
+            if let Some(number) =
+                memory::number_now(found).or_else(|| vmm::buffer_id(found.start).ok())
+            {
                 data.write_long(number);
             }
         }
@@ -243,7 +245,9 @@ fn set_attribute(
     let is_sync = attribute == CUpointer_attribute::SYNC_MEMOPS;
     match memory::find(at) {
         Some(Found::Nothing) => ask(NOWHERE),
-        Some(Found::Allocation(found)) if is_sync && (found.own.is_some() || !found.is_managed) => {
+        Some(Found::Allocation(found))
+            if is_sync && (found.serial.is_some() || !found.is_managed) =>
+        {
             CUresult::NOT_SUPPORTED
         }
         None if is_sync && own::holds(at) => CUresult::NOT_SUPPORTED,

@@ -82,7 +82,7 @@ impl Behind {
             !self.unmarked.is_empty() || kept_marks::is_unknown(self.device_index, self.kept);
         loop {
             let passed = marked::are_passed(&mut self.marks)
-                & kept_marks::are_passed(Some(self.device_index), self.kept);
+                & kept_marks::are_passed(|index| index == self.device_index, self.kept);
             if !passed || !self.unmarked.is_empty() {
                 return false;
             }

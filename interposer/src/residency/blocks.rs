@@ -11,7 +11,7 @@ use super::own::Owns;
 use super::pooled::{PoolId, Pooled};
 use super::small::Smalls;
 use crate::driver::contexts::ContextId;
-use crate::driver::device::DeviceKey;
+use crate::driver::device::{self, DeviceKey};
 use crate::driver::vmm;
 
 /// Most bytes of a chunk.
@@ -202,17 +202,33 @@ impl Blocks {
     /// The rights at a pool's memory; `None`: it is a context's, for its [`Self::accessors`].
     pub(super) fn rights(&self, block: &Block) -> Option<Vec<(CUdevice, u64)>> {
         let pool = self.pooled.pools.get(&block.pool?)?;
-        Some(pool.access.clone())
+        let rights = pool.access.iter();
+        let rights = rights.filter(|(device, _)| self.may_reach(*device, block.ordinal));
+        Some(rights.copied().collect())
     }
 
     /// The devices that may access an allocation of a context.
     pub(super) fn accessors(&self, block: &Block) -> Vec<CUdevice> {
         let peers = self.peers.iter().filter(|peer| peer.of == block.handle);
-        let mut devices: Vec<CUdevice> = peers.map(|peer| peer.device).collect();
+        let peers = peers.map(|peer| peer.device);
+        let mut devices: Vec<CUdevice> = peers
+            .filter(|device| self.may_reach(*device, block.ordinal))
+            .collect();
         devices.push(block.ordinal);
         devices.sort_unstable();
         devices.dedup();
         devices
+    }
+
+    /// Whether a device is given rights at memory of another one: the driver may refuse any for one
+    /// that is lost, where nothing runs that could use them.
+    fn may_reach(&self, device: CUdevice, memory: CUdevice) -> bool {
+        device == memory || !self.is_lost(device)
+    }
+
+    /// Whether a device is lost.
+    pub(super) fn is_lost(&self, ordinal: CUdevice) -> bool {
+        device::of_ordinal(ordinal).is_some_and(|device| self.lost[device.index()])
     }
 
     /// Chunks of a device for which `wanted` says so, up to so many bytes but one at least: the

@@ -3,7 +3,7 @@
 //! A move begins the copies of a part, and awaits those of the part before meanwhile. Each of the
 //! two has a stream of its own, so that the wait for the first is not one for the second.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gpushare_cuda_abi::cuda::{CUcontext, CUresult, CUstream, CUstream_flags};
 
@@ -45,23 +45,33 @@ impl Lane {
 
 /// Streams of ours for the copies, by context. They go with their contexts.
 #[derive(Debug, Default)]
-pub(super) struct Streams(BTreeMap<(usize, Lane), CUstream>);
+pub(super) struct Streams {
+    all: BTreeMap<(usize, Lane), CUstream>,
+    /// The contexts that have failed since the process was sealed.
+    failed: BTreeSet<usize>,
+}
 
 impl Streams {
     /// A stream of the current context.
     fn of(&mut self, context: CUcontext, lane: Lane) -> Result<CUstream, CUresult> {
         let key = (context.0.addr(), lane);
-        if let Some(stream) = self.0.get(&key) {
+        if let Some(stream) = self.all.get(&key) {
             return Ok(*stream);
         }
         let made = calls::create_stream(CUstream_flags::NON_BLOCKING)?;
-        self.0.insert(key, made);
+        self.all.insert(key, made);
         Ok(made)
+    }
+
+    /// A context has failed: no copy is made in it while another one will do. Whether that is new.
+    pub(super) fn has_failed(&mut self, context: usize) -> bool {
+        self.failed.insert(context)
     }
 
     /// Forgets them: their contexts may have ended since. No copy is under way.
     pub(super) fn forget(&mut self) {
-        for ((context, _), stream) in core::mem::take(&mut self.0) {
+        self.failed.clear();
+        for ((context, _), stream) in core::mem::take(&mut self.all) {
             let context = CUcontext(core::ptr::with_exposed_provenance_mut(context));
             if let Ok(_current) = CurrentContext::make(context) {
                 let _ = calls::destroy_stream(stream);
@@ -71,18 +81,18 @@ impl Streams {
 }
 
 /// Why copies were not made.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) enum Uncopied {
     /// None of them is under way.
     Refused(CUresult),
     /// The driver does not say when those that it has begun are complete.
-    UnderWay(CUresult),
+    UnderWay(CUresult, Begun),
 }
 
 impl Uncopied {
-    pub(super) fn why(self) -> CUresult {
+    pub(super) fn why(&self) -> CUresult {
         match self {
-            Self::Refused(why) | Self::UnderWay(why) => why,
+            Self::Refused(why) | Self::UnderWay(why, _) => *why,
         }
     }
 }
@@ -96,31 +106,51 @@ impl Begun {
     /// Waits until they are complete.
     pub(super) fn awaited(self) -> Result<(), Uncopied> {
         let mut answer = Ok(());
+        let mut under_way = Self::default();
         for (context, stream) in self.0 {
             if let Err(why) = awaited(context, stream) {
-                answer = match answer {
-                    Err(Uncopied::UnderWay(_)) => answer,
-                    _ => Err(why),
-                };
+                if !is_over(why) {
+                    under_way.0.push((context, stream));
+                }
+                answer = Err(why);
             }
         }
-        answer
+        match answer {
+            Err(why) if !under_way.0.is_empty() => Err(Uncopied::UnderWay(why, under_way)),
+            answer => answer.map_err(Uncopied::Refused),
+        }
+    }
+
+    /// Waits again for copies that the driver did not say were complete. `Err`: it still does not.
+    pub(super) fn are_over(&mut self) -> Result<(), CUresult> {
+        match core::mem::take(self).awaited() {
+            Ok(()) | Err(Uncopied::Refused(_)) => Ok(()),
+            Err(Uncopied::UnderWay(why, left)) => {
+                *self = left;
+                Err(why)
+            }
+        }
+    }
+
+    /// Keeps them with others.
+    pub(super) fn join(&mut self, others: Self) {
+        self.0.extend(others.0);
     }
 }
 
 /// Waits until our copies are complete. Where the driver refuses to wait, they may still be under
 /// way, on memory that is about to be given up: it is asked again, unless nothing runs any more.
-fn awaited(context: CUcontext, stream: CUstream) -> Result<(), Uncopied> {
+fn awaited(context: CUcontext, stream: CUstream) -> Result<(), CUresult> {
     let mut last = CUresult::UNKNOWN;
     for _ in 0..WAITS {
         let answer = CurrentContext::make(context).and_then(|_current| vmm::await_stream(stream));
         match answer {
             Ok(()) => return Ok(()),
-            Err(why) if is_over(why) => return Err(Uncopied::Refused(why)),
+            Err(why) if is_over(why) => return Err(why),
             Err(why) => last = why,
         }
     }
-    Err(Uncopied::UnderWay(last))
+    Err(last)
 }
 
 /// Begins `copy` of each chunk in a stream of its context; it is given the chunk's place in the
@@ -132,7 +162,7 @@ pub(super) fn begun(
     mut copy: impl FnMut(usize, &Chunk, CUstream) -> Result<(), CUresult>,
 ) -> Result<Begun, Uncopied> {
     let mut begun = Begun::default();
-    for (context, places) in by_context(list)? {
+    for (context, places) in by_context(list, &streams.failed)? {
         let answer = CurrentContext::make(context).and_then(|_current| {
             let stream = streams.of(context, lane)?;
             begun.0.push((context, stream));
@@ -154,7 +184,7 @@ pub(super) fn copied(
     list: &[Place],
     mut copy: impl FnMut(usize, &Chunk, CUstream) -> Result<(), CUresult>,
 ) -> Result<(), Uncopied> {
-    for (context, places) in by_context(list)? {
+    for (context, places) in by_context(list, &streams.failed)? {
         let _current = CurrentContext::make(context).map_err(Uncopied::Refused)?;
         let stream = streams
             .of(context, Lane::First)
@@ -163,17 +193,20 @@ pub(super) fn copied(
             .into_iter()
             .try_for_each(|place| copy(place, &list[place].2, stream));
         // Also behind a refusal: those before it use memory of ours.
-        awaited(context, stream)?;
+        Begun(vec![(context, stream)]).awaited()?;
         made.map_err(Uncopied::Refused)?;
     }
     Ok(())
 }
 
 /// The places in the list of each context's chunks.
-fn by_context(list: &[Place]) -> Result<Vec<(CUcontext, Vec<usize>)>, Uncopied> {
+fn by_context(
+    list: &[Place],
+    failed: &BTreeSet<usize>,
+) -> Result<Vec<(CUcontext, Vec<usize>)>, Uncopied> {
     let mut all: BTreeMap<usize, (CUcontext, Vec<usize>)> = BTreeMap::new();
     for (place, (base, ..)) in list.iter().enumerate() {
-        let handle = context_for(*base);
+        let handle = context_for(*base, failed);
         let handle = handle.ok_or(Uncopied::Refused(CUresult::INVALID_VALUE))?;
         let of = all.entry(handle.0.addr());
         of.or_insert((handle, Vec::new())).1.push(place);
@@ -181,8 +214,9 @@ fn by_context(list: &[Place]) -> Result<Vec<(CUcontext, Vec<usize>)>, Uncopied> 
     Ok(all.into_values().collect())
 }
 
-/// A context in which an allocation can be copied: its own, or one of its device.
-fn context_for(base: u64) -> Option<CUcontext> {
+/// A context in which an allocation can be copied: its own, or one of its device, that has not
+/// `failed` if there is one.
+fn context_for(base: u64, failed: &BTreeSet<usize>) -> Option<CUcontext> {
     let device = {
         let blocks = blocks();
         match blocks.map.get(&base) {
@@ -192,7 +226,11 @@ fn context_for(base: u64) -> Option<CUcontext> {
         }
     };
     let contexts = streams::contexts_on(device.index());
-    contexts.first().map(|(context, _)| *context)
+    let mut living = contexts.iter();
+    let living = living.find(|(context, _)| !failed.contains(&context.0.addr()));
+    living
+        .or_else(|| contexts.first())
+        .map(|(context, _)| *context)
 }
 
 /// Copies between a chunk and its pieces, in their order.

@@ -5,6 +5,8 @@
 //! asked. Stream memory operations go on until those events are passed. Then they are held too. If
 //! one came meanwhile, its stream may have more to do, and all begins anew. Where each stream has
 //! an event of its own, work that has no name is marked then, and waited for in the same way.
+//!
+//! A device that is lost has no work, and its contexts take no mark.
 
 use gpushare_pacing::mover::Drained;
 use gpushare_protocol::page::MAX_DEVICES;
@@ -12,6 +14,7 @@ use gpushare_protocol::wire::Obstacle;
 
 use super::kept_marks;
 use super::marked::{self, Capturing, Extent, Mark, Unmarked};
+use super::memory::blocks;
 use crate::driver::captures;
 use crate::driver::contexts::{self, Life};
 use crate::gate::seal;
@@ -57,8 +60,9 @@ impl Drain {
                     self.stage = Stage::Work;
                 }
                 Stage::Work => {
+                    let lost = blocks().lost;
                     let passed = marked::are_passed(&mut self.marks)
-                        & kept_marks::are_passed(None, self.kept);
+                        & kept_marks::are_passed(|index| !lost[index], self.kept);
                     if !passed {
                         return Drained::No(Obstacle::Work);
                     }
@@ -105,7 +109,9 @@ impl Drain {
     /// Puts marks behind all work of all contexts, as far as it has a name.
     fn mark(&mut self) -> Result<(), Unmarked> {
         self.unnamed.clear();
-        for life in (0..MAX_DEVICES).flat_map(contexts::alive_on) {
+        let lost = blocks().lost;
+        let devices = (0..MAX_DEVICES).filter(|device_index| !lost[*device_index]);
+        for life in devices.flat_map(contexts::alive_on) {
             match marked::mark(life, &mut self.marks, Capturing::Reported)? {
                 Extent::All => {}
                 Extent::Named => self.unnamed.push(life),

@@ -35,6 +35,8 @@ struct Part {
 pub(super) struct Entering {
     part: Option<Part>,
     lane: Lane,
+    /// Copies of an earlier try, which may be under way still.
+    under_way: Begun,
 }
 
 impl Entering {
@@ -47,7 +49,7 @@ impl Entering {
         withheld: u64,
     ) -> Moved {
         match self.tried(streams, fetched, device_index, withheld) {
-            Moved::Failed(_) if failed::give_up(device_index) => Moved::Some,
+            Moved::Failed(_) if failed::give_up(device_index, streams) => Moved::Some,
             moved => moved,
         }
     }
@@ -63,6 +65,15 @@ impl Entering {
     ) -> Moved {
         if seal::is_lost() {
             // A part of it is gone: the rest is of no use without.
+            return Moved::Failed(0);
+        }
+        // Not beside those of an earlier try: they would bring old bytes after the last copy, or
+        // those of another chunk whose pieces are in the same place.
+        if let Err(why) = self.under_way.are_over() {
+            tracing::warn!(
+                ?why,
+                "copies to the device may be under way: memory stays away"
+            );
             return Moved::Failed(0);
         }
         if let Err(why) = own_moves::mend(device_index) {
@@ -94,7 +105,7 @@ impl Entering {
             }
             (next, ended) => {
                 let next = next.and_then(|part| part.map_or(Ok(()), |part| part.copies.awaited()));
-                dropped([next, ended], fetched, device_index);
+                self.dropped([next, ended], fetched, device_index);
                 Moved::Failed(0)
             }
         }
@@ -102,24 +113,55 @@ impl Entering {
 
     /// Waits for the copies that are under way. Their chunks are copied again.
     pub(super) fn lands(&mut self) {
-        if let Some(part) = self.part.take() {
-            let _ = part.copies.awaited();
+        if let Some(part) = self.part.take()
+            && let Err(Uncopied::UnderWay(_, copies)) = part.copies.awaited()
+        {
+            self.under_way.join(copies);
         }
     }
 
     /// Gives up what the return has made: the host's copies are the valid ones.
     pub(super) fn undo(&mut self, fetched: &mut Fetched, device_index: usize) {
-        let under_way = self
-            .part
-            .take()
-            .map_or(Ok(()), |part| part.copies.awaited());
-        match under_way {
-            Err(uncopied) => dropped([Ok(()), Err(uncopied)], fetched, device_index),
-            Ok(()) => {
-                fetched.release();
-                undo(device_index);
+        let part = self.part.take();
+        let landed = part.map_or(Ok(()), |part| part.copies.awaited());
+        let before = core::mem::take(&mut self.under_way).awaited();
+        if landed.is_ok() && before.is_ok() {
+            fetched.release();
+            undo(device_index);
+        } else {
+            self.dropped([before, landed], fetched, device_index);
+        }
+    }
+
+    /// Copies failed: what the return has made is given up, unless one of them may be under way
+    /// still. That memory is not unmapped; the next return goes on with it.
+    fn dropped(
+        &mut self,
+        copies: [Result<(), Uncopied>; 2],
+        fetched: &mut Fetched,
+        device_index: usize,
+    ) {
+        let failures: Vec<Uncopied> = copies.into_iter().filter_map(Result::err).collect();
+        let why: Vec<_> = failures.iter().map(Uncopied::why).collect();
+        tracing::warn!(?why, "memory could not be brought back: it stays away");
+        let mut are_over = true;
+        for failure in failures {
+            if let Uncopied::UnderWay(_, copies) = failure {
+                self.under_way.join(copies);
+                are_over = false;
             }
         }
+        if are_over {
+            fetched.release();
+            undo(device_index);
+        } else {
+            fetched.abandon();
+        }
+    }
+
+    /// The process opens. Nothing is under way, or the device is lost.
+    pub(super) fn opens(&mut self) {
+        self.under_way = Begun::default();
     }
 
     /// The next part.
@@ -179,20 +221,6 @@ impl Part {
             }
         }
         Ok(())
-    }
-}
-
-/// Copies failed: what the return has made is given up, unless one of them may be under way still.
-/// That memory is not unmapped; the next return goes on with it.
-fn dropped(copies: [Result<(), Uncopied>; 2], fetched: &mut Fetched, device_index: usize) {
-    let failures = || copies.iter().filter_map(|copy| copy.err());
-    let why: Vec<_> = failures().map(Uncopied::why).collect();
-    tracing::warn!(?why, "memory could not be brought back: it stays away");
-    if failures().any(|failure| matches!(failure, Uncopied::UnderWay(_))) {
-        fetched.abandon();
-    } else {
-        fetched.release();
-        undo(device_index);
     }
 }
 

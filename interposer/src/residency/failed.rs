@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use gpushare_cuda_abi::cuda::{CUcontext, CUresult, CUstream};
 
 use super::blocks::{Chunk, Valid};
+use super::copies::Streams;
 use super::memory::blocks;
 use super::spent::Spent;
 use crate::driver::current::CurrentContext;
@@ -16,8 +17,10 @@ use crate::driver::streams;
 use crate::gate::marks::is_over;
 
 /// Gives up what contexts on a device have on the host that have failed for good, by the driver's
-/// own word. A failed call alone is none: it may succeed the next time. `false`: none has.
-pub(super) fn give_up(device_index: usize) -> bool {
+/// own word. A failed call alone is none: it may succeed the next time. What belongs to no context
+/// is copied in another one from now on, if one lives. `false`: no context has failed, or it was
+/// known.
+pub(super) fn give_up(device_index: usize, streams: &mut Streams) -> bool {
     let away = |chunk: &Chunk| {
         let on_host = matches!(chunk.valid, Valid::Host(_) | Valid::Managed { home: true });
         on_host || chunk.new.is_some()
@@ -40,6 +43,10 @@ pub(super) fn give_up(device_index: usize) -> bool {
         });
         !contexts.is_empty() && failed.all(|failed| failed)
     });
+    let mut is_new = false;
+    for (context, _) in asked.into_iter().filter(|(_, failed)| *failed) {
+        is_new |= streams.has_failed(context);
+    }
     let mut bytes = 0;
     for (base, index, chunk) in list {
         if bases.contains(&base) {
@@ -58,7 +65,7 @@ pub(super) fn give_up(device_index: usize) -> bool {
             "a context has failed with what was moved out"
         );
     }
-    bytes > 0
+    bytes > 0 || is_new
 }
 
 /// The contexts in which an allocation can be copied: its own, or those of its device.

@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::marked::{Mark, Unmarked};
+use super::memory::blocks;
 use crate::driver::contexts::{self, Here, Life};
 use crate::driver::green::Green;
 use crate::driver::stream_ref::StreamRef;
@@ -36,8 +37,8 @@ struct Kept {
 }
 
 impl Kept {
-    fn is_of(&self, device_index: Option<usize>, so_far: u64) -> bool {
-        self.number < so_far && device_index.is_none_or(|index| index == self.device_index)
+    fn is_of(&self, devices: impl Fn(usize) -> bool, so_far: u64) -> bool {
+        self.number < so_far && devices(self.device_index)
     }
 }
 
@@ -77,8 +78,12 @@ pub(crate) fn green_going(green: &Green) {
     }
 }
 
-/// Keeps a mark there. Where a capture is in the way it began behind a mark.
+/// Keeps a mark there. Where a capture is in the way it began behind a mark. A device that is lost
+/// takes none, and has no work.
 fn keep(here: Here, behind: Behind) {
+    if blocks().lost[here.device.index()] {
+        return;
+    }
     let Some(life) = contexts::life_of(here.handle) else {
         return;
     };
@@ -94,7 +99,7 @@ fn keep(here: Here, behind: Behind) {
         }
     };
     // Those before are mostly passed.
-    let _ = are_passed(None, u64::MAX);
+    let _ = are_passed(|_| true, u64::MAX);
     let mut kept = locked(KEPT.get_or(Mutex::default));
     let number = kept.made;
     kept.made += 1;
@@ -111,22 +116,22 @@ pub(super) fn so_far() -> u64 {
     KEPT.get().map_or(0, |kept| locked(kept).made)
 }
 
-/// Whether the work on a device, or all, that the first so many stand behind is complete. In
-/// relaxed mode.
-pub(super) fn are_passed(device_index: Option<usize>, so_far: u64) -> bool {
+/// Whether the work on these devices that the first so many stand behind is complete. In relaxed
+/// mode.
+pub(super) fn are_passed(devices: impl Fn(usize) -> bool, so_far: u64) -> bool {
     let Some(kept) = KEPT.get() else { return true };
     // The lock must not go with a thread that is cancelled in the driver.
     let _uncancelled = Uncancelled::begin();
-    mark_again(kept, device_index, so_far);
+    mark_again(kept, &devices, so_far);
     let (gone, all_passed) = {
         let mut kept = locked(kept);
         let is_gone = |kept: &mut Kept| {
-            let is_asked = kept.is_of(device_index, so_far);
+            let is_asked = kept.is_of(&devices, so_far);
             is_asked && kept.mark.is_some_and(|mark| mark.is_passed())
         };
         let gone: Vec<Kept> = kept.all.extract_if(.., is_gone).collect();
         let mut left = kept.all.iter();
-        (gone, !left.any(|kept| kept.is_of(device_index, so_far)))
+        (gone, !left.any(|kept| kept.is_of(&devices, so_far)))
     };
     let marks = gone.into_iter().filter_map(|kept| kept.mark);
     marks.for_each(Mark::destroy);
@@ -134,11 +139,11 @@ pub(super) fn are_passed(device_index: Option<usize>, so_far: u64) -> bool {
 }
 
 /// Tries to put those that the driver refused: behind all of their contexts.
-fn mark_again(kept: &Mutex<KeptMarks>, device_index: Option<usize>, so_far: u64) {
+fn mark_again(kept: &Mutex<KeptMarks>, devices: impl Fn(usize) -> bool, so_far: u64) {
     let refused: Vec<Kept> = {
         let kept = locked(kept);
         let here = kept.all.iter();
-        let refused = here.filter(|kept| kept.mark.is_none() && kept.is_of(device_index, so_far));
+        let refused = here.filter(|kept| kept.mark.is_none() && kept.is_of(&devices, so_far));
         refused.copied().collect()
     };
     for one in refused {
@@ -172,6 +177,6 @@ pub(super) fn is_unknown(device_index: usize, so_far: u64) -> bool {
     KEPT.get().is_some_and(|kept| {
         let kept = locked(kept);
         let mut here = kept.all.iter();
-        here.any(|kept| kept.mark.is_none() && kept.is_of(Some(device_index), so_far))
+        here.any(|kept| kept.mark.is_none() && kept.is_of(|index| index == device_index, so_far))
     })
 }

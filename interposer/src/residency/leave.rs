@@ -29,22 +29,34 @@ struct Part {
 pub(super) struct Leaving {
     part: Option<Part>,
     lane: Lane,
+    /// Copies of parts that were given up, which may be under way still.
+    under_way: Begun,
 }
 
 impl Leaving {
     /// Begins the copies of some chunks, and ends the move of those before.
     pub(super) fn step(&mut self, streams: &mut Streams, device_index: usize) -> Moved {
+        // No memory is unmapped that a copy may read.
+        if let Err(why) = self.under_way.are_over() {
+            tracing::warn!(?why, "copies to the host may be under way: memory stays");
+            return Moved::Failed(0);
+        }
         if self.part.is_none() {
             slabs::drop_empty(device_index);
         }
         let before = self.part.take();
         let next = self.begin(streams, device_index, before.as_ref());
         let is_last = before.is_none();
-        let is_out = before.is_none_or(Part::end);
+        let ended = before.map_or(Ok(true), Part::end);
+        let is_out = ended.unwrap_or_else(|under_way| {
+            self.under_way.join(under_way);
+            false
+        });
         match next {
             Err(missing) => Moved::Failed(missing),
             Ok(next) if !is_out => {
-                next.into_iter().for_each(Part::give_up);
+                self.part = next;
+                self.give_up();
                 Moved::Failed(0)
             }
             Ok(None) if is_last => {
@@ -62,7 +74,17 @@ impl Leaving {
 
     /// Waits for the copies that are under way. Their chunks stay on the device.
     pub(super) fn give_up(&mut self) {
-        self.part.take().into_iter().for_each(Part::give_up);
+        let Some(part) = self.part.take() else { return };
+        match part.copies.awaited() {
+            Ok(()) => give_back(part.pieces),
+            Err(uncopied) => self.under_way.join(stays(uncopied, part.pieces)),
+        }
+    }
+
+    /// The process opens: what is under way reads memory that stays, and the next drain stands
+    /// behind all work.
+    pub(super) fn opens(&mut self) {
+        self.under_way = Begun::default();
     }
 
     /// The next part; `Err`: it failed for lack of so many bytes of the host's, 0 if the cause is
@@ -92,7 +114,7 @@ impl Leaving {
                 copies,
             })),
             Err(uncopied) => {
-                stays(uncopied, pieces);
+                self.under_way.join(stays(uncopied, pieces));
                 Err(0)
             }
         }
@@ -100,11 +122,11 @@ impl Leaving {
 }
 
 impl Part {
-    /// Waits for the copies, and takes the chunks off the device. Whether all were.
-    fn end(self) -> bool {
+    /// Waits for the copies, and takes the chunks off the device. Whether all were; `Err`: those
+    /// copies may be under way.
+    fn end(self) -> Result<bool, Begun> {
         if let Err(uncopied) = self.copies.awaited() {
-            stays(uncopied, self.pieces);
-            return false;
+            return Err(stays(uncopied, self.pieces));
         }
         let mut failed = false;
         for ((base, index, chunk), taken) in self.list.into_iter().zip(self.pieces) {
@@ -123,15 +145,7 @@ impl Part {
         if failed {
             tracing::warn!("memory could not be unmapped: it stays");
         }
-        !failed
-    }
-
-    /// Waits for the copies, which nothing uses.
-    fn give_up(self) {
-        match self.copies.awaited() {
-            Ok(()) => give_back(self.pieces),
-            Err(uncopied) => stays(uncopied, self.pieces),
-        }
+        Ok(!failed)
     }
 }
 
@@ -164,16 +178,20 @@ fn to_leave(
     Ok((list, pieces))
 }
 
-/// The chunks of copies that failed stay on the device.
-fn stays(uncopied: Uncopied, pieces: Vec<Vec<Piece>>) {
+/// The chunks of copies that failed stay on the device. Returns those that may be under way.
+fn stays(uncopied: Uncopied, pieces: Vec<Vec<Piece>>) -> Begun {
     let why = uncopied.why();
     tracing::warn!(?why, "memory could not be copied to the host: it stays");
     match uncopied {
-        Uncopied::Refused(_) => give_back(pieces),
+        Uncopied::Refused(_) => {
+            give_back(pieces);
+            Begun::default()
+        }
         // A copy may still write there: nothing else is ever put there.
-        Uncopied::UnderWay(_) => {
+        Uncopied::UnderWay(_, copies) => {
             let mut blocks = blocks();
             pieces.iter().for_each(|taken| blocks.store.lose(taken));
+            copies
         }
     }
 }

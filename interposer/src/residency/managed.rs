@@ -216,7 +216,7 @@ pub(super) fn enter(streams: &mut Streams, device_index: usize, booked: u64) -> 
                 "managed memory could not be brought back: it stays away"
             );
             undo(streams, device_index);
-            match failed::give_up(device_index) {
+            match failed::give_up(device_index, streams) {
                 true => Moved::Some,
                 false => Moved::Failed(0),
             }

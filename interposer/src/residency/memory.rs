@@ -431,9 +431,16 @@ pub(crate) struct Allocation {
     pub(crate) pool: CUmemoryPool,
     /// It is the driver's managed memory.
     pub(crate) is_managed: bool,
-    /// Of a part of a slab or segment, its number (`BUFFER_ID`): the driver knows that of the
-    /// whole.
-    pub(crate) own: Option<u64>,
+    /// Of a part of a slab or segment, its own one: see [`number_now`].
+    pub(crate) serial: Option<u64>,
+}
+
+/// The number (`BUFFER_ID`) of a part of a slab or segment, another one after each move: the driver
+/// knows that of the whole. Inside a passage of the seal.
+pub(crate) fn number_now(part: &Allocation) -> Option<u64> {
+    let blocks = blocks();
+    let (_, block) = blocks.find(part.start)?;
+    Some(number(part.serial?, blocks.returns[block.device.index()]))
 }
 
 /// Finds the allocation at an address; `None`: not movable memory.
@@ -450,15 +457,14 @@ pub(crate) fn find(address: u64) -> Option<Found> {
         handle: block.handle,
         pool: CUmemoryPool::NULL,
         is_managed: block.is_managed(),
-        own: None,
+        serial: None,
     };
-    let returns = blocks.returns[block.device.index()];
     if let Some(pool) = block.pool {
         let Some((start, live)) = blocks.pooled.find(address) else {
             return Some(Found::Nothing);
         };
         (found.start, found.bytes) = (start, live.bytes);
-        found.own = Some(number(live.serial, returns));
+        found.serial = Some(live.serial);
         let pool = blocks.pooled.pools.get(&pool);
         found.pool = pool.map_or(CUmemoryPool::NULL, |pool| pool.handle);
     } else if blocks.smalls.owner(base).is_some() {
@@ -466,7 +472,7 @@ pub(crate) fn find(address: u64) -> Option<Found> {
             return Some(Found::Nothing);
         };
         (found.start, found.bytes) = (start, small.bytes);
-        found.own = Some(number(small.serial, returns));
+        found.serial = Some(small.serial);
     } else if block.freed.is_some() || address - base >= block.bytes {
         return Some(Found::Nothing);
     }

@@ -52,10 +52,13 @@ pub(super) fn close_window(number: u64) -> Result<(), CUresult> {
     Ok(())
 }
 
-/// The rights that devices have at a mapping, as the driver says.
+/// The rights that devices have at a mapping, as the driver says. A lost one has none: the driver
+/// may answer nothing about it.
 fn rights(mapping: &Mapping) -> Result<Vec<(i32, u64)>, CUresult> {
     let count = calls::device_count()?;
-    let asked = (0..count).map(|ordinal| Ok((ordinal, vmm::access_of(mapping.at, ordinal)?)));
+    let asked = (0..count)
+        .filter(|ordinal| !blocks().is_lost(*ordinal))
+        .map(|ordinal| Ok((ordinal, vmm::access_of(mapping.at, ordinal)?)));
     let all: Vec<(i32, u64)> = asked.collect::<Result<_, CUresult>>()?;
     Ok(all.into_iter().filter(|(_, flags)| *flags != 0).collect())
 }
@@ -94,10 +97,10 @@ pub(super) fn map(number: u64, handle: CUmemGenericAllocationHandle) -> Result<(
             mapping_is(number, mapping.at, Mapped::Bare);
         }
         if mapping.state != Mapped::Whole {
-            let rights = mapping.access.as_deref().unwrap_or(&[]);
-            if !rights.is_empty() {
-                vmm::set_rights(mapping.at, bytes, rights)?;
-            }
+            let mut rights = mapping.access.clone().unwrap_or_default();
+            // One that was lost since they were asked.
+            rights.retain(|(ordinal, _)| !blocks().is_lost(*ordinal));
+            vmm::set_rights(mapping.at, bytes, &rights)?;
             mapping_is(number, mapping.at, Mapped::Whole);
         }
     }

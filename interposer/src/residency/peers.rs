@@ -86,6 +86,9 @@ pub(super) fn enter(base: u64, mut block: Block) -> Result<(), (CUresult, Block)
         let may = now.devices();
         let before = given.iter().flat_map(Access::devices);
         for device in before.filter(|device| !may.contains(device)) {
+            if blocks().is_lost(device) {
+                continue;
+            }
             if let Err(why) = vmm::take_access(base, length(block.reserved), device) {
                 return Err((why, block));
             }
@@ -173,15 +176,19 @@ pub(super) fn gone(from: CUcontext) {
 
 #[cfg(test)]
 mod tests {
+    use gpushare_protocol::page::MAX_DEVICES;
+
     use super::*;
     use crate::driver::contexts::ContextId;
     use crate::driver::device::DeviceKey;
 
-    #[test]
-    fn a_block_whose_peers_changed_while_it_was_made_is_opened_again() {
-        let context = |number| CUcontext(core::ptr::without_provenance_mut(number));
-        let mut blocks = Blocks::default();
-        let mut block = Block {
+    fn context(number: usize) -> CUcontext {
+        CUcontext(core::ptr::without_provenance_mut(number))
+    }
+
+    /// Memory of a context on the first device.
+    fn block() -> Block {
+        Block {
             bytes: 4096,
             reserved: 4096,
             handle: context(16),
@@ -191,7 +198,30 @@ mod tests {
             pool: None,
             freed: None,
             chunks: Vec::new(),
-        };
+        }
+    }
+
+    #[test]
+    fn a_lost_device_is_given_no_right() {
+        device::know(&[0, 1]);
+        let mut blocks = Blocks::default();
+        blocks.peers.push(Peer {
+            device: 1,
+            from: context(32),
+            of: context(16),
+        });
+        assert_eq!(blocks.access(&block()), Access::Context(vec![0, 1]));
+        blocks.lost[1] = true;
+        assert_eq!(blocks.access(&block()), Access::Context(vec![0]));
+        // The memory's own one is asked for in any case: the driver answers.
+        blocks.lost = [true; MAX_DEVICES];
+        assert_eq!(blocks.access(&block()), Access::Context(vec![0]));
+    }
+
+    #[test]
+    fn a_block_whose_peers_changed_while_it_was_made_is_opened_again() {
+        let mut blocks = Blocks::default();
+        let mut block = block();
         let mut given = None;
         for devices in [vec![0], vec![0, 1], vec![0]] {
             let refused = blocks.insert_if(4096, block, given.as_ref());

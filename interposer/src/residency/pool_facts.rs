@@ -185,8 +185,8 @@ pub(crate) fn changing_access() -> Option<TimedLockGuard<'static>> {
 /// and in a turn ([`changing_access`]).
 pub(crate) fn access_set(handle: CUmemoryPool) {
     let Some(id) = find(handle) else { return };
-    let now = access_of(handle);
-    let (before, segments) = {
+    let mut now = access_of(handle);
+    let (mut before, segments) = {
         let mut blocks = blocks();
         let segments = blocks.map.iter();
         let segments = segments.filter(|(_, block)| block.pool == Some(id));
@@ -196,6 +196,10 @@ pub(crate) fn access_set(handle: CUmemoryPool) {
         };
         (core::mem::replace(&mut pool.access, now.clone()), segments)
     };
+    // The driver may refuse those of a lost device, and with them those of the devices behind it.
+    for rights in [&mut now, &mut before] {
+        rights.retain(|(device, _)| !blocks().is_lost(*device));
+    }
     for (at, bytes) in segments {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         let mut done = vmm::set_rights(at, bytes, &now);

@@ -327,15 +327,25 @@ impl Rounds {
         }
     }
 
+    /// Notes which devices are lost. After another one's order was read: the daemon may have
+    /// written the loss first, and that order is carried out without the lost device.
+    fn see_losses(&self) {
+        for device_index in 0..self.devices.len() {
+            if self.session.orders(device_index).word.order() == Order::Lost {
+                blocks().lost[device_index] = true;
+            }
+        }
+    }
+
     /// One step on a device. When to look again if there is nothing to do.
     fn step(&mut self, device_index: usize) -> Option<u64> {
         let now = gate::now();
         let facts = self.facts(device_index, now);
+        if facts.is_led {
+            self.see_losses();
+        }
         let device = &mut self.devices[device_index];
         let act = device.mover.step(now, &facts);
-        if device.mover.is_lost() {
-            blocks().lost[device_index] = true;
-        }
         if !matches!(act, Act::Leave | Act::Say(_)) {
             device.leaving.give_up();
         }
@@ -352,6 +362,8 @@ impl Rounds {
             }
             Act::Open => {
                 device.drain.over();
+                device.leaving.opens();
+                device.entering.opens();
                 device.streams.forget();
                 seal::clear(device_index);
             }

@@ -101,6 +101,24 @@ fn an_injected_fault_fails_only_the_nth_call() {
 }
 
 #[test]
+fn a_device_off_the_bus_answers_while_its_file_exists() {
+    let path =
+        PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("fallen-{}", std::process::id()));
+    let answers = |ordinal: u32| {
+        let rule = format!("{ordinal}:CUDA_ERROR_UNKNOWN:{}", path.display());
+        let output = run(1, &[("SOFTGPU", "count=2"), ("SOFTGPU_FALLEN", &rule)]);
+        assert_eq!(output.stderr, b"");
+        [lines(&output, "retain"), lines(&output, "alloc")].concat()
+    };
+    let well = ["retain 0", "alloc 0 free 0"];
+    assert_eq!(answers(0), well);
+    fs::write(&path, "").unwrap();
+    assert_eq!(answers(0)[0], "retain 999");
+    assert_eq!(answers(1), well, "the other device");
+    fs::remove_file(path).unwrap();
+}
+
+#[test]
 fn the_trace_has_every_call_with_its_result() {
     let path =
         PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("trace-{}", std::process::id()));

@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use gpushare_cuda_abi::cuda::{CUcontext, CUresult};
 
 use crate::error::Result;
+use crate::fallen;
 use crate::handle::{self, Handles};
 use crate::memory::pool;
 use crate::spec::Room;
@@ -33,6 +34,15 @@ static CONTEXTS: Handles<Context> = Handles::new();
 #[derive(Debug, Default)]
 struct Sticky(AtomicU32);
 
+impl Sticky {
+    /// The first error stays.
+    fn set(&self, error: CUresult) {
+        let _ = self
+            .0
+            .compare_exchange(0, error.0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+}
+
 /// A context of this process on one device.
 #[derive(Debug)]
 pub struct Context {
@@ -44,6 +54,8 @@ pub struct Context {
     destroyed: AtomicBool,
     /// Shared by this process's contexts on the device: a fault in one of them loses them all.
     error: Arc<Sticky>,
+    /// The sticky error of this one alone.
+    alone: Sticky,
     /// `cuCtxAttach`/`cuCtxDetach` count.
     attached: AtomicU32,
     settings: Mutex<Settings>,
@@ -109,6 +121,7 @@ impl Context {
             flags: AtomicU32::new(flags),
             destroyed: AtomicBool::new(true),
             error: device.ext(),
+            alone: Sticky::default(),
             attached: AtomicU32::new(1),
             settings: Mutex::default(),
             ext: Ext::default(),
@@ -196,11 +209,13 @@ impl Context {
     /// Whether it can still be used.
     ///
     /// # Errors
-    /// `CONTEXT_IS_DESTROYED`, or the sticky error of earlier work.
+    /// `CONTEXT_IS_DESTROYED`, that of a fallen device, or the sticky error of earlier work.
     pub fn check(&self) -> Result {
         if self.is_destroyed() {
             return Err(CUresult::CONTEXT_IS_DESTROYED);
         }
+        fallen::check(self.device.ordinal())?;
+        CUresult(self.alone.0.load(Ordering::Acquire)).ok()?;
         CUresult(self.error.0.load(Ordering::Acquire)).ok()
     }
 
@@ -212,10 +227,12 @@ impl Context {
     /// Loses this process's contexts on the device to `error`: every later call in one of them
     /// returns that error, and none can be created. The first error stays.
     pub fn poison(&self, error: CUresult) {
-        let _ = self
-            .error
-            .0
-            .compare_exchange(0, error.0, Ordering::AcqRel, Ordering::Relaxed);
+        self.error.set(error);
+    }
+
+    /// Loses this context alone.
+    pub fn poison_alone(&self, error: CUresult) {
+        self.alone.set(error);
     }
 
     /// Waits for all work submitted in it.

@@ -11,6 +11,7 @@ use super::event::SharedEvent;
 use super::machine::{Machine, Part};
 use super::{sys, visible};
 use crate::error::Result;
+use crate::fallen;
 use crate::spec::{Exit, Spec};
 
 static PROCESS: OnceLock<Process> = OnceLock::new();
@@ -157,11 +158,13 @@ impl Process {
     /// The device with this ordinal.
     ///
     /// # Errors
-    /// `INVALID_DEVICE` if there is none.
+    /// `INVALID_DEVICE` if there is none; that of a fallen one.
     pub fn device(&self, ordinal: CUdevice) -> Result<&Arc<Device>> {
-        usize::try_from(ordinal)
+        let device = usize::try_from(ordinal)
             .ok()
             .and_then(|index| self.devices.get(index))
-            .ok_or(CUresult::INVALID_DEVICE)
+            .ok_or(CUresult::INVALID_DEVICE)?;
+        fallen::check(device.ordinal())?;
+        Ok(device)
     }
 }

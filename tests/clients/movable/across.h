@@ -71,7 +71,7 @@ static int queue(int i, uint32_t value) {
 }
 
 static int across_command(const char *name, int i, const unsigned long long *value) {
-    static const char *const names[] = {"pull", "push", "stamp", "carry", "queue", "status", "goes", "recorded", NULL};
+    static const char *const names[] = {"pull", "push", "stamp", "carry", "queue", "status", "goes", "recorded", "ended", NULL};
     const char *const *one = names;
     void *graph = NULL;
     long wrong = 0;
@@ -91,6 +91,9 @@ static int across_command(const char *name, int i, const unsigned long long *val
         far_words[0] = 1;
         result = CALL("cuStreamSynchronize", (void *))(far_stream);
         printf("goes %u %d\n", far_words[1], result);
+    } else if (!strcmp(name, "ended")) {
+        printf("ended %d\n", CALL("cuStreamDestroy_v2", (void *))(far_stream));
+        far_stream = NULL;
     } else {
         result = CALL("cuStreamBeginCapture_v2", (void *, int))(far_stream, 2);
         if (!result) result = CALL("cuMemcpyDtoDAsync_v2", (dptr, dptr, size_t, void *))(slots[i], slots[value[1] % 16], 4, far_stream);

@@ -63,6 +63,23 @@ static int another(void) {
     return current();
 }
 
+static void *other_ones[3];
+
+static void swap(void **one, void **other) {
+    void *before = *one;
+    *one = *other;
+    *other = before;
+}
+
+/* The context, its stream and its kernel are those of the other one from now on. */
+static int swaps(void) {
+    int is_new = !other_ones[0];
+    swap(&context, &other_ones[0]);
+    swap(&stream, &other_ones[1]);
+    swap(&kernel, &other_ones[2]);
+    return is_new ? open_context(1) : current();
+}
+
 static void *destroy_apart(void *unused) {
     releasing_thread.result = CALL("cuCtxDestroy_v2", (void *))(second_one);
     return unused;
@@ -94,6 +111,7 @@ static int going_command(const char *name, int i, const unsigned long long *valu
     else if (!strcmp(name, "releasing")) printf("releasing %d\n", releasing());
     else if (!strcmp(name, "released")) printf("released %d\n", releasing_thread.result);
     else if (!strcmp(name, "another")) printf("another %d\n", another());
+    else if (!strcmp(name, "swaps")) printf("swaps %d\n", swaps());
     else if (!strcmp(name, "noother")) printf("noother %d\n", no_other());
     else return 0;
     return 1;
