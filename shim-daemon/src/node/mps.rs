@@ -33,9 +33,9 @@ impl Node {
         })
     }
 
-    /// Those of these processes that are MPS servers, while a registered process is a client of one.
-    /// A server has all devices of the node open, also those on which none of its clients is. Its
-    /// name is all that the daemon's rights show of it.
+    /// Those of these processes that are MPS servers, while a registered process is a client of
+    /// one. A server has all devices of the node open, also those on which none of its clients is.
+    /// Its name is all that the daemon's rights show of it.
     pub(super) fn mps_servers(&self, pids: impl Iterator<Item = u32>) -> impl Iterator<Item = u32> {
         let has_client = self
             .processes
