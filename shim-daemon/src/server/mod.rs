@@ -236,7 +236,7 @@ impl Server {
         let ended = self.serve_all();
         if ended.is_ok() {
             // Else the folder may be another daemon's.
-            self.node.write_down_members();
+            self.node.write_down_last();
             self.carry_out();
         }
         self.notify.stopping();
