@@ -142,7 +142,6 @@ impl Server {
     pub fn new(start: Start, mut devices: Box<dyn Devices>) -> Result<Self, String> {
         let now = clock::now();
         let list = devices.list()?;
-        let driver = devices.driver_version();
         room::left(&list, &start.settings)?;
         let mut folder = start.folder;
         let remembered = folder.remembered()?;
@@ -153,7 +152,7 @@ impl Server {
             now,
             !remembered.is_empty(),
         );
-        node.set_driver_version(driver);
+        node.is_on(devices.as_mut());
         if let Some(path) = &start.settings.spill {
             node.spill_to(SpillFolder::open(path)?);
         }
