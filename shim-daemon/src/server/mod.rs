@@ -144,7 +144,7 @@ impl Server {
         let list = devices.list()?;
         room::left(&list, &start.settings)?;
         let mut folder = start.folder;
-        let remembered = folder.remembered()?;
+        let (remembered, unreadable) = folder.remembered()?;
         let mut node = Node::new(
             &start.settings,
             list,
@@ -153,6 +153,7 @@ impl Server {
             !remembered.is_empty(),
         );
         node.is_on(devices.as_mut());
+        node.tell_unreadable(&unreadable);
         if let Some(path) = &start.settings.spill {
             node.spill_to(SpillFolder::open(path)?);
         }
