@@ -118,6 +118,7 @@ fn a_device_that_a_tenant_never_used_has_only_what_it_may() {
         "gpushare_tenant_memory_request_bytes",
         "gpushare_tenant_memory_grant_bytes",
         "gpushare_tenant_memory_charged_bytes",
+        "gpushare_tenant_share_ratio",
     ];
     for device in [0, 7] {
         assert_eq!(on(&node, device), unused, "{device}");

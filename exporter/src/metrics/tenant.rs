@@ -233,10 +233,8 @@ fn measured(rows: &[TenantMetrics], places: &Places, used: &Used<'_>) -> Vec<Fam
 }
 
 fn shares(snapshot: &Snapshot, places: &Places, used: &Used<'_>) -> Vec<Family> {
-    let rows = || {
-        let all = snapshot.shares.iter();
-        all.filter(|row| used.has(&row.name, row.device) || row.ungated > 0)
-    };
+    let told = snapshot.shares.iter();
+    let ungated = told.filter(|row| used.has(&row.name, row.device) || row.ungated > 0);
     let labels = |row: &ShareRow| -> Option<Labels> { places.tenant(&row.name, row.device) };
     let part = |part: u32| Value::Permille(part.into());
     vec![
@@ -244,21 +242,21 @@ fn shares(snapshot: &Snapshot, places: &Places, used: &Used<'_>) -> Vec<Family> 
             "gpushare_tenant_share_ratio",
             "The part of the device's time that the tenant is due while all of its priority or a higher one want it.",
             Kind::Gauge,
-            rows(),
+            &snapshot.shares,
             |row| Some((labels(row)?, part(row.weight))),
         ),
         each(
             "gpushare_tenant_cap_ratio",
             "The tenant's hard cap of the device's time, if it has one.",
             Kind::Gauge,
-            rows(),
+            &snapshot.shares,
             |row| Some((labels(row)?, part(row.cap?))),
         ),
         each(
             "gpushare_tenant_ungated_processes",
             "Processes of the tenant whose work on the device cannot be held back.",
             Kind::Gauge,
-            rows(),
+            ungated,
             |row| Some((labels(row)?, Value::Count(row.ungated.into()))),
         ),
         each(
