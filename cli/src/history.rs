@@ -1,5 +1,7 @@
 //! Past events: from the daemons that serve, and from the journals, which outlive them.
 
+mod host;
+
 use crate::daemon::{self, Talk};
 use crate::failure::Failure;
 use crate::output;
@@ -12,7 +14,7 @@ use std::path::PathBuf;
 /// Where the machine's daemon keeps its journal.
 pub(crate) const MACHINE: &str = "/var/lib/gpushare";
 
-/// Where this user's daemons keep theirs: the folder for state of the XDG base directories.
+/// Where this user's daemons have theirs: the folder for state of the XDG base directories.
 pub(crate) fn own_state(environment: &Environment) -> Option<PathBuf> {
     let folder = |name: &str| {
         let folder = environment.get(OsStr::new(name)).map(PathBuf::from);
@@ -20,6 +22,11 @@ pub(crate) fn own_state(environment: &Environment) -> Option<PathBuf> {
     };
     let state = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")));
     Some(state?.join("gpushare"))
+}
+
+/// Where a daemon of this user's on this machine keeps its journal.
+pub(crate) fn own_journal(environment: &Environment) -> Option<PathBuf> {
+    Some(host::journals(own_state(environment)?).0)
 }
 
 /// Everything since then that is still known, oldest first.
@@ -77,10 +84,9 @@ fn with_journals(
 /// The folders of the journals there may be.
 pub(crate) fn journals() -> Vec<PathBuf> {
     let environment: Environment = std::env::vars_os().collect();
-    let machine = PathBuf::from(MACHINE);
-    std::iter::once(machine)
-        .chain(own_state(&environment))
-        .collect()
+    let own = own_state(&environment).map(|state| host::journals(state).1);
+    let machine = std::iter::once(PathBuf::from(MACHINE));
+    machine.chain(own.into_iter().flatten()).collect()
 }
 
 /// Each event once, in order.

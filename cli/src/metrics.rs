@@ -16,7 +16,7 @@ pub(crate) fn print(arguments: &Metrics) -> Result<ExitCode, Failure> {
     } else {
         Format::Prometheus
     };
-    let text = encode(&families(read.as_ref().ok()), format);
+    let text = encode(families(read.as_ref().ok()), format);
     output::data(text.trim_end())?;
     read.map(|_| ExitCode::SUCCESS)
 }

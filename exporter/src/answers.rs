@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use gpushare_client::{Talk, TalkError};
 
 use crate::http::{Answer, Ask};
-use crate::{Format, Report, Snapshot, encode, families, host, page};
+use crate::{Family, Format, Report, Snapshot, encode, families, host, page};
 
 /// Longest the daemon may take for each list of an answer: a scrape must end.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -33,7 +33,7 @@ pub fn answered(folder: &Path, asking: &Mutex<()>, ask: &Ask) -> Answer {
             Answer {
                 status: 200,
                 media_type: format.media_type(),
-                body: encode(&families(snapshot.ok().as_ref()), format),
+                body: encode(families_of(snapshot.ok()), format),
             }
         }
         "/" => {
@@ -50,6 +50,11 @@ pub fn answered(folder: &Path, asking: &Mutex<()>, ask: &Ask) -> Answer {
         "/healthz" => Answer::plain(200, "ok"),
         _ => Answer::plain(404, "there is /metrics, / and /healthz"),
     }
+}
+
+/// The families alone: the snapshot is gone when they are written.
+fn families_of(snapshot: Option<Snapshot>) -> Vec<Family> {
+    families(snapshot.as_ref())
 }
 
 fn connect(folder: &Path) -> Result<Talk, TalkError> {

@@ -182,22 +182,24 @@ fn say(mut socket: &TcpStream, reply: &Answer, head: bool) -> io::Result<()> {
     } else {
         ""
     };
-    let mut text = format!(
+    let text = format!(
         "HTTP/1.1 {} {reason}\r\nContent-Type: {}\r\nContent-Length: {}\r\n\
          Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n{allow}Connection: close\r\n\r\n",
         reply.status,
         reply.media_type,
         reply.body.len(),
     );
-    if !head {
-        text.push_str(&reply.body);
-    }
     let end = Instant::now() + PATIENCE;
     let left = || end.saturating_duration_since(Instant::now());
-    put(text.as_bytes(), left, |rest, left| {
-        socket.set_write_timeout(Some(left))?;
-        socket.write(rest)
-    })
+    // One after the other: a body may have megabytes, and each slow reader would have two of it.
+    let body = if head { "" } else { &*reply.body };
+    for part in [&*text, body] {
+        put(part.as_bytes(), left, |rest, left| {
+            socket.set_write_timeout(Some(left))?;
+            socket.write(rest)
+        })?;
+    }
+    Ok(())
 }
 
 /// Writes all, for a bounded time in all: a client that takes a little now and then would keep its

@@ -7,6 +7,7 @@
 mod node;
 mod swap;
 mod tenant;
+mod used;
 
 use std::collections::BTreeMap;
 
@@ -29,8 +30,9 @@ pub fn families(snapshot: Option<&Snapshot>) -> Vec<Family> {
     if let Some(snapshot) = snapshot {
         let places = Places::of(snapshot);
         all.extend(node::families(snapshot, &places));
-        all.extend(tenant::families(snapshot, &places));
-        all.extend(swap::families(snapshot, &places));
+        let used = used::Used::of(snapshot);
+        all.extend(tenant::families(snapshot, &places, &used));
+        all.extend(swap::families(snapshot, &places, &used));
     }
     all
 }

@@ -1,6 +1,7 @@
 //! The two text formats: Prometheus's 0.0.4 and OpenMetrics 1.0. They differ in the names of
 //! counters and information, in the units, and in the end.
 
+use std::borrow::Borrow;
 use std::fmt::Write;
 
 use gpushare_protocol::histogram::{BOUNDS, Histogram};
@@ -98,16 +99,22 @@ pub struct Family {
     pub samples: Vec<Sample>,
 }
 
-/// All families as text. One without samples is left out.
+/// All families as text. One without samples is left out. Families that are given away are gone by
+/// and by while the text grows.
 #[must_use]
-pub fn encode(families: &[Family], format: Format) -> String {
+pub fn encode(families: impl IntoIterator<Item = impl Borrow<Family>>, format: Format) -> String {
     let mut out = String::new();
-    for family in families.iter().filter(|family| !family.samples.is_empty()) {
-        family.encode(format, &mut out);
+    for family in families {
+        let family = family.borrow();
+        if !family.samples.is_empty() {
+            family.encode(format, &mut out);
+        }
     }
     if format == Format::OpenMetrics {
         out.push_str("# EOF\n");
     }
+    // It waits for its reader.
+    out.shrink_to_fit();
     out
 }
 

@@ -8,7 +8,7 @@ use gpushare_exporter::{Format, encode, families};
 use crate::sample;
 
 fn text(format: Format) -> String {
-    encode(&families(Some(&sample::node())), format)
+    encode(families(Some(&sample::node())), format)
 }
 
 /// `GPUTEST_RENEW=1` writes the file anew, to be read before it is committed.
@@ -33,7 +33,7 @@ fn a_node_is_told_as_openmetrics() {
 
 #[test]
 fn without_a_daemon_the_text_says_so_and_nothing_else() {
-    let text = encode(&families(None), Format::Prometheus);
+    let text = encode(families(None), Format::Prometheus);
     let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
     assert_eq!(samples, ["gpushare_daemon_up 0"]);
 }

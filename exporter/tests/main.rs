@@ -5,3 +5,4 @@ mod named;
 mod page;
 mod sample;
 mod served;
+mod unused;

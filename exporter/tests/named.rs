@@ -107,7 +107,7 @@ fn no_label_is_one_that_a_scrape_adds_but_of_the_pods_own_row() {
 
 /// Samples of one metric: their labels without the reason, and their texts.
 fn values(snapshot: &Snapshot, name: &str) -> Vec<(String, String)> {
-    let text = encode(&families(Some(snapshot)), Format::Prometheus);
+    let text = encode(families(Some(snapshot)), Format::Prometheus);
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let split = lines.filter_map(|line| {
         let (labels, value) = line.rsplit_once(' ')?;

@@ -17,6 +17,7 @@ pub mod init;
 pub mod journal;
 pub mod limits;
 pub mod log;
+pub mod log_budget;
 pub mod log_queue;
 pub mod node;
 mod notify;

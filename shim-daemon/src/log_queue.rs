@@ -5,11 +5,13 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, SigmaskHow};
+
+use crate::log_budget::{LogBudget, TELL};
 
 /// Bytes of messages that may wait for the thread, unless one message is longer.
 const MOST: usize = 4 << 20;
@@ -43,18 +45,29 @@ pub struct LogQueue {
 pub struct Rest(Sender<Item>);
 
 impl LogQueue {
-    /// Starts the thread, which writes to `log`. No signal comes to it.
+    /// Starts the thread, which writes to `log`, and also what the budget left out; its own lines
+    /// with their priority, if that is wanted. No signal comes to it.
     ///
     /// # Errors
     /// If there can be no thread.
-    pub fn start(log: impl Write + Send + 'static) -> io::Result<(Self, Rest)> {
+    pub fn start(
+        log: impl Write + Send + 'static,
+        budget: LogBudget,
+        with_priorities: bool,
+    ) -> io::Result<(Self, Rest)> {
         let (queue, items) = channel();
         let counts = Arc::new(Counts::default());
         let its = Arc::clone(&counts);
         let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
         let started = thread::Builder::new()
             .name("log".to_owned())
-            .spawn(move || write_all(&items, log, &its));
+            .spawn(move || {
+                let notes = Notes {
+                    budget,
+                    begin: if with_priorities { "<4>" } else { "" },
+                };
+                write_all(&items, log, &its, &notes);
+            });
         before.thread_set_mask()?;
         started?;
         let rest = Rest(queue.clone());
@@ -88,22 +101,50 @@ impl Drop for Rest {
     }
 }
 
+/// What the thread has to say itself.
+struct Notes {
+    budget: LogBudget,
+    /// How such a line begins.
+    begin: &'static str,
+}
+
+impl Notes {
+    fn left_out(&self, log: &mut impl Write) {
+        for line in self.budget.take_left_out() {
+            let _ = writeln!(log, "{}{line}", self.begin);
+        }
+    }
+}
+
 /// The thread's part. A message that cannot be written is no reason to end.
-fn write_all(items: &Receiver<Item>, mut log: impl Write, counts: &Counts) {
-    for item in items {
+fn write_all(items: &Receiver<Item>, mut log: impl Write, counts: &Counts, notes: &Notes) {
+    let mut tell = Instant::now() + TELL;
+    loop {
+        let now = Instant::now();
+        if now >= tell {
+            notes.left_out(&mut log);
+            tell = now + TELL;
+        }
+        let item = match items.recv_timeout(tell - now.min(tell)) {
+            Ok(item) => item,
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
         match item {
             Item::Message(message) => {
                 let lost = counts.lost.swap(0, Ordering::Relaxed);
                 if lost > 0 {
                     let _ = writeln!(
                         log,
-                        "{lost} messages are missing near here: they were not read as fast as they came"
+                        "{}{lost} messages are missing near here: they were not read as fast as they came",
+                        notes.begin
                     );
                 }
                 let _ = log.write_all(&message);
                 counts.bytes.fetch_sub(message.len(), Ordering::Relaxed);
             }
             Item::End(say) => {
+                notes.left_out(&mut log);
                 let _ = log.flush();
                 let _ = say.try_send(());
             }
@@ -142,7 +183,7 @@ mod tests {
             lets,
             written: Arc::clone(&written),
         };
-        let (queue, rest) = LogQueue::start(log).unwrap();
+        let (queue, rest) = LogQueue::start(log, LogBudget::default(), false).unwrap();
         (queue, rest, lets_it, written)
     }
 

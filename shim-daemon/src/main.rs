@@ -16,6 +16,7 @@ use gpushared::devices::Nvml;
 use gpushared::guard::Among;
 use gpushared::journal::{self, Files, Journal};
 use gpushared::log::Log;
+use gpushared::log_budget::{LogBudget, Messages};
 use gpushared::log_queue::{LogQueue, Rest};
 use gpushared::node::Settings;
 use gpushared::peer;
@@ -287,24 +288,34 @@ fn print_cdi(args: &Args) -> Result<(), Failed> {
 fn start_log(file: Option<&Path>) -> Result<Rest, String> {
     let told = tracing_subscriber::fmt().with_max_level(tracing::Level::INFO);
     let failed = |error: std::io::Error| format!("cannot start the log: {error}");
-    let (queue, rest, ansi) = match file {
+    let budget = LogBudget::default();
+    let started = |log: Box<dyn Write + Send>, with_priorities| {
+        let (queue, rest) =
+            LogQueue::start(log, budget.clone(), with_priorities).map_err(failed)?;
+        let messages = Messages {
+            queue,
+            budget: budget.clone(),
+            with_priorities,
+        };
+        Ok::<_, String>((messages, rest))
+    };
+    let (messages, rest, ansi) = match file {
         None => {
             // Not by the library's handle: its lock would be held while the reader does not read.
             let errors = std::io::stderr().as_fd().try_clone_to_owned();
             let errors = File::from(errors.map_err(failed)?);
             let ansi = errors.is_terminal();
-            let (queue, rest) = LogQueue::start(errors).map_err(failed)?;
-            (queue, rest, ansi)
+            let (messages, rest) = started(Box::new(errors), journal::is_attached())?;
+            (messages, rest, ansi)
         }
         Some(file) => {
             let log = Log::open(file)
                 .map_err(|error| format!("cannot open {}: {error}", file.display()))?;
-            let (queue, rest) = LogQueue::start(log).map_err(failed)?;
-            (queue, rest, false)
+            let (messages, rest) = started(Box::new(log), false)?;
+            (messages, rest, false)
         }
     };
-    let told = told.with_ansi(ansi);
-    told.with_writer(move || queue.clone()).init();
+    told.with_ansi(ansi).with_writer(messages).init();
     Ok(rest)
 }
 

@@ -2,9 +2,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use crate::metrics::{HALF, rows, tenant};
-use crate::support::{Client, Daemon, FakeDevices, GPU};
+use crate::support::{Client, Daemon, FakeDevices, GPU, until};
 use gpushare_core::Nanos;
 use gpushare_protocol::wire::*;
 
@@ -72,6 +73,41 @@ fn the_time_of_a_tenants_kernels_is_told_also_while_it_is_alone() {
         0,
         "alone, it is billed nothing"
     );
+}
+
+/// NVML tells of a process's last kernels once it has ended: a job of many short programs would
+/// lose half a second of each.
+#[test]
+fn the_time_of_a_process_that_has_ended_since_the_last_look_counts() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let (_a, a) = daemon.tenant("a", &HALF);
+    let (b, socket) = daemon.tenant("b", &HALF);
+    let second = Nanos::secs(1).0;
+    let processes = || {
+        let [Rows::Tenants(rows)] = &rows(&daemon, Listing::Tenants)[..] else {
+            panic!("no tenants")
+        };
+        rows.iter().map(|row| row.processes.len()).sum::<usize>()
+    };
+    let ran = |socket: &Path| {
+        let mut client = Client::register(socket);
+        client.open();
+        daemon.devices.until_looked_at();
+        client.process.pid()
+    };
+    let ended = [ran(&a), ran(&a), ran(&socket)];
+    until("they have ended", || processes() == 0);
+    drop(b);
+    until("their tenant, too", || busy(&daemon).len() == 1);
+    daemon.devices.0.lock().unwrap().busy = ended.map(|pid| (pid, second)).to_vec();
+    daemon.devices.until_looked_at();
+    let row = |busy_ns| BusyRow {
+        name: "a".to_owned(),
+        device: GPU,
+        busy_ns,
+    };
+    assert_eq!(busy(&daemon), [row(2 * second)]);
 }
 
 #[test]

@@ -173,6 +173,38 @@ fn a_gpu_lost_at_the_start_leaves_the_others_served() {
     let daemon = Binary::with(&["-DLOST"], "");
     let shown: Vec<_> = devices(&daemon).iter().map(|row| row.uuid).collect();
     assert_eq!(shown, [uuid(WHOLE)]);
+    let told = lost(&daemon, WHOLE);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("device 0"), "{told:?}");
+}
+
+/// The events of this daemon so far that tell of a lost GPU.
+fn lost(daemon: &Binary, served: &str) -> Vec<String> {
+    let mut command = daemon.command();
+    let id = command.ask(&Control::FollowRecords { past: 100 });
+    let mut told = Vec::new();
+    // The last event is that of a tenant, which comes when the past is told.
+    let named = Control::Create {
+        name: Some("last".to_owned()),
+        environment: vec![],
+        devices: vec![uuid(served)],
+    };
+    let mut other = daemon.command();
+    let created: ControlReply = other.call(&named);
+    assert!(
+        matches!(created, ControlReply::Created { .. }),
+        "{created:?}"
+    );
+    loop {
+        let ControlReply::Record(record) = command.answer(id) else {
+            panic!("an event")
+        };
+        match &*record.kind {
+            "lost" => told.push(record.text),
+            "admitted" => break told,
+            _ => {}
+        }
+    }
 }
 
 #[test]
@@ -181,6 +213,7 @@ fn a_gpu_without_memory_of_its_own_leaves_the_others_served() {
         let daemon = Binary::with(flags, "");
         let shown: Vec<_> = devices(&daemon).iter().map(|row| row.uuid).collect();
         assert_eq!(shown, [uuid(SMALL), uuid(LARGE)], "{flags:?}");
+        assert_eq!(lost(&daemon, SMALL), [""; 0], "{flags:?}");
     }
 }
 

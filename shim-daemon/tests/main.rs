@@ -43,6 +43,7 @@ mod restart;
 mod sharing;
 mod stopped;
 mod storing;
+mod totals;
 mod turns;
 mod unmanaged;
 mod unread_log;

@@ -31,7 +31,7 @@ use gpushared::devices::Devices as _;
 use gpushared::foreign::Foreign;
 use gpushared::groups::Groups;
 use gpushared::host_file::HostFile;
-use gpushared::node::{Client, ConnId, Effect, Node, Registration, Settings};
+use gpushared::node::{Client, ConnId, Effect, Node, Registration, Settings, Totals};
 use gpushared::pages::UsagePage;
 use gpushared::peer::{Peer, inspect};
 use gpushared::spill::{Inspection, Job};
@@ -361,6 +361,7 @@ fn registration(name: &str, how: &str) -> Registration {
         began: None,
         dead: vec![],
         members: vec![],
+        so_far: Totals::default(),
         container: None,
     }
 }

@@ -7,6 +7,7 @@ use gpushare_protocol::wire::{Control, ControlReply};
 use std::io::{BufRead, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::process::Command;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -60,4 +61,62 @@ fn a_log_that_is_not_read_stops_no_daemon() {
         changed.take(500).count()
     });
     assert_eq!(found, Some(500));
+}
+
+/// journald drops what a unit says beyond 10,000 lines in 30 s, whatever it is.
+#[test]
+fn a_user_that_is_cut_off_without_end_does_not_fill_the_log() {
+    let (daemon, errors) = Binary::unread(&[], "", "");
+    let read = std::thread::spawn(move || {
+        let lines = errors.lines().map_while(Result::ok);
+        lines.filter(|line| line.contains("cut off")).count()
+    });
+    let mut command = daemon.command();
+    for _ in 0..20 {
+        for _ in 0..50 {
+            let mut rude = UnixStream::connect(daemon.control()).unwrap();
+            rude.write_all(b"a").unwrap();
+        }
+        let answer: ControlReply = command.call(&Control::List);
+        assert!(matches!(answer, ControlReply::Tenants(_)), "{answer:?}");
+    }
+    drop(daemon);
+    let told = read.join().unwrap();
+    assert!(
+        (1..200).contains(&told),
+        "{told} lines for 1000 connections"
+    );
+}
+
+/// The first character of the lines that a daemon with wrong settings says, where standard error
+/// is journald's or is not.
+fn begins_with(is_journald: bool) -> Vec<char> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config.toml");
+    std::fs::write(&file, "no_such_key = 1\n").unwrap();
+    let stream = match is_journald {
+        true => "export JOURNAL_STREAM=$(stat -L -c %d:%i /proc/self/fd/2);",
+        false => "export JOURNAL_STREAM=1:1;",
+    };
+    let output = Command::new("sh")
+        .args(["-c", &format!("{stream} exec \"$0\" \"$@\"")])
+        .arg(env!("CARGO_BIN_EXE_gpushared"))
+        .arg("--runtime-dir")
+        .arg(folder.path().join("run"))
+        .arg("--config")
+        .arg(file)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(78));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("no_such_key"), "{said}");
+    let firsts = said.lines().filter_map(|line| line.chars().next());
+    firsts.collect()
+}
+
+#[test]
+fn an_error_has_its_priority_where_standard_error_is_journalds() {
+    let file = begins_with(true);
+    assert!(!file.is_empty() && file.iter().all(|first| *first == '<'));
+    assert!(begins_with(false).iter().all(|first| *first != '<'));
 }

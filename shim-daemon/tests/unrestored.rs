@@ -56,6 +56,35 @@ fn the_next_daemon_keeps_the_defaults_tenants_began_with() {
     assert_eq!(limits(&[], [EIGHT, ""]), [Some(8 * GIB); 2]);
 }
 
+/// The events that a daemon tells of tenants that it did not restore, before that of a new tenant.
+fn not_restored(folder: &Path) -> Vec<String> {
+    let next = daemon(folder, "");
+    drop(next.tenant("new", &[]));
+    let mut command = next.command();
+    let id = command.ask(&Control::FollowRecords { past: 100 });
+    let mut told = Vec::new();
+    loop {
+        match command.answer(id) {
+            ControlReply::Record(record) if record.kind == "admitted" => break told,
+            ControlReply::Record(record) if record.kind == "not-restored" => told.push(record.text),
+            ControlReply::Record(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_registration_that_cannot_be_read_is_told_and_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    assert_eq!(not_restored(folder.path()), [""; 0]);
+    let file = folder.path().join("registered/torn.json");
+    std::fs::write(&file, "{\"name\": \"to").unwrap();
+    let told = not_restored(folder.path());
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("registered/torn.json"), "{told:?}");
+    assert!(file.exists());
+}
+
 #[test]
 fn defaults_that_a_tenants_limits_contradict_do_not_reach_it() {
     let own = [("GPUSHARE_MEM_LIMIT", "4GiB")];

@@ -185,7 +185,7 @@ fn start(gpu: &Gpu, folder: &Path, environment: &Environment) -> Result<Child, F
         .arg(folder)
         .arg("--log")
         .arg(folder.join("log"));
-    if let Some(state) = history::own_state(environment) {
+    if let Some(state) = history::own_journal(environment) {
         daemon.arg("--state-dir").arg(state);
     }
     if !gpu.is_real() {

@@ -4,17 +4,18 @@ use std::collections::BTreeSet;
 
 use gpushare_protocol::wire::{Place, ResidencyRow, SwapRoom, TenantSwaps};
 
+use super::used::Used;
 use super::{Labels, Places, each};
 use crate::snapshot::Snapshot;
 use crate::text::{Family, Kind, Sample, Value};
 
-pub(super) fn families(snapshot: &Snapshot, places: &Places) -> Vec<Family> {
+pub(super) fn families(snapshot: &Snapshot, places: &Places, used: &Used<'_>) -> Vec<Family> {
     let mut all = room(snapshot.room.as_ref());
-    all.extend(moves(&snapshot.residency, places));
+    all.extend(moves(&snapshot.residency, places, used));
     all.push(in_files(&snapshot.swaps));
     all.push(refused(snapshot, places));
-    all.extend(moved(&snapshot.swaps, places));
-    all.push(took(&snapshot.swaps, places));
+    all.extend(moved(&snapshot.swaps, places, used));
+    all.push(took(&snapshot.swaps, places, used));
     all
 }
 
@@ -105,9 +106,10 @@ const MOVES: [Move; 7] = [
     ),
 ];
 
-fn moves(rows: &[ResidencyRow], places: &Places) -> Vec<Family> {
+fn moves(rows: &[ResidencyRow], places: &Places, used: &Used<'_>) -> Vec<Family> {
+    let told = || rows.iter().filter(|row| used.has(&row.name, row.device));
     let family = |(name, help, kind, field): Move| {
-        each(name, help, kind, rows, |row| {
+        each(name, help, kind, told(), |row| {
             let labels = places.tenant(&row.name, row.device)?;
             Some((labels, Value::Count(field(row))))
         })
@@ -143,9 +145,10 @@ fn refused(snapshot: &Snapshot, places: &Places) -> Family {
     )
 }
 
-fn moved(rows: &[TenantSwaps], places: &Places) -> [Family; 2] {
+fn moved(rows: &[TenantSwaps], places: &Places, used: &Used<'_>) -> [Family; 2] {
+    let told = || rows.iter().filter(|row| used.has(&row.name, row.device));
     let family = |name, help, bytes: fn(&TenantSwaps) -> u64| {
-        each(name, help, Kind::Counter, rows, |row| {
+        each(name, help, Kind::Counter, told(), |row| {
             let labels = places.tenant(&row.name, row.device)?;
             Some((labels, Value::Count(bytes(row))))
         })
@@ -164,8 +167,9 @@ fn moved(rows: &[TenantSwaps], places: &Places) -> [Family; 2] {
     ]
 }
 
-fn took(rows: &[TenantSwaps], places: &Places) -> Family {
-    let samples = rows.iter().flat_map(|row| {
+fn took(rows: &[TenantSwaps], places: &Places, used: &Used<'_>) -> Family {
+    let told = rows.iter().filter(|row| used.has(&row.name, row.device));
+    let samples = told.flat_map(|row| {
         let times = [("out", row.out_times), ("in", row.in_times)];
         times.into_iter().filter_map(|(direction, times)| {
             let labels = places.tenant(&row.name, row.device)?.into_iter();

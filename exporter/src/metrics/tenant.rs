@@ -2,17 +2,21 @@
 
 use gpushare_protocol::wire::{BusyRow, PodRow, ProcessState, ShareRow, TenantMetrics, TenantRow};
 
+use super::used::Used;
 use super::{Labels, Places, each};
 use crate::snapshot::Snapshot;
 use crate::text::{Family, Kind, Sample, Value};
 
-pub(super) fn families(snapshot: &Snapshot, places: &Places) -> Vec<Family> {
+pub(super) fn families(snapshot: &Snapshot, places: &Places, used: &Used<'_>) -> Vec<Family> {
     let mut all = vec![info(snapshot)];
-    all.extend(memory(&snapshot.tenants, places));
-    all.extend(snapshot.knows_excess().then(|| excess(snapshot, places)));
-    all.extend(measured(&snapshot.measures, places));
-    all.extend(snapshot.busy.as_ref().map(|rows| busy(rows, places)));
-    all.extend(shares(snapshot, places));
+    let knows_excess = snapshot.knows_excess();
+    all.extend(memory(&snapshot.tenants, &MAY, |_| true, places));
+    let holds = |row: &TenantRow| used.has(&row.name, row.device);
+    all.extend(memory(&snapshot.tenants, &HOLDS, holds, places));
+    all.extend(knows_excess.then(|| excess(snapshot, places, used)));
+    all.extend(measured(&snapshot.measures, places, used));
+    all.extend(snapshot.busy.as_ref().map(|rows| busy(rows, places, used)));
+    all.extend(shares(snapshot, places, used));
     all
 }
 
@@ -42,7 +46,8 @@ fn info(snapshot: &Snapshot) -> Family {
 /// A metric of a row: its name, its help, and its value.
 type Gauge<R> = (&'static str, &'static str, fn(&R) -> u64);
 
-const MEMORY: [Gauge<TenantRow>; 8] = [
+/// What it may, also where it has used nothing.
+const MAY: [Gauge<TenantRow>; 4] = [
     (
         "gpushare_tenant_memory_limit_bytes",
         "The most that the tenant may charge.",
@@ -63,6 +68,10 @@ const MEMORY: [Gauge<TenantRow>; 8] = [
         "What the tenant's processes have charged.",
         |row| row.charged,
     ),
+];
+
+/// What it has and does.
+const HOLDS: [Gauge<TenantRow>; 4] = [
     (
         "gpushare_tenant_memory_overhead_bytes",
         "Memory of the tenant's contexts and modules, measured or reserved.",
@@ -89,17 +98,23 @@ const MEMORY: [Gauge<TenantRow>; 8] = [
     ),
 ];
 
-fn memory(rows: &[TenantRow], places: &Places) -> Vec<Family> {
-    let gauge = |(name, help, field): Gauge<TenantRow>| {
-        each(name, help, Kind::Gauge, rows, |row| {
+fn memory(
+    rows: &[TenantRow],
+    gauges: &[Gauge<TenantRow>],
+    is_told: impl Fn(&TenantRow) -> bool,
+    places: &Places,
+) -> Vec<Family> {
+    let gauge = |(name, help, field): &Gauge<TenantRow>| {
+        let told = rows.iter().filter(|row| is_told(row));
+        each(name, help, Kind::Gauge, told, |row| {
             let labels = places.tenant(&row.name, row.device)?;
             Some((labels, Value::Count(field(row))))
         })
     };
-    MEMORY.into_iter().map(gauge).collect()
+    gauges.iter().map(gauge).collect()
 }
 
-fn excess(snapshot: &Snapshot, places: &Places) -> Family {
+fn excess(snapshot: &Snapshot, places: &Places, used: &Used<'_>) -> Family {
     each(
         "gpushare_tenant_memory_excess_bytes",
         "Memory that the tenant holds beyond its grant and its overhead, by ways that are not accounted.",
@@ -108,17 +123,18 @@ fn excess(snapshot: &Snapshot, places: &Places) -> Family {
         |row| {
             let labels = places.tenant(&row.name, row.device)?;
             let excess = snapshot.excess_of(&row.name, row.device);
-            Some((labels, Value::Count(excess)))
+            let is_told = excess > 0 || used.has(&row.name, row.device);
+            is_told.then_some((labels, Value::Count(excess)))
         },
     )
 }
 
-fn busy(rows: &[BusyRow], places: &Places) -> Family {
+fn busy(rows: &[BusyRow], places: &Places, used: &Used<'_>) -> Family {
     each(
         "gpushare_tenant_busy_seconds",
         "Time in which kernels of the tenant's processes ran, each process's added up, by NVML's samples: also while it is alone and not billed.",
         Kind::Counter,
-        rows,
+        rows.iter().filter(|row| used.has(&row.name, row.device)),
         |row| {
             Some((
                 places.tenant(&row.name, row.device)?,
@@ -191,8 +207,9 @@ const REASONS: [Reason; 4] = [
     ("driver", |row| row.refused_driver),
 ];
 
-fn measured(rows: &[TenantMetrics], places: &Places) -> Vec<Family> {
-    let refused = rows.iter().flat_map(|row| {
+fn measured(rows: &[TenantMetrics], places: &Places, used: &Used<'_>) -> Vec<Family> {
+    let told = || rows.iter().filter(|row| used.has(&row.name, row.device));
+    let refused = told().flat_map(|row| {
         REASONS.into_iter().filter_map(|(reason, count)| {
             let labels = places.tenant(&row.name, row.device)?.into_iter();
             Some(Sample {
@@ -208,14 +225,16 @@ fn measured(rows: &[TenantMetrics], places: &Places) -> Vec<Family> {
         samples: refused.collect(),
     };
     let rest = MEASURES.into_iter().map(|(name, help, kind, field)| {
-        each(name, help, kind, rows, |row| {
+        each(name, help, kind, told(), |row| {
             Some((places.tenant(&row.name, row.device)?, field(row)))
         })
     });
     std::iter::once(refused).chain(rest).collect()
 }
 
-fn shares(snapshot: &Snapshot, places: &Places) -> Vec<Family> {
+fn shares(snapshot: &Snapshot, places: &Places, used: &Used<'_>) -> Vec<Family> {
+    let told = snapshot.shares.iter();
+    let ungated = told.filter(|row| used.has(&row.name, row.device) || row.ungated > 0);
     let labels = |row: &ShareRow| -> Option<Labels> { places.tenant(&row.name, row.device) };
     let part = |part: u32| Value::Permille(part.into());
     vec![
@@ -237,7 +256,7 @@ fn shares(snapshot: &Snapshot, places: &Places) -> Vec<Family> {
             "gpushare_tenant_ungated_processes",
             "Processes of the tenant whose work on the device cannot be held back.",
             Kind::Gauge,
-            &snapshot.shares,
+            ungated,
             |row| Some((labels(row)?, Value::Count(row.ungated.into()))),
         ),
         each(

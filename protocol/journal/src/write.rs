@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 
+use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::libc::O_NOFOLLOW;
 use nix::unistd::geteuid;
@@ -20,6 +21,9 @@ pub enum Readers {
     Everybody,
 }
 
+/// Locks a file without waiting.
+type Lock = fn(File) -> Result<Flock<File>, (File, Errno)>;
+
 /// One daemon's hold on a journal. Other daemons of the user may have it too: each line is written
 /// at once, and a new file begins under a lock.
 #[derive(Debug)]
@@ -28,6 +32,10 @@ pub struct Writer {
     bounds: Bounds,
     readers: Readers,
     file: Option<Open>,
+    /// How a file is locked: `flock`, but for tests.
+    lock: Lock,
+    /// Why files are begun without a lock.
+    unlocked: Option<Errno>,
 }
 
 #[derive(Debug)]
@@ -48,7 +56,14 @@ impl Writer {
             bounds,
             readers,
             file: None,
+            lock: |file| Flock::lock(file, FlockArg::LockExclusiveNonblock),
+            unlocked: None,
         }
+    }
+
+    /// Why the last file was begun without a lock, if it was: the file system may have none.
+    pub fn take_unlocked(&mut self) -> Option<io::Error> {
+        self.unlocked.take().map(io::Error::from)
     }
 
     /// Appends whole lines, each with its end.
@@ -152,9 +167,16 @@ impl Writer {
             .mode(0o600)
             .custom_flags(O_NOFOLLOW)
             .open(&path)?;
-        let Ok(_held) = Flock::lock(lock, FlockArg::LockExclusiveNonblock) else {
+        let _held = match (self.lock)(lock) {
+            Ok(held) => Some(held),
             // Another daemon is at it: a few lines above the bound.
-            return Ok(());
+            Err((_, Errno::EWOULDBLOCK)) => return Ok(()),
+            // There are no locks (Lustre without `flock`, NFS without its lock daemon). The bound
+            // counts for more: two daemons that begin a file at once lose one of the older ones.
+            Err((_, error)) => {
+                self.unlocked = Some(error);
+                None
+            }
         };
         let size = fs::symlink_metadata(files::current(&self.folder)).map_or(0, |at| at.len());
         if size < self.bounds.of_a_file() / 2 {
@@ -223,6 +245,40 @@ mod tests {
         assert!(kept.len() > 10, "{kept:?}");
         let newest: Vec<u64> = (201 - kept.len() as u64..=200).collect();
         assert_eq!(kept, newest, "the newest, in order, none twice");
+    }
+
+    /// Lustre without `flock` answers so, or NFS without its lock daemon.
+    #[test]
+    fn a_journal_keeps_its_bound_where_there_are_no_locks() {
+        for error in [Errno::ENOSYS, Errno::ENOLCK] {
+            let folder = tempfile::tempdir().unwrap();
+            let bounds = Bounds { bytes: 4000 };
+            let mut writer = Writer::new(folder.path().to_owned(), bounds, Readers::Owner);
+            writer.lock = match error {
+                Errno::ENOSYS => |file| Err((file, Errno::ENOSYS)),
+                _ => |file| Err((file, Errno::ENOLCK)),
+            };
+            for number in 1..=200 {
+                writer.append(&line(1, number)).unwrap();
+                assert!(size(folder.path()) <= 4000, "{error}");
+            }
+            let told = writer.take_unlocked().unwrap();
+            assert_eq!(told.raw_os_error(), Some(error as i32));
+            assert_eq!(numbers(folder.path()).last(), Some(&200));
+        }
+    }
+
+    #[test]
+    fn while_another_daemon_has_the_lock_no_file_is_begun() {
+        let folder = tempfile::tempdir().unwrap();
+        let bounds = Bounds { bytes: 4000 };
+        let mut writer = Writer::new(folder.path().to_owned(), bounds, Readers::Owner);
+        writer.lock = |file| Err((file, Errno::EWOULDBLOCK));
+        for number in 1..=200 {
+            writer.append(&line(1, number)).unwrap();
+        }
+        assert_eq!(numbers(folder.path()).len(), 200);
+        assert!(writer.take_unlocked().is_none());
     }
 
     #[test]

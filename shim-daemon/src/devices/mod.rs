@@ -111,6 +111,12 @@ pub trait Devices: Send {
         String::new()
     }
 
+    /// Why devices that are there were not listed: they do not answer. A sentence for each, told
+    /// once.
+    fn silent(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Looks at the device at `index` of [`Devices::list`].
     ///
     /// # Errors

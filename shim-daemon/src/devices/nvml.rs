@@ -24,13 +24,40 @@ const SHARED: &str = "shares its memory with other compute instances of its GPU 
 const UNIFIED: &str = "has no memory of its own: it shares the host's (as GB10 and Jetson do), and a daemon cannot divide it. Where there is no other GPU, disable gpushared.service: `gpushare run --daemon off` keeps limits without it";
 
 /// A device with its UUID as NVML spells it, or why it is not served.
-type Described = Result<(String, Device), String>;
+type Described = Result<(String, Device), Unserved>;
+
+/// Why a device is not served.
+#[derive(Debug)]
+enum Unserved {
+    /// It is of a kind that cannot be.
+    Refused(String),
+    /// It does not answer: it may have fallen off the bus.
+    Silent(String),
+}
+
+impl Unserved {
+    /// NVML's error about a device that it counts.
+    fn silent(error: Wrapped) -> Self {
+        Self::Silent(error.to_string())
+    }
+
+    /// Of the device at this index of NVML's.
+    fn of(self, index: u32) -> Self {
+        let text = |why| format!("NVML does not describe device {index}: {why}");
+        match self {
+            Self::Refused(why) => Self::Refused(text(why)),
+            Self::Silent(why) => Self::Silent(text(why)),
+        }
+    }
+}
 
 /// NVML, initialised for as long as this value lives.
 #[derive(Debug)]
 pub struct Nvml {
     nvml: nvml_wrapper::Nvml,
     uuids: Vec<String>,
+    /// Why devices were not listed that do not answer.
+    silent: Vec<String>,
     /// Whether its newest lists of processes cannot be read.
     wide_rows: bool,
     /// `None` before r615.
@@ -86,6 +113,7 @@ impl Nvml {
         Ok(Self {
             nvml,
             uuids: Vec::new(),
+            silent: Vec::new(),
             wide_rows: older::has_wide_rows(&version),
             limits,
             instances: Instances::find(),
@@ -98,10 +126,10 @@ impl Nvml {
     /// are returned instead. Instances that share their memory are refused: each would have books
     /// of its own of it.
     fn describe(&self, index: u32) -> Vec<Described> {
-        let undescribed = |error| format!("NVML does not describe device {index}: {error}");
+        let undescribed = |why: Unserved| why.of(index);
         let device = match self.nvml.device_by_index(index) {
             Ok(device) => device,
-            Err(error) => return vec![Err(undescribed(error.to_string()))],
+            Err(error) => return vec![Err(undescribed(Unserved::silent(error)))],
         };
         let minor = device.minor_number().ok();
         let one = |device: &_| self.describe_one(device, minor).map_err(undescribed);
@@ -116,25 +144,25 @@ impl Nvml {
             let described = one(&instance.device)?;
             match shares(instance, &instances) {
                 false => Ok(described),
-                true => Err(format!("{} {SHARED}", described.0)),
+                true => Err(Unserved::Refused(format!("{} {SHARED}", described.0))),
             }
         });
         each.collect()
     }
 
     fn describe_one(&self, device: &nvml_wrapper::Device<'_>, minor: Option<u32>) -> Described {
-        let text = device.uuid().map_err(|error| error.to_string())?;
+        let text = device.uuid().map_err(Unserved::silent)?;
         let uuid = Uuid::parse(&text, '-').ok_or_else(|| {
-            format!(
+            Unserved::Refused(format!(
                 "it calls itself {text}, not by a UUID; MIG instances need driver R470 or later"
-            )
+            ))
         })?;
         let memory = older::memory(device).map_err(|error| match error {
-            Wrapped::NotSupported => format!("{text} {UNIFIED}"),
-            other => other.to_string(),
+            Wrapped::NotSupported => Unserved::Refused(format!("{text} {UNIFIED}")),
+            other => Unserved::silent(other),
         })?;
         self.facts(device, text, (uuid, minor, memory.usable))
-            .map_err(|error| error.to_string())
+            .map_err(Unserved::silent)
     }
 
     fn facts(
@@ -250,6 +278,7 @@ impl Devices for Nvml {
             .map_err(|error| format!("NVML does not count the devices: {error}"))?;
         let (mut devices, mut missing) = (Vec::new(), None);
         self.uuids.clear();
+        self.silent.clear();
         for index in 0..count {
             // A device that fell off the bus does not hide the other devices.
             for one in self.describe(index) {
@@ -258,9 +287,13 @@ impl Devices for Nvml {
                         self.uuids.push(uuid);
                         devices.push(device);
                     }
-                    Err(error) => {
-                        tracing::error!("{error}; it is not served");
-                        missing = Some(error);
+                    Err(why) => {
+                        let (Unserved::Refused(text) | Unserved::Silent(text)) = &why;
+                        tracing::error!("{text}; it is not served");
+                        missing = Some(text.clone());
+                        if let Unserved::Silent(text) = why {
+                            self.silent.push(text);
+                        }
                     }
                 }
             }
@@ -269,6 +302,10 @@ impl Devices for Nvml {
             Some(error) if devices.is_empty() => Err(error),
             _ => Ok(devices),
         }
+    }
+
+    fn silent(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.silent)
     }
 
     fn driver_limit(&mut self, index: usize, cgroup: &Path) -> Result<DriverLimit, FenceError> {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use gpushare_protocol::wire::{EventRecord, Fact};
 
 pub use sinks::{Files, Sink};
-pub use system::{Journald, SOCKET, log};
+pub use system::{Journald, SOCKET, TARGET, is_attached, log};
 
 /// Events that may wait for the thread.
 const QUEUE: usize = 4096;

@@ -27,6 +27,8 @@ pub struct Files {
     writer: Writer,
     /// The last error that was said.
     said: Option<String>,
+    /// Whether it was said that there are no locks.
+    said_unlocked: bool,
     text: Vec<u8>,
 }
 
@@ -37,6 +39,7 @@ impl Files {
         Self {
             writer: Writer::new(folder, bounds, readers),
             said: None,
+            said_unlocked: false,
             text: Vec::new(),
         }
     }
@@ -49,7 +52,13 @@ impl Sink for Files {
             write_json(record, &mut self.text);
             self.text.push(b'\n');
         }
-        let error = match self.writer.append(&self.text) {
+        let written = self.writer.append(&self.text);
+        if let Some(error) = self.writer.take_unlocked()
+            && !std::mem::replace(&mut self.said_unlocked, true)
+        {
+            tracing::warn!(%error, "the journal's file system has no locks: of two daemons that begin a file at once, events may be lost");
+        }
+        let error = match written {
             Ok(()) => return self.said = None,
             Err(error) => error.to_string(),
         };

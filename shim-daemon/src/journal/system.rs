@@ -16,6 +16,21 @@ use nix::sys::socket::{MsgFlags, UnixAddr, sendto};
 
 use super::sinks::Sink;
 
+/// What lines of the log that are events are about.
+pub const TARGET: &str = "event";
+
+/// Whether standard error is connected to journald, as `JOURNAL_STREAM` says.
+#[must_use]
+pub fn is_attached() -> bool {
+    let is_it = || {
+        let stream = std::env::var("JOURNAL_STREAM").ok()?;
+        let error = io::stderr().as_fd().try_clone_to_owned().ok()?;
+        let known = std::fs::File::from(error).metadata().ok()?;
+        Some(stream == format!("{}:{}", known.dev(), known.ino()))
+    };
+    is_it().unwrap_or(false)
+}
+
 /// Where journald listens.
 pub const SOCKET: &str = "/run/systemd/journal/socket";
 
@@ -49,8 +64,8 @@ impl Sink for Lines {
             }
             let text = text.trim_end_matches('\n');
             match records.iter().any(|record| record.is_grave()) {
-                true => tracing::warn!(target: "event", "{text}"),
-                false => tracing::info!(target: "event", "{text}"),
+                true => tracing::warn!(target: TARGET, "{text}"),
+                false => tracing::info!(target: TARGET, "{text}"),
             }
         }
     }
@@ -108,13 +123,8 @@ impl Journald {
         })
     }
 
-    /// If standard error is connected to journald, as `JOURNAL_STREAM` says.
     fn if_attached(path: &Path) -> Option<Self> {
-        let stream = std::env::var("JOURNAL_STREAM").ok()?;
-        let error = io::stderr().as_fd().try_clone_to_owned().ok()?;
-        let known = std::fs::File::from(error).metadata().ok()?;
-        let is_it = stream == format!("{}:{}", known.dev(), known.ino());
-        is_it.then(|| Self::new(path).ok()).flatten()
+        is_attached().then(|| Self::new(path).ok()).flatten()
     }
 }
 

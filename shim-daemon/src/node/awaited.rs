@@ -66,7 +66,7 @@ impl Tenant {
 impl Node {
     /// Stores the processes of all tenants whose set changed: in the tick, and when the daemon
     /// leaves.
-    pub fn write_down_members(&mut self) {
+    pub(super) fn write_down_members(&mut self) {
         for tenant in self.tenants.keys().copied().collect::<Vec<_>>() {
             let of = |process| {
                 let known = self.processes.get(process)?;

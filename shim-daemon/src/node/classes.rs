@@ -10,7 +10,7 @@ use gpushare_protocol::wire::{ErrorCode, WireError};
 use super::Node;
 use super::injected::{Contained, Container, is_there};
 use super::specs::Whose;
-use super::tenant::{Registration, Tenant};
+use super::tenant::{Registration, Tenant, Totals};
 use super::users::forbidden;
 use crate::cgroup;
 use crate::groups::Groups;
@@ -158,6 +158,7 @@ impl Node {
             began: None,
             dead: Vec::new(),
             members: Vec::new(),
+            so_far: Totals::default(),
             container: Some(Container {
                 id,
                 init: None,

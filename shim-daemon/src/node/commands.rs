@@ -14,7 +14,7 @@ use gpushare_protocol::wire::{Control, ControlReply, Cursor, ErrorCode, Listing,
 use super::events::word;
 use super::residency;
 use super::specs::Whose;
-use super::tenant::{Registration, Tenant, tenant_id};
+use super::tenant::{Registration, Tenant, Totals, tenant_id};
 use super::{ConnId, Effect, Form, Node, variables};
 use crate::pages::UsagePage;
 
@@ -166,6 +166,7 @@ impl Node {
             began: None,
             dead: Vec::new(),
             members: Vec::new(),
+            so_far: Totals::default(),
             container: None,
         };
         let tenant = self.add(now, registration, &limits, device_ids, &spec)?;

@@ -126,7 +126,8 @@ impl Node {
 
     /// Has the server remember the tenant's registration as it is now.
     pub fn write_down(&mut self, tenant: TenantId) {
-        if let Some(known) = self.tenants.get(&tenant) {
+        if let Some(known) = self.tenants.get_mut(&tenant) {
+            known.note_totals();
             let registration = Box::new(known.registration().clone());
             self.effect(Effect::Listen {
                 tenant,

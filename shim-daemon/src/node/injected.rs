@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::pods::pod_of;
 use super::specs::Whose;
-use super::tenant::{Registration, Tenant};
+use super::tenant::{Registration, Tenant, Totals};
 use super::users::{self, forbidden};
 use super::{ConnId, Effect, Node, variables};
 use crate::containers::Containers;
@@ -161,6 +161,7 @@ impl Node {
             began: None,
             dead: Vec::new(),
             members: Vec::new(),
+            so_far: Totals::default(),
             container: Some(container),
         };
         self.expects_containers = true;

@@ -10,7 +10,7 @@ impl Node {
     /// A process ended, by its pidfd.
     pub fn process_ended(&mut self, now: Nanos, process: ProcessId) {
         self.sample_last(now, process);
-        let Some(known) = self.processes.reap(process) else {
+        let Some(known) = self.processes.reap(now, process) else {
             return self.awaited_ended(now, process);
         };
         self.asks.forget(process);

@@ -7,6 +7,7 @@ use gpushare_core::{DeviceId, Nanos};
 
 use super::Node;
 use super::looks::SLOW;
+use crate::devices::Devices;
 
 /// So many looks that work, one after the other, end a spell of failures: a minute, mostly. A
 /// device that works now and then does not begin a new one each time.
@@ -44,6 +45,17 @@ impl Failures {
 }
 
 impl Node {
+    /// What these devices say of themselves beside their list: the driver's version, and which do
+    /// not answer from the start. Those have no place among the node's devices, so that only an
+    /// event can tell of them.
+    pub fn is_on(&mut self, devices: &mut dyn Devices) {
+        self.set_driver_version(devices.driver_version());
+        for why in devices.silent() {
+            let text = format!("{why}; it is not served. Restart the daemon once it is back");
+            self.event("lost", None, None, text);
+        }
+    }
+
     /// A look at a device failed.
     pub(super) fn look_failed(&mut self, device: usize, kind: &'static str, why: String) {
         self.counted.look_failed(device);

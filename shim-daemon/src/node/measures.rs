@@ -268,7 +268,7 @@ impl Counted {
 
 impl Node {
     /// The driver's version, for metrics.
-    pub fn set_driver_version(&mut self, version: String) {
+    pub(super) fn set_driver_version(&mut self, version: String) {
         self.counted.driver = version;
     }
 

@@ -7,6 +7,10 @@ use gpushare_core::{Nanos, ProcessId, TenantId};
 use super::ConnId;
 use crate::peer::{Peer, is_dead};
 
+/// How long the tenant of a process is known after its end. NVML tells of kernels up to two
+/// seconds late, and may take some to answer.
+const NAMED: Nanos = Nanos::secs(10);
+
 /// A registered process.
 #[derive(Debug)]
 pub(super) struct Process {
@@ -123,6 +127,8 @@ impl Process {
 pub(super) struct Processes {
     living: BTreeMap<ProcessId, Process>,
     reaped: BTreeMap<u32, ProcessId>,
+    /// The tenants of those that ended lately, by pid, and when that was.
+    ended: BTreeMap<u32, (TenantId, Nanos)>,
 }
 
 impl Processes {
@@ -142,6 +148,7 @@ impl Processes {
     /// A process has registered.
     pub(super) fn add(&mut self, process: ProcessId, known: Process) {
         self.reaped.remove(&known.pid());
+        self.ended.remove(&known.pid());
         self.living.insert(process, known);
     }
 
@@ -151,10 +158,21 @@ impl Processes {
     }
 
     /// A process has ended.
-    pub(super) fn reap(&mut self, process: ProcessId) -> Option<Process> {
+    pub(super) fn reap(&mut self, now: Nanos, process: ProcessId) -> Option<Process> {
         let known = self.living.remove(&process)?;
         self.reaped.insert(known.pid(), process);
+        self.ended.insert(known.pid(), (known.tenant, now));
         Some(known)
+    }
+
+    /// The tenant of a process that ended lately.
+    pub(super) fn ended_lately(&self, pid: u32) -> Option<TenantId> {
+        self.ended.get(&pid).map(|(tenant, _)| *tenant)
+    }
+
+    /// Once a second: forgets the tenants of those that ended too long ago.
+    pub(super) fn forget_ended(&mut self, now: Nanos) {
+        self.ended.retain(|_, (_, at)| now - *at < NAMED);
     }
 
     /// The dead process of a pid, or what `new` makes one.

@@ -76,11 +76,13 @@ impl Node {
             self.beat(now, tenant);
         }
         self.note_history(now);
+        self.processes.forget_ended(now);
         self.mind_fences();
         self.tend_host(now);
         self.forget_unlisted_graves();
         self.write_down_dead();
         self.write_down_members();
+        self.write_down_totals(now);
         self.tend_guard();
         self.tend_containers(now);
         self.tell_left_out(now);
@@ -293,7 +295,8 @@ impl Node {
         all
     }
 
-    /// Kernels of these processes ran so long since the last look.
+    /// Kernels of these processes ran so long since the last look. Some have ended since: a job of
+    /// many short programs is mostly such.
     fn note_busy(
         &mut self,
         device: DeviceId,
@@ -302,7 +305,8 @@ impl Node {
     ) {
         for (pid, nanos) in busy.iter().filter(|_| self.pids.are_ours()) {
             let process = by_pid.get(pid).and_then(|id| self.processes.get(*id));
-            let tenant = process.map(Process::tenant);
+            let living = process.map(Process::tenant);
+            let tenant = living.or_else(|| self.processes.ended_lately(*pid));
             let known = tenant.and_then(|tenant| self.tenants.get_mut(&tenant));
             if let Some(known) = known
                 && let Some(device_index) = known.device_index(device)

@@ -37,52 +37,46 @@ impl Node {
         let Some(known) = self.tenants.get(&tenant) else {
             return;
         };
-        let tally = known.tally();
-        let peak = tally.peak();
+        let totals = known.totals();
         let began = known.registration().began.map(Nanos);
         let ran = began.map_or(Nanos::ZERO, |began| now - began);
         let mut text = match began {
             Some(_) => format!("ran for {}", ran.human()),
             None => "left the queue before it was admitted".to_owned(),
         };
-        if let Some(status) = tally.status() {
+        if let Some(status) = totals.status {
             text.push_str(&format!("; {}", status_text(status)));
         }
-        text.push_str(&format!("; charged {} at most", peak.human()));
-        if tally.busy() > 0 {
-            let busy = Nanos(tally.busy()).human();
+        text.push_str(&format!("; charged {} at most", Bytes(totals.peak).human()));
+        if totals.busy > 0 {
+            let busy = Nanos(totals.busy).human();
             text.push_str(&format!("; its kernels ran for about {busy}"));
         }
-        if tally.refused() > 0 {
-            text.push_str(&format!("; {}", allocations(tally.refused())));
+        if totals.refused > 0 {
+            text.push_str(&format!("; {}", allocations(totals.refused)));
         }
-        if tally.waited() > Nanos::ZERO {
-            text.push_str(&format!("; allocations waited {}", tally.waited().human()));
+        if totals.waited > 0 {
+            let waited = Nanos(totals.waited).human();
+            text.push_str(&format!("; allocations waited {waited}"));
         }
-        let swaps = known.measures().iter().map(|one| one.swaps().bytes());
-        let (out, back) = swaps.fold((Bytes::ZERO, Bytes::ZERO), |sum, (out, back)| {
-            (sum.0 + out, sum.1 + back)
-        });
-        if !out.is_zero() {
-            let (out, back) = (out.human(), back.human());
+        if totals.swapped_out > 0 {
+            let ways = [totals.swapped_out, totals.swapped_in];
+            let [out, back] = ways.map(|bytes| Bytes(bytes).human());
             text.push_str(&format!("; {out} moved to the host and {back} back"));
         }
         let mut facts = vec![
             number("ran_ms", millis(ran)),
-            number("peak_bytes", peak.0),
-            number("gpu_ms", tally.service() / 1_000_000),
-            number("busy_ms", tally.busy() / 1_000_000),
-            number("refused", tally.refused()),
-            number("waited_ms", millis(tally.waited())),
-            number("queued_ms", millis(tally.queued())),
-            number("swap_out_bytes", out.0),
-            number("swap_in_bytes", back.0),
+            number("peak_bytes", totals.peak),
+            number("gpu_ms", totals.gpu / 1_000_000),
+            number("busy_ms", totals.busy / 1_000_000),
+            number("refused", totals.refused),
+            number("waited_ms", millis(Nanos(totals.waited))),
+            number("queued_ms", millis(Nanos(totals.queued))),
+            number("swap_out_bytes", totals.swapped_out),
+            number("swap_in_bytes", totals.swapped_in),
         ];
-        facts.extend(
-            tally
-                .status()
-                .map(|status| number("exit_status", status.into())),
-        );
+        let status = totals.status;
+        facts.extend(status.map(|status| number("exit_status", status.into())));
         facts.extend(self.user_of(tenant));
         self.event_with("gone", (Some(tenant), None), text, &facts);
     }

@@ -8,7 +8,7 @@ use gpushare_core::{DeviceId, Nanos};
 use gpushare_protocol::units::Bytes;
 use nix::sys::signal::Signal;
 
-use super::unmanaged::{Known, Places, Step, Strangers, Unmanaged, spared};
+use super::unmanaged::{Aside, Known, Places, Step, Strangers, Unmanaged, spared};
 use super::{ConnId, Node};
 use crate::groups::below;
 use crate::peer;
@@ -62,7 +62,7 @@ impl Watch {
 
 impl Node {
     /// A look at time `taken` lists these processes, which belong to no tenant of ours. Those that
-    /// only draw there are told of, and not ended.
+    /// only draw there, and the MPS servers of our programs, are told of, and not ended.
     pub(super) fn mind_strangers(
         &mut self,
         (now, taken): (Nanos, Nanos),
@@ -74,18 +74,30 @@ impl Node {
             // Any of them may be a program of the previous daemon that has not come back yet.
             return;
         }
+        let mut aside: BTreeMap<u32, Aside> = self
+            .mps_servers(listed.keys().copied())
+            .map(|pid| (pid, Aside::Serves))
+            .collect();
+        for pid in drawing {
+            aside.entry(*pid).or_insert(Aside::Draws);
+        }
         let watch = &mut self.watch;
         let rules = (&watch.rules, watch.term_grace);
         let times = (now, taken);
-        let steps = watch
-            .strangers
-            .seen(times, device, (listed, drawing), rules);
+        let steps = watch.strangers.seen(times, device, (listed, &aside), rules);
         let strangers = &watch.strangers;
         watch.held.retain(|pid, _| strangers.lists(*pid));
         let id = Some(DeviceId(device as u64));
         let mut above = None;
         for step in steps {
             match step {
+                Step::Report { pid, bytes } if aside.get(&pid) == Some(&Aside::Serves) => {
+                    let text = format!(
+                        "process {pid} is left alone: it is an MPS server ({}), and programs of tenants are MPS clients",
+                        bytes.human()
+                    );
+                    self.event("unmanaged-spared", None, id, text);
+                }
                 Step::Report { pid, bytes } => {
                     let only = match drawing.contains(&pid) {
                         true => "only draws, ",
@@ -116,7 +128,7 @@ impl Node {
         }
     }
 
-    /// How many processes on a device belong to no tenant of ours.
+    /// How many processes that compute on a device belong to no tenant of ours.
     pub(super) fn unmanaged_on(&self, device: usize) -> u32 {
         self.watch.strangers.count_on(device)
     }

@@ -3,6 +3,8 @@
 //! Pure: it is given counters, answers and the time. The counters are reports of the tenant's own
 //! processes, so no decision depends on them.
 
+mod totals;
+
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
@@ -10,6 +12,7 @@ use gpushare_core::{AskKey, Denial, Nanos, ProcessId};
 use gpushare_protocol::units::Bytes;
 
 use super::refusals::{Denied, Refusals};
+pub use totals::Totals;
 
 /// The shortest time between two `refused` events of a tenant on a device.
 const APART: Nanos = Nanos::secs(10);
@@ -62,6 +65,10 @@ struct Open {
 /// See the module's page.
 #[derive(Debug)]
 pub(super) struct Tally {
+    /// What earlier daemons counted.
+    before: Totals,
+    /// When all of it was last stored because it was time.
+    stored: Nanos,
     devices: Vec<DeviceTally>,
     /// When the tenant was registered.
     since: Nanos,
@@ -78,6 +85,8 @@ pub(super) struct Tally {
 impl Tally {
     pub(super) fn new(devices: usize, now: Nanos) -> Self {
         Self {
+            before: Totals::default(),
+            stored: now,
             devices: (0..devices).map(|_| DeviceTally::default()).collect(),
             since: now,
             queued: Nanos::ZERO,

@@ -21,6 +21,7 @@ use super::reaped::Unseen;
 use super::requests::Client;
 use super::shares::Past;
 use super::tally::Tally;
+pub use super::tally::Totals;
 use super::{ConnId, Reaped, Remembered};
 use crate::devices::Device;
 use crate::init::runs;
@@ -69,6 +70,9 @@ pub struct Registration {
     /// Its processes when this was written.
     #[serde(default)]
     pub members: Vec<Member>,
+    /// What was counted of it when this was written.
+    #[serde(default)]
+    pub so_far: Totals,
     /// The container that it is, if it is one.
     #[serde(default)]
     pub container: Option<Container>,
@@ -129,7 +133,7 @@ impl Tenant {
         now: Nanos,
     ) -> Result<Self, PagesError> {
         let shares = device_ids.iter().map(|_| Past::default()).collect();
-        let tally = Tally::new(device_ids.len(), now);
+        let tally = Tally::new(device_ids.len(), now).after(registration.so_far);
         let measures = device_ids.iter().map(|_| Measures::default()).collect();
         Ok(Self {
             registration,

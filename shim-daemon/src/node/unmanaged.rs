@@ -47,6 +47,25 @@ pub(super) enum Step {
     Kill { pid: u32 },
 }
 
+/// Why nothing is done about a listed process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Aside {
+    /// It only draws on this device.
+    Draws,
+    /// It is the MPS server of registered programs.
+    Serves,
+}
+
+/// What was last told of a process on a device.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    bytes: Bytes,
+    /// Whether it was told of as one that only draws, and of nothing else.
+    draws: bool,
+    /// Whether it only draws in the last look.
+    draws_now: bool,
+}
+
 /// How far the end of a process has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
@@ -59,36 +78,55 @@ enum Stage {
 /// The unmanaged processes listed now.
 #[derive(Debug, Default)]
 pub(super) struct Strangers {
-    /// The last reported memory of a process on a device.
-    reported: BTreeMap<(usize, u32), Bytes>,
+    reported: BTreeMap<(usize, u32), Told>,
     stages: BTreeMap<u32, Stage>,
+    /// The MPS servers of registered programs. Each is one for as long as it is listed: it waits
+    /// for its next client.
+    serving: BTreeSet<u32>,
 }
 
 impl Strangers {
-    /// A look at `device` that was `taken` then lists these, of which some only draw there. A
-    /// process that only draws is none that a limit is for: nothing is done about it, and its time
-    /// of grace begins once it computes.
+    /// A look at `device` that was `taken` then lists these, of which some are set aside. A process
+    /// that only draws is none that a limit is for: nothing is done about it, and its time of grace
+    /// begins once it computes. An MPS server is told of once, and takes all its clients with it
+    /// where it is ended, also on the devices where none of them is.
     pub(super) fn seen(
         &mut self,
         (now, taken): (Nanos, Nanos),
         device: usize,
-        (listed, drawing): (&BTreeMap<u32, Bytes>, &BTreeSet<u32>),
+        (listed, aside): (&BTreeMap<u32, Bytes>, &BTreeMap<u32, Aside>),
         (rules, term_grace): (&Unmanaged, Nanos),
     ) -> Vec<Step> {
         let mut steps = Vec::new();
         self.reported
             .retain(|(at, pid), _| *at != device || listed.contains_key(pid));
         for (pid, bytes) in listed {
-            let last = self.reported.get(&(device, *pid));
-            // Twice as much is news; so there are at most a few dozen reports of one.
-            if last.is_none_or(|last| bytes.0 / 2 >= last.0 && bytes > last) {
-                self.reported.insert((device, *pid), *bytes);
+            let draws = aside.get(pid) == Some(&Aside::Draws);
+            let serves = aside.get(pid) == Some(&Aside::Serves);
+            let is_news = match serves && self.serving.insert(*pid) {
+                true => true,
+                false if self.serving.contains(pid) => false,
+                false => self.is_news(device, *pid, *bytes, draws),
+            };
+            let told = self.reported.entry((device, *pid)).or_insert(Told {
+                bytes: *bytes,
+                draws,
+                draws_now: draws,
+            });
+            told.draws_now = draws;
+            if is_news {
+                told.bytes = *bytes;
+                told.draws &= draws;
                 steps.push(Step::Report {
                     pid: *pid,
                     bytes: *bytes,
                 });
             }
-            if drawing.contains(pid) {
+            if self.serving.contains(pid) {
+                self.stages.remove(pid);
+                continue;
+            }
+            if draws {
                 continue;
             }
             let fresh = Stage::Listed { since: now };
@@ -102,7 +140,17 @@ impl Strangers {
         }
         let present: BTreeSet<u32> = self.reported.keys().map(|(_, pid)| *pid).collect();
         self.stages.retain(|pid, _| present.contains(pid));
+        self.serving.retain(|pid| present.contains(pid));
         steps
+    }
+
+    /// Whether it is to be told of. Twice as much is news, so there are at most a few dozen
+    /// reports of one; and so is it once that one which was told of as only drawing computes.
+    fn is_news(&self, device: usize, pid: u32, bytes: Bytes, draws: bool) -> bool {
+        self.reported.get(&(device, pid)).is_none_or(|last| {
+            let has_doubled = bytes.0 / 2 >= last.bytes.0 && bytes > last.bytes;
+            has_doubled || last.draws && !draws
+        })
     }
 
     /// The process may be ended and its pidfd is held since `at`.
@@ -115,9 +163,10 @@ impl Strangers {
         self.stages.insert(pid, Stage::Over);
     }
 
-    /// How many a device lists.
+    /// How many a device lists that compute there and are no MPS servers.
     pub(super) fn count_on(&self, device: usize) -> u32 {
         let on = self.reported.range((device, 0)..=(device, u32::MAX));
+        let on = on.filter(|((_, pid), told)| !told.draws_now && !self.serving.contains(pid));
         u32::try_from(on.count()).unwrap_or(u32::MAX)
     }
 
@@ -208,173 +257,4 @@ pub(super) fn spared(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use gpushare_protocol::units::MIB;
-
-    const END: Unmanaged = Unmanaged {
-        end: true,
-        root: false,
-        grace: Nanos::secs(10),
-    };
-
-    /// A look at second `at` that lists pid 7 with these MiB, and none without.
-    fn look(strangers: &mut Strangers, rules: &Unmanaged, at: u64, mib: Option<u64>) -> Vec<Step> {
-        look_at(strangers, rules, (at, 0), mib, false)
-    }
-
-    /// The same on a device, where it may only draw.
-    fn look_at(
-        strangers: &mut Strangers,
-        rules: &Unmanaged,
-        (at, device): (u64, usize),
-        mib: Option<u64>,
-        draws: bool,
-    ) -> Vec<Step> {
-        let listed = mib.map(|mib| (7, Bytes(mib * MIB))).into_iter().collect();
-        let drawing = draws.then_some(7).into_iter().collect();
-        let now = Nanos::secs(at);
-        let rules = (rules, Nanos::secs(5));
-        strangers.seen((now, now), device, (&listed, &drawing), rules)
-    }
-
-    #[test]
-    fn a_stranger_is_told_of_once_and_again_when_it_has_doubled() {
-        let (mut strangers, rules) = (Strangers::default(), Unmanaged::default());
-        let report = |mib: u64| {
-            vec![Step::Report {
-                pid: 7,
-                bytes: Bytes(mib * MIB),
-            }]
-        };
-        assert_eq!(look(&mut strangers, &rules, 0, Some(100)), report(100));
-        assert_eq!(look(&mut strangers, &rules, 1, Some(150)), []);
-        assert_eq!(look(&mut strangers, &rules, 2, Some(200)), report(200));
-        assert_eq!(look(&mut strangers, &rules, 3, None), []);
-        assert_eq!(look(&mut strangers, &rules, 4, Some(10)), report(10));
-    }
-
-    #[test]
-    fn a_stranger_is_inspected_then_terminated_then_killed() {
-        let mut strangers = Strangers::default();
-        look(&mut strangers, &END, 0, Some(1));
-        assert_eq!(look(&mut strangers, &END, 9, Some(1)), []);
-        assert_eq!(
-            look(&mut strangers, &END, 10, Some(1)),
-            [Step::Inspect { pid: 7 }]
-        );
-        strangers.hold(7, Nanos::secs(10));
-        assert_eq!(look(&mut strangers, &END, 10, Some(1)), []);
-        assert_eq!(
-            look(&mut strangers, &END, 11, Some(1)),
-            [Step::Terminate { pid: 7 }]
-        );
-        assert_eq!(look(&mut strangers, &END, 15, Some(1)), []);
-        assert_eq!(
-            look(&mut strangers, &END, 16, Some(1)),
-            [Step::Kill { pid: 7 }]
-        );
-        assert_eq!(look(&mut strangers, &END, 60, Some(1)), []);
-    }
-
-    #[test]
-    fn one_that_only_draws_is_told_of_and_counted_and_not_ended() {
-        let mut strangers = Strangers::default();
-        let first = look_at(&mut strangers, &END, (0, 0), Some(1), true);
-        assert!(matches!(first[..], [Step::Report { pid: 7, .. }]));
-        for at in 1..100 {
-            assert_eq!(look_at(&mut strangers, &END, (at, 0), Some(1), true), []);
-        }
-        assert_eq!(strangers.count_on(0), 1);
-        // It computes from now on: it has the time that any other has.
-        assert_eq!(look(&mut strangers, &END, 100, Some(1)), []);
-        assert_eq!(look(&mut strangers, &END, 109, Some(1)), []);
-        let inspect = [Step::Inspect { pid: 7 }];
-        assert_eq!(look(&mut strangers, &END, 110, Some(1)), inspect);
-    }
-
-    #[test]
-    fn one_that_draws_on_one_device_and_computes_on_another_is_ended() {
-        let mut strangers = Strangers::default();
-        for at in 0..10 {
-            look_at(&mut strangers, &END, (at, 0), Some(1), true);
-            look_at(&mut strangers, &END, (at, 1), Some(1), false);
-        }
-        assert_eq!(look_at(&mut strangers, &END, (10, 0), Some(1), true), []);
-        let inspect = [Step::Inspect { pid: 7 }];
-        let other = look_at(&mut strangers, &END, (10, 1), Some(1), false);
-        assert_eq!(other, inspect);
-    }
-
-    #[test]
-    fn one_that_left_in_between_starts_anew_and_a_spared_one_is_left_alone() {
-        let mut strangers = Strangers::default();
-        look(&mut strangers, &END, 0, Some(1));
-        look(&mut strangers, &END, 5, None);
-        assert!(!strangers.lists(7));
-        look(&mut strangers, &END, 10, Some(1));
-        assert_eq!(
-            look(&mut strangers, &END, 20, Some(1)),
-            [Step::Inspect { pid: 7 }]
-        );
-        strangers.spare(7);
-        assert_eq!(look(&mut strangers, &END, 90, Some(1)), []);
-    }
-
-    /// A process whose only hierarchy is the unified one.
-    fn is_spared(pid: u32, uids: &[u32], cgroup: &str, tenants: &Places<'_>, root: bool) -> bool {
-        let known = Known {
-            pid,
-            uids,
-            cgroup,
-            groups: &Groups::parse(&format!("0::{cgroup}")),
-        };
-        spared(&known, 99, tenants, &Unmanaged { root, ..END }).is_some()
-    }
-
-    #[test]
-    fn neither_tenants_nor_root_nor_the_daemon_may_be_ended() {
-        let tenants = Places {
-            shared: BTreeSet::from(["/pod/a"]),
-            ..Places::default()
-        };
-        let spared = |pid, uids: &[u32], cgroup, root| is_spared(pid, uids, cgroup, &tenants, root);
-        assert!(!spared(7, &[1000, 1000], "/pod/b", false));
-        assert!(!spared(7, &[0, 0], "/pod/b", true));
-        assert!(spared(7, &[1000, 0], "/pod/b", false));
-        assert!(spared(7, &[], "/pod/b", false));
-        assert!(spared(1, &[1000], "/pod/b", true));
-        assert!(spared(99, &[1000], "/pod/b", true));
-        assert!(spared(7, &[1000], "/pod/a", true));
-    }
-
-    #[test]
-    fn all_below_a_cgroup_that_a_runtime_made_is_the_tenants() {
-        let groups = "4:memory:/docker/a\n0::/docker/a";
-        for tenants in [
-            Places {
-                made: BTreeSet::from(["/docker/a"]),
-                ..Places::default()
-            },
-            Places {
-                containers: vec![Groups::parse(groups).in_those_of(&Groups::parse("0::/"))],
-                ..Places::default()
-            },
-        ] {
-            let spared = |cgroup| is_spared(7, &[1000], cgroup, &tenants, true);
-            assert!(spared("/docker/a") && spared("/docker/a/init.scope"));
-            assert!(!spared("/docker") && !spared("/docker/ab") && !spared("/"));
-        }
-    }
-
-    #[test]
-    fn a_session_with_a_registered_process_spares_nothing_below_it() {
-        let tenants = Places {
-            shared: BTreeSet::from(["/user.slice/session-3.scope"]),
-            ..Places::default()
-        };
-        let spared = |cgroup| is_spared(7, &[1000], cgroup, &tenants, true);
-        assert!(spared("/user.slice/session-3.scope"));
-        assert!(!spared("/user.slice/session-3.scope/other") && !spared("/user.slice"));
-    }
-}
+mod tests;

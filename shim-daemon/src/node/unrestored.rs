@@ -76,6 +76,16 @@ impl Node {
         self.unrestored.insert(name, kept);
     }
 
+    /// Files of registrations that cannot be read: what the tenants are is not known.
+    pub fn tell_unreadable(&mut self, files: &[(String, String)]) {
+        for (file, why) in files {
+            let text = format!(
+                "registered/{file} of the previous daemon cannot be read ({why}): its tenant is not restored, and its programs count as processes of no tenant. The file stays for a daemon that can read it; delete it to forget the tenant"
+            );
+            self.event("not-restored", None, None, text);
+        }
+    }
+
     /// Once a second: those whose containers have ended are forgotten.
     pub(super) fn tend_unrestored(&mut self) {
         self.unrestored.values_mut().for_each(Unrestored::tend);

@@ -246,7 +246,7 @@ impl Server {
         let _ = self.buffer_budget.note(id, 0);
         self.poller.remove(session.connection.socket());
         if !matches!(end, Closed::Ended) {
-            tracing::info!(connection = id, %end, "cut off");
+            tracing::info!(connection = id, user = caller.user(), %end, "cut off");
         }
         session.ended(clock::now(), ConnId(id), &mut self.node);
     }

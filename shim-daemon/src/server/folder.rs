@@ -58,6 +58,9 @@ impl Made {
     }
 }
 
+/// Names of files, and why each cannot be read.
+type Unreadable = Vec<(String, String)>;
+
 impl Folder {
     /// Uses (and makes, if need be) `root`. A `private` one is for one user, any other for the
     /// whole node.
@@ -313,13 +316,13 @@ impl Folder {
         let _ = fs::remove_dir(self.of(name));
     }
 
-    /// The registrations that the previous daemon left. A file that does not parse is skipped and
-    /// reported; the others are kept.
-    pub(super) fn remembered(&self) -> Result<Vec<Registration>, String> {
+    /// The registrations that the previous daemon left, and those of its files that do not parse,
+    /// with the reason.
+    pub(super) fn remembered(&self) -> Result<(Vec<Registration>, Unreadable), String> {
         let folder = self.root.join("registered");
         let entries = fs::read_dir(&folder)
             .map_err(|error| format!("cannot read {}: {error}", folder.display()))?;
-        let mut all = Vec::new();
+        let (mut all, mut unreadable) = (Vec::new(), Unreadable::new());
         for path in entries.flatten().map(|entry| entry.path()) {
             if path.extension().is_none_or(|kind| kind != "json") {
                 continue;
@@ -329,10 +332,14 @@ impl Folder {
                 .and_then(|text| serde_json::from_slice(&text).map_err(|error| error.to_string()))
             {
                 Ok(registration) => all.push(registration),
-                Err(error) => tracing::error!(file = %path.display(), error, "skipped"),
+                Err(error) => {
+                    tracing::error!(file = %path.display(), error, "skipped");
+                    let name = path.file_name().unwrap_or_default().to_string_lossy();
+                    unreadable.push((name.into_owned(), error));
+                }
             }
         }
-        Ok(all)
+        Ok((all, unreadable))
     }
 
     fn registered(&self, name: &str) -> PathBuf {

@@ -142,10 +142,9 @@ impl Server {
     pub fn new(start: Start, mut devices: Box<dyn Devices>) -> Result<Self, String> {
         let now = clock::now();
         let list = devices.list()?;
-        let driver = devices.driver_version();
         room::left(&list, &start.settings)?;
         let mut folder = start.folder;
-        let remembered = folder.remembered()?;
+        let (remembered, unreadable) = folder.remembered()?;
         let mut node = Node::new(
             &start.settings,
             list,
@@ -153,7 +152,8 @@ impl Server {
             now,
             !remembered.is_empty(),
         );
-        node.set_driver_version(driver);
+        node.is_on(devices.as_mut());
+        node.tell_unreadable(&unreadable);
         if let Some(path) = &start.settings.spill {
             node.spill_to(SpillFolder::open(path)?);
         }
@@ -236,7 +236,7 @@ impl Server {
         let ended = self.serve_all();
         if ended.is_ok() {
             // Else the folder may be another daemon's.
-            self.node.write_down_members();
+            self.node.write_down_last();
             self.carry_out();
         }
         self.notify.stopping();

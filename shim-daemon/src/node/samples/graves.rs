@@ -230,4 +230,27 @@ mod tests {
         scene.second(&[]);
         assert_eq!(scene.dead().len(), 0);
     }
+
+    #[test]
+    fn the_tenant_of_a_process_is_known_for_ten_seconds_after_its_end() {
+        let mut scene = Scene::new(1);
+        let (process, pid) = scene.registers(false);
+        scene.ends(process);
+        for _ in 0..9 {
+            scene.second(&[Some(Some(vec![]))]);
+            assert_eq!(scene.node.processes.ended_lately(pid), Some(scene.tenant));
+        }
+        scene.second(&[Some(Some(vec![]))]);
+        assert_eq!(scene.node.processes.ended_lately(pid), None);
+    }
+
+    #[test]
+    fn another_process_of_that_pid_is_not_taken_for_the_one_that_ended() {
+        let mut scene = Scene::new(1);
+        let (process, pid) = scene.registers(false);
+        scene.ends(process);
+        scene.next -= 1;
+        assert_eq!(scene.registers(false).1, pid);
+        assert_eq!(scene.node.processes.ended_lately(pid), None);
+    }
 }

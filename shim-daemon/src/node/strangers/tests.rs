@@ -5,14 +5,17 @@
 use std::fs;
 use std::process::{Child, Command, Stdio};
 
+use gpushare_core::ProcessId;
 use gpushare_protocol::units::GIB;
-use gpushare_protocol::wire::Control;
+use gpushare_protocol::wire::{Control, Register};
 use serde_json::{Value, json};
 
 use super::*;
 use crate::devices::{Capabilities, Device};
+use crate::groups::Groups;
 use crate::init::started;
-use crate::node::{Effect, Registration, Settings};
+use crate::node::{Client, Effect, Registration, Settings};
+use crate::peer::Peer;
 
 const NOW: Nanos = Nanos::secs(100);
 const GPU: [u8; 16] = *b"a GPU of 16 GiB.";
@@ -145,6 +148,43 @@ impl Scene {
             (record.tenant.clone(), record.text.contains("LD_PRELOAD"))
         };
         pids.iter().map(of).collect()
+    }
+
+    /// Says in `/proc` what it is called.
+    fn is_called(&self, pid: u32, name: &str) {
+        let own = self.proc.path().join(pid.to_string());
+        fs::write(own.join("comm"), format!("{name}\n")).unwrap();
+    }
+
+    /// A process of a tenant registers.
+    fn registers(&mut self, pid: u32, cgroup: &str) -> ProcessId {
+        let tenant = *self.node.tenants.keys().next().unwrap();
+        let client = Client {
+            connection: ConnId(70),
+            tenant,
+            process: None,
+            gated: false,
+            tells: false,
+            moves: false,
+            by_parts: false,
+            stores: false,
+            managed: false,
+        };
+        let peer = Peer {
+            pid: i32::try_from(pid).unwrap(),
+            uid: 0,
+            pidfd: peer::inspect(pid).unwrap().pidfd,
+            cgroup: cgroup.to_owned(),
+            groups: Groups::default(),
+        };
+        let register = Register {
+            pid,
+            presents_page: false,
+            slot: None,
+        };
+        let request = (1, &register);
+        let process = self.node.register(NOW, client, request, peer, None);
+        process.unwrap()
     }
 
     /// Says in `/proc` that it has a name that the kernel cut within a letter.
@@ -285,6 +325,35 @@ fn a_process_is_not_spared_for_a_name_that_is_no_text() {
     scene.is_no_text(named);
     scene.node.recovered(NOW + Nanos::secs(2));
     assert_eq!(scene.fates(&[named]), ["ended"]);
+}
+
+/// What becomes of a process with an MPS server's name, and how many are counted, where a tenant's
+/// process is a client of MPS or is none.
+fn of_a_server(name: &str, has_client: bool) -> (&'static str, u32) {
+    let mut scene = Scene::new();
+    let [user, service] = ["/user.slice/session-1.scope", "/system.slice/mps.service"];
+    let (program, server) = (scene.process(user), scene.process(service));
+    scene.is_called(program, "cat");
+    scene.is_called(server, name);
+    scene.tenant(json!({}));
+    let process = scene.registers(program, user);
+    if has_client {
+        scene.node.is_mps_client(process);
+    }
+    let fate = scene.fates(&[server])[0];
+    (fate, scene.node.unmanaged_on(0))
+}
+
+#[test]
+fn an_mps_server_of_a_tenants_program_is_left_alone_and_not_counted() {
+    // The kernel keeps 15 bytes of `nvidia-cuda-mps-server`.
+    assert_eq!(of_a_server("nvidia-cuda-mps", true), ("spared", 0));
+}
+
+#[test]
+fn an_mps_server_without_a_client_of_ours_is_ended_as_any_other() {
+    assert_eq!(of_a_server("nvidia-cuda-mps", false), ("ended", 1));
+    assert_eq!(of_a_server("nvidia-cuda", true), ("ended", 1));
 }
 
 #[test]

@@ -203,6 +203,12 @@ impl Tenant {
         changed
     }
 
+    /// What was counted of it. `false` if it is the same as before.
+    pub(in crate::node) fn note_totals(&mut self) -> bool {
+        let now = self.totals();
+        std::mem::replace(&mut self.registration.so_far, now) != now
+    }
+
     /// It was a previous daemon's.
     pub(in crate::node) fn restored(&mut self) {
         self.restored = true;
