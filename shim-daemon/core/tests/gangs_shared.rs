@@ -478,3 +478,17 @@ fn a_gang_that_is_closed_elsewhere_leaves_classes_below_it_in_order() {
     let [mid, low] = [mid, low].map(|one| rig.had(one, ONE) * 100 / (10_000 * MS));
     assert!(low <= 3 && mid >= 70, "{mid} and {low} %");
 }
+
+#[test]
+fn a_guarantee_below_a_gang_of_a_higher_class_is_repaid() {
+    let mut rig = Rig::new();
+    let gang = on(&[(ONE, Compute::default()), (TWO, Compute::default())]);
+    rig.start(TenantSpec {
+        priority: 900,
+        ..gang
+    });
+    let low = rig.start(on(&[(ONE, part(70))]));
+    rig.run(10_000);
+    let had = rig.had(low, ONE) * 100 / (10_000 * MS);
+    assert!(had >= 67, "{had} % of its 70");
+}

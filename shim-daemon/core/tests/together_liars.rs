@@ -182,34 +182,3 @@ fn two_processes_that_claim_all_there_is_break_nothing() {
     let report = steered(&case, 2 * MS);
     at_least("the other", report.useful(1), 33.0);
 }
-
-#[test]
-fn work_that_reports_nothing_ends_no_share_between_others() {
-    for many in [1, 2, 4] {
-        let what = format!("{many} without a gate");
-        let programs = vec![trainer(); 2 + many];
-        let case = Case::new(&what, &programs).h100().requests(&[80, 20]);
-        let report = (2..2 + many).fold(case, Case::older).steered().report;
-        // Their work is billed to no tenant, and bounds what a hold can repay.
-        let least = [2.5, 2.0, 1.5][many / 2];
-        at_least(&what, report.useful(0), least * report.useful(1));
-    }
-}
-
-/// As without that work, what it claims is compared with the clock.
-#[test]
-fn nor_does_it_make_a_liar_believed() {
-    for many in [1, 2, 4] {
-        let what = format!("a liar beside {many} without a gate");
-        let mut programs = vec![trainer(); 2 + many];
-        programs[0] = lies(trainer(), says_a_tenth);
-        let case = Case::new(&what, &programs).h100().requests(&[20, 80]);
-        let report = (2..2 + many).fold(case, Case::older).steered().report;
-        let even = 100.0 / (2 + many) as f64;
-        assert!(
-            report.useful(0) <= 1.5 * even,
-            "{what}: {:.1}",
-            report.useful(0)
-        );
-    }
-}

@@ -1,7 +1,7 @@
 //! The daemon's brain as the steering of the simulated device.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use gpushare_core::{
     Compute, DeviceTime, Input, Lease, LeaseKind, LeasePolicy, Mode, Nanos, ProcessId, TenantId,
@@ -16,8 +16,6 @@ pub struct Brain {
     pub device: RefCell<DeviceTime>,
     /// Class and share by tenant; 500 and an equal part where nothing is said.
     pub terms: BTreeMap<usize, (u16, Compute)>,
-    /// Tenants whose processes have libraries without a gate.
-    pub older: BTreeSet<usize>,
     /// The first violation that [`DeviceTime::check`] found.
     pub broken: Option<String>,
     /// How often a process said that it is idle.
@@ -30,7 +28,6 @@ impl Brain {
         Self {
             device: RefCell::new(DeviceTime::new(policy)),
             terms: BTreeMap::new(),
-            older: BTreeSet::new(),
             broken: None,
             idles: 0,
         }
@@ -76,7 +73,7 @@ impl Steering for Brain {
         let joined = Input::Joined {
             tenant: tenant(who),
             process: process(who),
-            gated: !self.older.contains(&who.tenant),
+            gated: true,
             class,
             compute,
         };

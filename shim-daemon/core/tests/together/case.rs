@@ -1,6 +1,6 @@
 //! The same programs on the bare driver and steered by the daemon's brain.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use gpushare_core::{Compute, LeasePolicy, Nanos, Permille, Sharing};
 
@@ -17,7 +17,6 @@ pub struct Case {
     /// Tenant and program of each process.
     pub programs: Vec<(usize, Program)>,
     pub terms: BTreeMap<usize, (u16, Compute)>,
-    pub older: BTreeSet<usize>,
     pub warm_up: u64,
     pub time: u64,
     pub seed: u64,
@@ -47,7 +46,6 @@ impl Case {
             pace: Pace::default(),
             programs: programs.iter().cloned().enumerate().collect(),
             terms: BTreeMap::new(),
-            older: BTreeSet::new(),
             warm_up: S,
             time: 10 * S,
             seed: 1,
@@ -63,16 +61,6 @@ impl Case {
     /// A tenant's class and share.
     pub fn of(mut self, tenant: usize, class: u16, compute: Compute) -> Self {
         self.terms.insert(tenant, (class, compute));
-        self
-    }
-
-    /// The library of this tenant's processes has no gate and reports nothing.
-    pub fn older(mut self, tenant: usize) -> Self {
-        let programs = self.programs.iter_mut();
-        for (_, program) in programs.filter(|(of, _)| *of == tenant) {
-            program.ungated = true;
-        }
-        self.older.insert(tenant);
         self
     }
 
@@ -134,7 +122,6 @@ impl Case {
         };
         let mut brain = Brain::new(policy);
         brain.terms.clone_from(&self.terms);
-        brain.older.clone_from(&self.older);
         brain
     }
 

@@ -13,8 +13,11 @@ pub(super) struct Contenders<'a> {
     /// The highest class among them. A gang that is closed counts only beside other closed ones:
     /// nothing is left to others in its place.
     pub(super) highest: u16,
-    /// Some of them are of a lower class.
+    /// Some of those that may run are of a lower class.
     pub(super) classes: bool,
+    /// They are of several classes, those of closed gangs among them: a guarantee is due also while
+    /// the gang is closed that had its time.
+    several: bool,
     /// A tenant of a higher class than one of them was active a moment ago: it may be back any
     /// moment.
     pub(super) higher: bool,
@@ -42,6 +45,7 @@ impl<'a> Contenders<'a> {
             pending,
             highest,
             classes: lowest < highest,
+            several: classes().any(|class| class > lowest),
             higher: expected.any(|other| lowest < other.class()),
             turns: turns && take_turns(pending, highest),
             yields,
@@ -68,7 +72,7 @@ impl<'a> Contenders<'a> {
     /// claims are doubted.
     pub(super) fn due(&self, kept: Option<TenantId>) -> Option<(TenantId, &'a Tenant)> {
         let keeps = |id: TenantId| if kept == Some(id) { 1000 } else { 0 };
-        let due = self.helped().filter(|_| self.classes);
+        let due = self.helped().filter(|_| self.several);
         let due = due.filter(|(_, one)| !one.is_doubted());
         let due = due.filter_map(|(id, one)| Some((one.due()? + keeps(id), (id, one))));
         due.max_by_key(|(owed, _)| *owed).map(|(_, due)| due)

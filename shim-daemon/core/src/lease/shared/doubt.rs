@@ -40,16 +40,6 @@ struct Claimed {
     service: i64,
 }
 
-impl Left {
-    /// Its part of that, where it is one of `even` processes that always want the device.
-    pub(super) fn among(self, even: i64) -> Self {
-        match self {
-            Self::Held(time) => Self::Held(time / even),
-            Self::Yielded(time) => Self::Yielded(time / even),
-        }
-    }
-}
-
 impl Claimed {
     /// Adds the work of a span in which it could have so much. After `enough` time it returns
     /// whether the claims agree.

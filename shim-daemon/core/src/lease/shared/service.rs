@@ -15,7 +15,7 @@ use super::rest::{Part, Rest};
 use super::rules::{Rules, scaled, signed};
 use super::tenant::Tenant;
 use crate::ids::TenantId;
-use crate::lease::roster::{Roster, Tenant as _};
+use crate::lease::roster::Roster;
 use crate::time::Nanos;
 use std::collections::BTreeMap;
 
@@ -72,9 +72,6 @@ pub(super) fn settle(
     let parts: Vec<Part> = parts.collect();
     let unknown = rest.divide(&parts, (span, rules.between_changes()));
     let left_to = left_to_one(tenants, (done, &bills), rules, (now, span));
-    // The driver's round robin gives a process whose work is not known as much as each other.
-    let unknown_too: u32 = tenants.tenants().map(|one| one.members().ungated()).sum();
-    let even = 1 + i64::from(unknown_too);
     for (id, tenant) in tenants.iter_mut() {
         let done = done.get(&id).copied().unwrap_or_default();
         let bill = *bills.entry(id).or_insert_with(|| {
@@ -83,8 +80,8 @@ pub(super) fn settle(
         });
         let left = left_to.filter(|(open, _)| *open == id);
         let left = match alone(id) {
-            true => Some(Left::Held(signed(span) / even)),
-            false => left.map(|(_, left)| left.among(even)),
+            true => Some(Left::Held(signed(span))),
+            false => left.map(|(_, left)| left),
         };
         tenant.note((now, span), (done, left), bill);
     }
