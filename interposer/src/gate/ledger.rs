@@ -78,8 +78,9 @@ impl Named {
 
 #[inline(always)]
 fn hash(stream: StreamRef, key: u64, era: u64) -> u64 {
+    // A bit of its own: handles of default streams follow one another.
     let twin = usize::from(stream.is_per_thread());
-    let stream = stream.handle().0.addr().wrapping_add(twin) as u64;
+    let stream = (stream.handle().0.addr() << 1 | twin) as u64;
     key ^ stream.wrapping_mul(MIX).rotate_left(29) ^ era
 }
 
@@ -464,4 +465,4 @@ pub(super) fn go(stream: StreamRef, key: u64, frame: u64) -> Option<Going> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
