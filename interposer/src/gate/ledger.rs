@@ -195,6 +195,12 @@ impl Ledger {
         self.ring.abandon();
     }
 
+    /// The number of the launch in progress; `None` if all is in the books. With the device's lock
+    /// held.
+    pub(super) fn in_progress(&self) -> Option<u64> {
+        (!self.ring.is_empty()).then(|| self.ring.taken_out())
+    }
+
     /// No kind is remembered any more: they were of another device, or of another thread's streams.
     fn forget(&self) {
         self.changes.fetch_add(1, Ordering::Relaxed);
@@ -366,6 +372,11 @@ fn linked(record: &Record) -> Option<&'static Ledger> {
             .cast::<Ledger>()
             .as_ref()
     }
+}
+
+/// Whether a ledger is that of this record.
+pub(super) fn is_of(ledger: &Ledger, record: &Record) -> bool {
+    linked(record).is_some_and(|linked| core::ptr::eq(linked, ledger))
 }
 
 /// The calling thread's ledger, if it has one.
