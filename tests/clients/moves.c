@@ -9,6 +9,8 @@
  *   legacyown NS NS      -> legacyown RESULT        one in the legacy stream, by its handle, and one in the thread's own stream, by
  *                                                   cuLaunchKernel_ptsz
  *   ownlegacy NS NS      -> ownlegacy RESULT        the same in the other order
+ *   owned NS             -> owned RESULT            one in the thread's own stream, whose destruction is refused; that is waited for, and waits for
+ *                                                   a value then
  *   waitown, askown      -> waitown RESULT          cuStreamSynchronize and cuStreamQuery of that by its handle
  *   wait I               -> wait RESULT             cuStreamSynchronize
  *   record E I           -> record RESULT           event E behind what stream I holds
@@ -111,6 +113,13 @@ static int spin_by(const char *name, uint64_t ns, void *stream) {
 static int spin(uint64_t ns, void *stream) { return spin_by("cuLaunchKernel", ns, stream); }
 static int own(uint64_t ns) { return spin_by("cuLaunchKernel_ptsz", ns, NULL); }
 
+static int owned(uint64_t ns) {
+    TRY(own(ns));
+    if (CALL("cuStreamDestroy_v2", (void *))(PER_THREAD) != 400) return 997;
+    TRY(CALL("cuStreamSynchronize", (void *))(PER_THREAD));
+    return CALL("cuStreamWaitValue32_v2", (void *, dptr, unsigned, unsigned))(PER_THREAD, value, 1, 0);
+}
+
 /* CUlaunchConfig and CUlaunchAttribute. */
 struct attribute { unsigned id, pad; void *event; int flags[14]; };
 struct config { unsigned shape[7]; void *stream; struct attribute *attributes; unsigned count; };
@@ -193,6 +202,7 @@ static int obey(const char *word, unsigned long long a, unsigned long long b) {
     if (IS("first")) { TRY(load()); return spin(b, *stream); }
     if (IS("legacyown")) { TRY(spin(a, LEGACY)); return own(b); }
     if (IS("ownlegacy")) { TRY(own(a)); return spin(b, LEGACY); }
+    if (IS("owned")) return owned(a);
     if (IS("waitown")) return CALL("cuStreamSynchronize", (void *))(PER_THREAD);
     if (IS("askown")) return CALL("cuStreamQuery", (void *))(PER_THREAD);
     if (IS("wait")) return CALL("cuStreamSynchronize", (void *))(*stream);

@@ -2,6 +2,7 @@
 //! Work is taken for that of the stream in which it is. The test publishes the turns.
 
 use gpushare_tests::moves::Scene;
+use gpushare_tests::until;
 
 /// A kernel that ends long after the test has looked (ns).
 const LONG: u64 = 3_000_000_000;
@@ -48,5 +49,20 @@ fn a_wait_for_a_threads_own_stream_completes_its_work() {
     }
     scene.dealer.close(1);
     scene.drains(1);
+    scene.guest.finish().silently();
+}
+
+#[test]
+fn a_threads_own_stream_keeps_its_name_when_its_destruction_is_refused() {
+    let mut scene = Scene::measured("");
+    for _ in 0..20 {
+        scene.does(&["legacyown 1000 1000", "waitown"]);
+    }
+    scene.does(&["owned 1000"]);
+    scene.dealer.close(1);
+    scene.drains(1);
+    assert_eq!(scene.guest.ask("askown"), "askown 600", "it waits");
+    scene.does(&["write 3"]);
+    until("it is done", || scene.guest.ask("askown") == "askown 0");
     scene.guest.finish().silently();
 }

@@ -40,6 +40,7 @@ use gpushare_pacing::report::{Report, Words};
 use gpushare_pacing::slices::{Full, Slices};
 use gpushare_pacing::window::{Answer, BATCH_AGE, Bounds, Op, StreamKey, Window};
 use looking::Spares;
+pub(crate) use marking::NewName;
 pub(super) use marking::Timing;
 use telling::is_shared;
 use unreported::Unreported;
