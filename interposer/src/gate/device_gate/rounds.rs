@@ -34,6 +34,7 @@ impl DeviceGate {
             empty: facts.empty && window.is_empty(),
             last_active: window.last_active(),
             left: window.left(now),
+            unmarked: window.unmarked_since(),
             ..facts
         };
         self.act(&mut inner, now, turn, &facts)
@@ -119,6 +120,7 @@ impl DeviceGate {
             quiet,
             last_active: inner.window.last_active(),
             left: inner.window.left(now),
+            unmarked: inner.window.unmarked_since(),
         }
     }
 
