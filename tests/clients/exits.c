@@ -6,9 +6,13 @@
  *   try DEPTH NS         -> try HOW                 launches a kernel from a frame DEPTH bytes deeper, and leaves it by siglongjmp once it
  *                                                   blocks: HOW is 1 if it was left, 0 if it returned
  *   fill DEPTH NS        -> fill HOW                the same, again and again behind it: until the driver has no room for more
+ *   known NS             -> known RESULT            a kernel of NS nanoseconds, many times, each time waited for
+ *   held NS HOW          -> held HOW                a kernel of NS nanoseconds, then the file of SOFTGPU_HOLD is made, and behind it the same kernel
+ *                                                   once more: with HOW 1 as `try`, with 0 it is waited for
+ *   vanish NS NS         -> vanish RESULT           the same by a thread that knows the kernel as one of the second NS, and ends in the second launch
  *   alloc DEPTH BYTES    -> alloc RESULT            memory
  *   ask DEPTH BYTES      -> ask HOW                 the same, left by siglongjmp once it blocks
- *   held                 -> held BYTES              what has been allocated
+ *   has                  -> has BYTES               what has been allocated
  *   nested DEPTH BYTES   -> nested RESULT           try, but the handler allocates memory and returns; then the launch is waited for
  *   cancel NS            -> cancel RESULT           a thread that blocks in a launch is cancelled; 0 once it is told so
  *   cancelled            -> cancelled DONE          whether it has ended
@@ -43,7 +47,7 @@ static void *context, *function, *stream;
 static int (*kernel)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 static int (*allocate)(dptr *, size_t);
 static sigjmp_buf way_out;
-static atomic_int watching, posted, cancelled;
+static atomic_int watching, posted, cancelled, canceller_id;
 static atomic_ullong held;
 static volatile dptr in_handler;
 static volatile int handlers_result;
@@ -136,6 +140,59 @@ static int again_and_again(uint64_t ns) {
     for (unsigned n = 0;; n++) TRY(spin(n % 4096 ? 1000 : ns));
 }
 
+static int known(uint64_t ns) {
+    for (int i = 0; i < 20; i++) {
+        TRY(spin(ns));
+        TRY(CALL("cuStreamSynchronize", (void *))(stream));
+    }
+    return 0;
+}
+
+/* From now on the driver holds launches. */
+static int hold(void) {
+    const char *held_by = getenv("SOFTGPU_HOLD");
+    const char *file = held_by ? strchr(held_by, ':') : NULL;
+    int made = file ? creat(file + 1, 0600) : -1;
+    return made < 0 ? 993 : close(made);
+}
+
+static int then_held(uint64_t ns) {
+    TRY(spin(ns));
+    TRY(hold());
+    return spin(1000);
+}
+
+static uint64_t known_as;
+
+static void *vanishing(void *ns) {
+    current();
+    known(known_as);
+    canceller_id = (int)syscall(SYS_gettid);
+    then_held((uintptr_t)ns);
+    return NULL;
+}
+
+/* Ends the thread where it is. */
+static void vanishes(int signal) {
+    (void)signal;
+    syscall(SYS_exit, 0);
+}
+
+static int vanish(uint64_t ns) {
+    struct sigaction action = {.sa_handler = vanishes};
+    pthread_t thread;
+    int seen = 0;
+    canceller_id = 0;
+    sigaction(SIGUSR1, &action, NULL);
+    pthread_create(&thread, NULL, vanishing, (void *)(uintptr_t)ns);
+    while (seen < 5) {
+        usleep(2000);
+        seen = canceller_id && sleeps(canceller_id) ? seen + 1 : 0;
+    }
+    pthread_kill(thread, SIGUSR1);
+    return pthread_join(thread, NULL);
+}
+
 static void *post(void *ns) {
     int result = current();
     if (!result) result = spin((uintptr_t)ns);
@@ -143,8 +200,6 @@ static void *post(void *ns) {
     posted = result ? -result : 1;
     return NULL;
 }
-
-static atomic_int canceller_id;
 
 static void *until_cancelled(void *ns) {
     current();
@@ -207,9 +262,12 @@ int main(void) {
         else if (IS("launch")) for (unsigned long long i = 0; i < one && !result; i++) result = spin(two);
         else if (IS("try")) result = watched(leave, one, spin, two);
         else if (IS("fill")) result = watched(leave, one, again_and_again, two);
+        else if (IS("known")) result = known(one);
+        else if (IS("held")) result = two ? watched(leave, 0, then_held, one) : then_held(one);
+        else if (IS("vanish")) { known_as = two; result = vanish(one); }
         else if (IS("alloc")) result = deeper(one, get, two);
         else if (IS("ask")) result = watched(leave, one, get, two);
-        else if (IS("held")) result = (long long)held;
+        else if (IS("has")) result = (long long)held;
         else if (IS("nested")) {
             in_handler = two;
             handlers_result = -1;

@@ -6,6 +6,12 @@
  *   make I FLAGS         -> make RESULT             stream I
  *   launch I NS          -> launch RESULT           a kernel of NS nanoseconds
  *   first I NS           -> first RESULT            the same of a module loaded for it
+ *   legacyown NS NS      -> legacyown RESULT        one in the legacy stream, by its handle, and one in the thread's own stream, by
+ *                                                   cuLaunchKernel_ptsz
+ *   ownlegacy NS NS      -> ownlegacy RESULT        the same in the other order
+ *   owned NS             -> owned RESULT            one in the thread's own stream, whose destruction is refused; that is waited for, and waits for
+ *                                                   a value then
+ *   waitown, askown      -> waitown RESULT          cuStreamSynchronize and cuStreamQuery of that by its handle
  *   wait I               -> wait RESULT             cuStreamSynchronize
  *   record E I           -> record RESULT           event E behind what stream I holds
  *   ends E I             -> ends RESULT             a kernel in stream I by cuLaunchKernelEx, with event E for its end
@@ -68,6 +74,10 @@ struct rectangle {
     size_t dst_pitch, width, height;
 };
 
+/* CU_STREAM_LEGACY and CU_STREAM_PER_THREAD. */
+#define LEGACY ((void *)1)
+#define PER_THREAD ((void *)2)
+
 enum { ROOM = 64 << 20, ROW = 1024, DEVICE = 2, UNIFIED = 4 };
 static void *context, *owner, *function, *streams[8], *events[8], *pinned, *pageable;
 static dptr one, two, value;
@@ -96,9 +106,18 @@ static int begin(void) {
     return load();
 }
 
-static int spin(uint64_t ns, void *stream) {
+static int spin_by(const char *name, uint64_t ns, void *stream) {
     void *parameters[] = {&ns};
-    return CALL("cuLaunchKernel", LAUNCH)(function, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL);
+    return CALL(name, LAUNCH)(function, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL);
+}
+static int spin(uint64_t ns, void *stream) { return spin_by("cuLaunchKernel", ns, stream); }
+static int own(uint64_t ns) { return spin_by("cuLaunchKernel_ptsz", ns, NULL); }
+
+static int owned(uint64_t ns) {
+    TRY(own(ns));
+    if (CALL("cuStreamDestroy_v2", (void *))(PER_THREAD) != 400) return 997;
+    TRY(CALL("cuStreamSynchronize", (void *))(PER_THREAD));
+    return CALL("cuStreamWaitValue32_v2", (void *, dptr, unsigned, unsigned))(PER_THREAD, value, 1, 0);
 }
 
 /* CUlaunchConfig and CUlaunchAttribute. */
@@ -181,6 +200,11 @@ static int obey(const char *word, unsigned long long a, unsigned long long b) {
     if (IS("make")) return CALL("cuStreamCreate", (void **, unsigned))(stream, (unsigned)b);
     if (IS("launch")) return spin(b, *stream);
     if (IS("first")) { TRY(load()); return spin(b, *stream); }
+    if (IS("legacyown")) { TRY(spin(a, LEGACY)); return own(b); }
+    if (IS("ownlegacy")) { TRY(own(a)); return spin(b, LEGACY); }
+    if (IS("owned")) return owned(a);
+    if (IS("waitown")) return CALL("cuStreamSynchronize", (void *))(PER_THREAD);
+    if (IS("askown")) return CALL("cuStreamQuery", (void *))(PER_THREAD);
     if (IS("wait")) return CALL("cuStreamSynchronize", (void *))(*stream);
     if (IS("record")) return CALL("cuEventRecord", (void *, void *))(event, streams[b % 8]);
     if (IS("ends")) return launch_with(12, event, streams[b % 8]);

@@ -2,7 +2,9 @@
 //! no thread waits for the thread that jumped, and the program continues. The opposite: a call by a
 //! signal handler inside another call is an ordinary call.
 
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use gpushare_protocol::page::lease::{LeaseState, Turn};
 use gpushare_protocol::page::pending::PendingWord;
@@ -104,7 +106,7 @@ fn a_launch_left_at_the_gate_is_not_reported_as_waiting() {
     assert_eq!(scene.guest.ask("try 0 1000"), "try 1");
     scene.dealer.hears(&wanted(1));
     // The library forgets it at the latest when its sleep would have ended.
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    std::thread::sleep(Duration::from_millis(500));
     for epoch in 2..5 {
         scene.dealer.open(epoch);
         scene.dealer.close(epoch);
@@ -168,35 +170,92 @@ fn a_launch_that_is_left_inside_the_driver_keeps_no_turn_from_ending() {
     }
 }
 
-/// The gate stays open: other tenants' work runs beside.
-#[test]
-fn a_launch_that_is_left_inside_the_driver_does_not_stay_pending() {
+/// A program whose driver holds launches while a file exists. The gate stays open: other tenants'
+/// work may run beside. The window has room for many of its kernels.
+fn beside_others() -> (Scene, tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("held");
     let hold = format!("cuLaunchKernel:{}", file.display());
-    let mut scene = Scene::with("room=free", Some(hold));
+    let scene = Scene::with("room=free", Some(hold));
     scene.closes(1);
     scene.dealer.deal(&Turn {
-        window: 2 * MS,
+        window: 1_000 * MS,
         idle_after: 20 * MS,
+        // So that long kernels are measured.
+        contended: false,
         ..turn(2, LeaseState::Open)
     });
-    assert_eq!(scene.guest.ask("launch 2 1000"), "launch 0");
-    std::fs::write(&file, "").expect("a file");
-    assert_eq!(
-        scene.guest.ask("try 0 1000"),
-        "try 1",
-        "the driver holds it"
-    );
-    std::fs::remove_file(&file).expect("a file");
-    assert_eq!(scene.guest.ask("sync"), "sync 0");
+    (scene, folder, file)
+}
+
+fn is_pending(scene: &Scene) -> bool {
     let line = scene.dealer.usage().line(0, 0).expect("the first slot");
-    until("nothing is pending", || {
-        let pending = line.pending.load(Ordering::Relaxed);
-        PendingWord::from_bits(pending).since().is_none()
-    });
+    let pending = line.pending.load(Ordering::Relaxed);
+    PendingWord::from_bits(pending).since().is_some()
+}
+
+/// Nothing stays pending, and a launch goes on as before.
+#[track_caller]
+fn is_over(mut scene: Scene, file: &Path) {
+    std::fs::remove_file(file).expect("a file");
+    assert_eq!(scene.guest.ask("sync"), "sync 0");
+    until("nothing is pending", || !is_pending(&scene));
     assert_eq!(scene.guest.ask("launch 1 1000"), "launch 0");
     scene.closes(2);
+    scene.guest.finish().silently();
+}
+
+#[test]
+fn a_launch_that_is_left_inside_the_driver_does_not_stay_pending() {
+    let (mut scene, _folder, file) = beside_others();
+    assert_eq!(scene.guest.ask("launch 2 1000"), "launch 0");
+    std::fs::write(&file, "").expect("a file");
+    let tried = scene.guest.ask("try 0 1000");
+    assert_eq!(tried, "try 1", "the driver holds it");
+    is_over(scene, &file);
+}
+
+/// How long the kernel before a launch takes that is made without the lock.
+const BEFORE: u64 = 300 * MS;
+
+#[test]
+fn a_launch_without_the_lock_that_is_left_does_not_stay_pending() {
+    let (mut scene, _folder, file) = beside_others();
+    assert_eq!(scene.guest.ask(&format!("known {}", 20 * MS)), "known 0");
+    let held = scene.guest.ask(&format!("held {BEFORE} 1"));
+    assert_eq!(held, "held 1", "the driver holds it");
+    is_over(scene, &file);
+}
+
+#[test]
+fn a_launch_without_the_lock_whose_thread_ends_does_not_stay_pending() {
+    let (mut scene, _folder, file) = beside_others();
+    assert_eq!(
+        scene.guest.ask(&format!("vanish {BEFORE} {}", 20 * MS)),
+        "vanish 0"
+    );
+    is_over(scene, &file);
+}
+
+#[test]
+fn a_launch_without_the_lock_that_the_driver_keeps_stays_pending() {
+    let (mut scene, _folder, file) = beside_others();
+    assert_eq!(scene.guest.ask(&format!("known {}", 20 * MS)), "known 0");
+    let served = scene.gpu.served();
+    scene.guest.send(&format!("held {BEFORE} 0"));
+    until("the kernel before it is done", || {
+        scene.gpu.served() >= served + BEFORE
+    });
+    // The library looks for such launches several times meanwhile.
+    let end = Instant::now() + Duration::from_secs(1);
+    while Instant::now() < end {
+        assert!(is_pending(&scene));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    std::fs::remove_file(&file).expect("a file");
+    assert_eq!(scene.guest.line(), "held 0");
+    assert_eq!(scene.guest.ask("sync"), "sync 0");
+    until("nothing is pending", || !is_pending(&scene));
     scene.guest.finish().silently();
 }
 
@@ -225,7 +284,7 @@ fn a_handler_that_interrupts_a_waiting_launch_allocates_and_is_counted() {
         assert_eq!(scene.guest.line(), format!("nested {answer}"));
         scene.closes(epoch + 1);
     }
-    assert_eq!(scene.guest.ask("held"), format!("held {GIB}"));
+    assert_eq!(scene.guest.ask("has"), format!("has {GIB}"));
     scene.guest.finish().silently();
 }
 

@@ -152,6 +152,7 @@ mod small_stacks;
 mod spill;
 mod spill_faults;
 mod spill_to_folder;
+mod stream_names;
 mod swap;
 mod swap_commands;
 mod swap_graphs;

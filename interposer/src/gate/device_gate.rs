@@ -13,12 +13,13 @@ use std::time::Duration;
 use gpushare_cuda_abi::cuda::CUcontext;
 use gpushare_protocol::page::MAX_DEVICES;
 use gpushare_protocol::page::control::ControlDevice;
-use gpushare_protocol::page::lease::{NO_DEADLINE, Turn};
+use gpushare_protocol::page::lease::NO_DEADLINE;
 
 mod books;
 mod looking;
 mod marking;
 mod owing;
+mod rounds;
 mod telling;
 mod unreported;
 mod yielding;
@@ -34,11 +35,12 @@ use crate::guest::frames;
 use books::Books;
 pub(super) use books::only;
 use gpushare_pacing::estimate::Expected;
-use gpushare_pacing::follower::{Act, Facts, GateState, LeaseFollower};
+use gpushare_pacing::follower::{GateState, LeaseFollower};
 use gpushare_pacing::report::{Report, Words};
 use gpushare_pacing::slices::{Full, Slices};
 use gpushare_pacing::window::{Answer, BATCH_AGE, Bounds, Op, StreamKey, Window};
 use looking::Spares;
+pub(crate) use marking::NewName;
 pub(super) use marking::Timing;
 use telling::is_shared;
 use unreported::Unreported;
@@ -349,127 +351,6 @@ impl DeviceGate {
         } else if wants_mark {
             let _relaxed = Relaxed::enter();
             let _ = self.mark(stream_key);
-        }
-    }
-
-    /// For [`step`](Self::step): taken before the turn is read.
-    pub(super) fn stands(&self) -> u64 {
-        self.lock().follower.stands()
-    }
-
-    /// One round of the gate thread: returns the next action under `turn`. Carries out the part
-    /// that concerns the gate's word and the marks; the rest is for the caller. If the gate has
-    /// changed since `stands`, turn and facts are outdated: returns to be called again at once.
-    pub(super) fn step(&self, turn: &Turn, stands: u64) -> Act {
-        let facts = self.facts(turn);
-        let now = clock::now();
-        let mut inner = self.lock();
-        if inner.follower.stands() != stands {
-            return Act::Sleep(now);
-        }
-        self.act(&mut inner, now, turn, &facts)
-    }
-
-    /// For a waiting thread: if the daemon has given the turn, opens without waiting for the gate
-    /// thread to wake. `turn` reads the page under the lock, so that no thread opens by a page from
-    /// before the last close.
-    pub(super) fn follow(&self, turn: impl FnOnce() -> Turn) {
-        let mut inner = self.lock();
-        let turn = turn();
-        if inner.follower.is_opened_by(&turn) {
-            let _ = self.act(&mut inner, clock::now(), &turn, &Facts::default());
-        }
-    }
-
-    fn act(&self, inner: &mut Inner, now: u64, turn: &Turn, facts: &Facts) -> Act {
-        let was_free = inner.follower.stand() == GateState::Free;
-        let act = inner.follower.step(now, turn, facts);
-        if inner.follower.stand() == GateState::Open {
-            inner.bounds = bounds(turn.window, turn.deadline);
-        }
-        match act {
-            Act::Free => {
-                inner.unseen = Some(0);
-                super::free(self.index);
-                self.settle(inner, now);
-            }
-            Act::Open => {
-                inner.moved(was_free);
-                inner.window.begin_turn();
-                super::open(self.index);
-            }
-            Act::Close => {
-                inner.moved(was_free);
-                super::close(self.index);
-            }
-            Act::Drained(_) | Act::Idle(_) | Act::Busy(_) | Act::Missed | Act::Sleep(_) => {}
-        }
-        act
-    }
-
-    /// The gate is not maintained any more: everything passes, until it is maintained again.
-    pub(super) fn give_up(&self) {
-        let mut inner = self.lock();
-        inner.follower.give_up();
-        inner.unseen = Some(0);
-        super::free(self.index);
-    }
-
-    /// The state of the work under way, as far as it matters now.
-    fn facts(&self, turn: &Turn) -> Facts {
-        let (stand, stands) = {
-            let inner = self.lock();
-            (inner.follower.stand(), inner.follower.stands())
-        };
-        let inside = match stand {
-            GateState::Closing => self.quiet(),
-            _ => Quiet::No,
-        };
-        let quiet = inside != Quiet::No;
-        if quiet {
-            self.mark_all(stands);
-        } else if stand == GateState::Open {
-            self.drop_unreported();
-            self.glance(turn);
-            self.mark_tails(turn);
-        }
-        let now = clock::now();
-        let mut inner = self.lock();
-        if stand != GateState::Free {
-            inner.refresh(now);
-            inner.look(now);
-            self.settle(&mut inner, now);
-        }
-        let unseen = match stand {
-            GateState::Closing => inner.unseen.is_some(),
-            GateState::Open => is_shared(turn) && inner.wants_glance(),
-            GateState::Free | GateState::Drained => false,
-        };
-        Facts {
-            empty: inner.window.is_empty() && !unseen,
-            quiet,
-            last_active: inner.window.last_active(),
-            left: inner.window.left(now),
-        }
-    }
-
-    /// Marks work that no further work has followed for a while, so that its completion is noticed;
-    /// and work that has no mark for long in one stream, while other streams go on.
-    fn mark_tails(&self, turn: &Turn) {
-        let rest = match turn.idle_after {
-            0 => 250_000,
-            after => (after / 2).min(LONGEST_REST),
-        };
-        let rests = {
-            let inner = self.lock();
-            let now = clock::now();
-            let rested = now.saturating_sub(inner.window.last_submitted) >= rest;
-            let least = if rested { 0 } else { BATCH_AGE };
-            let mut unmarked = inner.window.unmarked_streams();
-            unmarked.any(|(_, since)| now.saturating_sub(since) >= least)
-        };
-        if rests {
-            let _ = self.mark_rest(0, BATCH_AGE);
         }
     }
 

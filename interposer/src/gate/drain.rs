@@ -18,7 +18,7 @@ use crate::driver::contexts::{self, Here};
 use crate::driver::green::{self, Green};
 use crate::driver::stream_ref::StreamRef;
 use crate::driver::streams;
-use crate::gate::device_gate::{self, DeviceGate, Timing, Told};
+use crate::gate::device_gate::{self, DeviceGate, NewName, Timing, Told};
 use crate::gate::ledger::Named;
 use crate::gate::stillness::Stillness;
 use crate::guest::clock;
@@ -212,11 +212,18 @@ pub(crate) fn stream_going(here: Here, stream: CUstream) {
     }
 }
 
-/// Nothing marks the stream any more; its handle may soon be another's.
-pub(crate) fn stream_gone(stream: CUstream) {
+/// Nothing marks the stream any more; its handle may soon be another's. Under which names its work
+/// is known from now on.
+pub(crate) fn stream_gone(stream: CUstream) -> Vec<NewName> {
     ledger::changed();
+    let gates = device_gate::all().iter();
+    gates.flat_map(|gate| gate.stream_gone(stream)).collect()
+}
+
+/// The stream was not destroyed after all.
+pub(crate) fn stream_stays(names: &[NewName]) {
     for gate in device_gate::all() {
-        gate.stream_gone(stream);
+        gate.stream_stays(names);
     }
 }
 

@@ -78,8 +78,9 @@ impl Named {
 
 #[inline(always)]
 fn hash(stream: StreamRef, key: u64, era: u64) -> u64 {
+    // A bit of its own: handles of default streams follow one another.
     let twin = usize::from(stream.is_per_thread());
-    let stream = stream.handle().0.addr().wrapping_add(twin) as u64;
+    let stream = (stream.handle().0.addr() << 1 | twin) as u64;
     key ^ stream.wrapping_mul(MIX).rotate_left(29) ^ era
 }
 
@@ -192,6 +193,12 @@ impl Ledger {
     /// No launch is inside: the launch in progress never ends.
     pub(super) fn abandon(&self) {
         self.ring.abandon();
+    }
+
+    /// The number of the launch in progress; `None` if all is in the books. With the device's lock
+    /// held.
+    pub(super) fn in_progress(&self) -> Option<u64> {
+        (!self.ring.is_empty()).then(|| self.ring.taken_out())
     }
 
     /// No kind is remembered any more: they were of another device, or of another thread's streams.
@@ -367,6 +374,11 @@ fn linked(record: &Record) -> Option<&'static Ledger> {
     }
 }
 
+/// Whether a ledger is that of this record.
+pub(super) fn is_of(ledger: &Ledger, record: &Record) -> bool {
+    linked(record).is_some_and(|linked| core::ptr::eq(linked, ledger))
+}
+
 /// The calling thread's ledger, if it has one.
 pub(super) fn known() -> Option<&'static Ledger> {
     tls::get().and_then(linked)
@@ -464,4 +476,4 @@ pub(super) fn go(stream: StreamRef, key: u64, frame: u64) -> Option<Going> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

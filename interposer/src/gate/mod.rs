@@ -45,6 +45,7 @@ use crate::guest::frames::{self, Frame};
 use crate::guest::{barrier, clock, exit, futex};
 pub(crate) use guard::GateGuard;
 pub(crate) use ledger::Going;
+use ledger::Ledger;
 use records::Records;
 pub(crate) use target::{Key, LaunchTarget, Work};
 pub(crate) use thread::{each_second, follow_leases, joins, wake};
@@ -225,6 +226,19 @@ fn quiet(device_index: usize, left: &mut Vec<u64>) -> Quiet {
     } else {
         Quiet::No
     }
+}
+
+/// Whether the thread of a ledger has certainly left its launch on `device_index`, by its end or by
+/// a jump. A launch in progress that the ledger showed before and still shows afterwards never
+/// ends.
+fn has_left(device_index: usize, ledger: &Ledger) -> bool {
+    let mut records = GATE.records.all();
+    let record = records.find(|record| ledger::is_of(ledger, record));
+    record.is_some_and(|record| {
+        let (owner, at) = (&record.owner, record.at.load(Ordering::Acquire));
+        records::is_nobodys(owner.load(Ordering::Acquire))
+            || record.may_submit_to(device_index) && left::is_left(record, at)
+    })
 }
 
 /// Opens a device; its launches are admitted and noted one by one.

@@ -204,6 +204,11 @@ fn this_thread() -> i32 {
     i32::try_from(sys::this_thread()).unwrap_or(0)
 }
 
+/// Whether a record with this owner is no living thread's.
+pub(super) fn is_nobodys(owner: i32) -> bool {
+    owner == 0 || is_dead(owner)
+}
+
 /// Whether the kernel knows no such thread of this process.
 fn is_dead(thread: i32) -> bool {
     thread > 0 && !sys::is_alive(thread.into())

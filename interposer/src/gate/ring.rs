@@ -93,6 +93,11 @@ impl<const SLOTS: usize> Ring<SLOTS> {
         what.store(what.load(Ordering::Relaxed) | state, Ordering::Release);
     }
 
+    /// How many have been taken out: the number of the next one. For the thread that takes out.
+    pub(super) fn taken_out(&self) -> u64 {
+        self.tail.load(Ordering::Relaxed)
+    }
+
     /// Whether all that was announced has been taken out.
     pub(super) fn is_empty(&self) -> bool {
         self.head.load(Ordering::Acquire) == self.tail.load(Ordering::Acquire)

@@ -342,8 +342,10 @@ fn green_going(green: &green::Green) -> streams::Going {
     kept_marks::green_going(green);
     let own: Vec<CUstream> = own.into_iter().map(|(stream, _)| stream).collect();
     let going = streams::going(&own);
-    own.into_iter().for_each(drain::stream_gone);
-    drain::stream_gone(CUstream(green.converted.0.cast()));
+    for stream in own {
+        let _ = drain::stream_gone(stream);
+    }
+    let _ = drain::stream_gone(CUstream(green.converted.0.cast()));
     going
 }
 

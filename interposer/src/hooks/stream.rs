@@ -62,6 +62,10 @@ fn blocking(stream: Out<'_, CUstream>, flags: c_uint, call: impl FnOnce() -> CUr
 }
 
 fn destroy(stream: CUstream, call: impl FnOnce() -> CUresult) -> CUresult {
+    // The driver refuses that: the stream lives as long as its context, and its work has this name.
+    if streams::is_default(stream) {
+        return call();
+    }
     awaited::stream_going(stream);
     frees::stream_going(stream);
     if let Some(here) = streams::whereabouts(stream) {
@@ -69,7 +73,7 @@ fn destroy(stream: CUstream, call: impl FnOnce() -> CUresult) -> CUresult {
         kept_marks::stream_going(here, StreamRef::legacy(stream));
     }
     let going = streams::going(&[stream]);
-    drain::stream_gone(stream);
+    let names = drain::stream_gone(stream);
     let of_green = green::stream_going(stream);
     let answer = call();
     if answer.is_success() {
@@ -79,6 +83,7 @@ fn destroy(stream: CUstream, call: impl FnOnce() -> CUresult) -> CUresult {
             green::stream_stays(stream, known);
         }
         going.stay();
+        drain::stream_stays(&names);
     }
     answer
 }

@@ -35,6 +35,11 @@ impl Longest {
 }
 
 impl<M> Window<M> {
+    /// Since when some stream has work behind which there is no mark.
+    pub fn unmarked_since(&self) -> Option<u64> {
+        self.unmarked_streams().map(|(_, since)| since).min()
+    }
+
     /// For how long a stream has what was submitted to it, at least, since it or the device last
     /// had nothing (ns).
     pub fn in_stream(&self, stream_key: StreamKey) -> u64 {

@@ -24,9 +24,13 @@ pub(crate) fn is_default(stream: CUstream) -> bool {
 /// own default streams, and streams that no hook saw made.
 static UNLISTED: AtomicBool = AtomicBool::new(false);
 
-/// A thread's own default stream may have work.
+/// A thread's own default stream may have work. Said at each launch of some threads: only the first
+/// one takes the line from the other processors.
+#[inline]
 pub(crate) fn own_is_used() {
-    UNLISTED.store(true, Ordering::Relaxed);
+    if !UNLISTED.load(Ordering::Relaxed) {
+        UNLISTED.store(true, Ordering::Relaxed);
+    }
 }
 
 /// The same, if `stream` is one.

@@ -34,6 +34,13 @@ struct Making {
     gone: u64,
 }
 
+/// Another name of a stream that goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewName {
+    old: StreamKey,
+    new: StreamKey,
+}
+
 impl Inner {
     fn close_batch(&mut self, stream_key: StreamKey, timed: bool) -> Option<Making> {
         let number = self.window.close_batch(stream_key, clock::now())?;
@@ -324,21 +331,34 @@ impl DeviceGate {
     }
 
     /// A stream goes: its work is known by a name that no other stream will have.
-    pub(in crate::gate) fn stream_gone(&self, stream: CUstream) {
+    pub(in crate::gate) fn stream_gone(&self, stream: CUstream) -> Vec<NewName> {
         static NAMES: AtomicUsize = AtomicUsize::new(0);
         let mut inner = self.lock();
         let streams = inner.window.streams();
         let going: Vec<StreamKey> = streams
             .filter(|stream_key| stream_key.stream == stream.0.addr())
             .collect();
-        for stream_key in going {
+        let rename = |old: StreamKey| {
             // Handles are addresses, and even; the default streams' are small.
             let number = NAMES.fetch_add(2, Ordering::Relaxed);
-            let name = StreamKey {
+            let new = StreamKey {
                 stream: number.wrapping_add(1 << 32) | 1,
-                ..stream_key
+                ..old
             };
-            inner.window.rename(stream_key, name);
+            inner.window.rename(old, new);
+            NewName { old, new }
+        };
+        going.into_iter().map(rename).collect()
+    }
+
+    /// It did not go: its work has the old name again. Where work came under that meanwhile, the
+    /// earlier work keeps the new one, and is marked with its whole context.
+    pub(in crate::gate) fn stream_stays(&self, names: &[NewName]) {
+        let mut inner = self.lock();
+        for NewName { old, new } in names {
+            if !inner.window.streams().any(|known| known == *old) {
+                inner.window.rename(*new, *old);
+            }
         }
     }
 }
@@ -357,3 +377,6 @@ fn behind(stream_key: StreamKey) -> Behind {
         )))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! Admitted launches that never report, because their calls were left by a jump: at an open gate,
 //! which may stay open for long. A gate that closes drops them by itself.
 
-use super::{DeviceGate, GateState, Inner, Quiet};
+use super::{DeviceGate, GateState, Inner, Ledger, Quiet};
 use crate::guest::clock;
 
 /// How often it is looked for them at most (ns).
@@ -14,20 +14,28 @@ pub(super) struct Unreported {
     looked: u64,
 }
 
+/// A ledger, and the number of the launch in progress there.
+type InProgress = (&'static Ledger, u64);
+
 impl DeviceGate {
     /// Drops admissions whose calls are gone. Those that were seen before are no more if no call
     /// was inside afterwards, and none was admitted since.
     pub(super) fn drop_unreported(&self) {
         let now = clock::now();
-        let admitted = {
+        let (in_progress, awaits_reports, admitted) = {
             let mut inner = self.lock();
             let due = now.saturating_sub(inner.unreported.looked) >= LOOK;
-            if !due || !inner.awaits_reports() {
+            if !due || inner.window.awaited() == 0 && inner.loading == 0 {
                 return;
             }
             inner.unreported.looked = now;
-            inner.unreported.admitted
+            let unreported = inner.unreported.admitted;
+            (inner.in_progress(), inner.awaits_reports(), unreported)
         };
+        self.drop_left(&in_progress);
+        if !awaits_reports {
+            return;
+        }
         // The calls that are known to be left are asked for anew: at an open gate others begin.
         let inside = crate::gate::quiet(self.index, &mut Vec::new());
         let mut inner = self.lock();
@@ -41,9 +49,39 @@ impl DeviceGate {
             inner.unseen = Some(0);
         }
     }
+
+    /// Drops launches without the lock that were in progress before, and whose threads have died or
+    /// left them by a jump: those that are still shown in progress after that was seen. What was
+    /// submitted is not known.
+    fn drop_left(&self, in_progress: &[InProgress]) {
+        let left = |(ledger, _): &&InProgress| crate::gate::has_left(self.index, ledger);
+        let left: Vec<&InProgress> = in_progress.iter().filter(left).collect();
+        if left.is_empty() {
+            return;
+        }
+        let mut inner = self.lock();
+        let still = inner.in_progress();
+        for (ledger, number) in left {
+            let is_it = |(other, now): &InProgress| core::ptr::eq(*other, *ledger) && now == number;
+            if still.iter().any(is_it) {
+                ledger.abandon();
+                inner.unseen = Some(0);
+            }
+        }
+        inner.gather();
+        self.settle(&mut inner, clock::now());
+    }
 }
 
 impl Inner {
+    /// The launches without the lock that are in progress.
+    fn in_progress(&self) -> Vec<InProgress> {
+        let ledgers = self.ledgers.iter();
+        ledgers
+            .filter_map(|ledger| Some((*ledger, ledger.in_progress()?)))
+            .collect()
+    }
+
     /// Whether a launch is between its admission and its report, but for those without the lock.
     fn awaits_reports(&self) -> bool {
         self.window.awaited() > self.launching.0 || self.loading > 0

@@ -76,6 +76,8 @@ enum Next {
     Look(u64),
     /// It sleeps; another thread checks.
     Sleep(u64),
+    /// It puts marks behind work that came without one, and asks again.
+    Mark,
 }
 
 impl DeviceGate {
@@ -120,36 +122,51 @@ impl DeviceGate {
     /// `thread` is the calling thread's number.
     pub(in crate::gate) fn rest(&self, full: Full, thread: usize) {
         if !self.mark_touched(thread) {
-            // A capture may be in the way: its end would go unnoticed.
-            let mut inner = self.lock();
-            if inner.slices.overran(clock::now(), full.limit) {
-                inner.window.counts_anew();
-            }
-            return;
+            return self.goes_on(full, None);
         }
         let _exact = Exact::begin();
         let mut looks = None;
         let mut planned = 0;
+        let mut may_mark = true;
         while !exit::is_leaving() {
             let seen = self.emptied.load(Ordering::Acquire);
             let now = clock::now();
             if planned > 0 {
                 self.lock().sleepers.woke(planned, now);
             }
-            let next = self.next(now, full, &mut looks);
+            let next = self.next(now, full, &mut looks, may_mark);
             planned = match next {
                 Next::Look(pause) if pause >= LONG - MOST_LATE => now.saturating_add(pause),
                 _ => 0,
             };
-            let pause = match next {
+            may_mark = !matches!(next, Next::Mark);
+            match next {
                 Next::Ask => return,
-                Next::Look(pause) | Next::Sleep(pause) => pause,
-            };
-            frames::sleep_on(&self.emptied, seen, Duration::from_nanos(pause));
+                Next::Mark if !self.mark_touched(thread) => return self.goes_on(full, looks),
+                Next::Mark => {}
+                Next::Look(pause) | Next::Sleep(pause) => {
+                    frames::sleep_on(&self.emptied, seen, Duration::from_nanos(pause));
+                }
+            }
         }
     }
 
-    fn next(&self, now: u64, full: Full, looks: &mut Option<Looks>) -> Next {
+    /// A mark was refused. A capture may be in the way, and the end of the slice would go
+    /// unnoticed: it is not waited for. With the `looks` of a checking thread, another one checks.
+    fn goes_on(&self, full: Full, looks: Option<Looks>) {
+        let mut inner = self.lock();
+        if inner.slices.overran(clock::now(), full.limit) {
+            inner.window.counts_anew();
+        }
+        if looks.is_some() {
+            inner.sleepers.looker_until = 0;
+            self.wake_sleeper(&mut inner);
+        }
+    }
+
+    /// What a waiting thread does at `now`. The checking one also puts marks behind work that
+    /// another thread has launched without the lock meanwhile, if it `may_mark`: once a look.
+    fn next(&self, now: u64, full: Full, looks: &mut Option<Looks>, may_mark: bool) -> Next {
         let mut inner = self.lock();
         inner.refresh(now);
         let due = full.ends.saturating_add(BEHIND);
@@ -179,6 +196,10 @@ impl DeviceGate {
             return Next::Sleep(until.saturating_sub(now).clamp(1, LONGEST));
         }
         let looks = looks.get_or_insert_default();
+        if may_mark && inner.window.unmarked_streams().next().is_some() {
+            inner.sleepers.looker_until = now.saturating_add(LOST);
+            return Next::Mark;
+        }
         let pause = if is_due {
             let late = now.saturating_sub(due);
             inner.sleepers.lateness.again(looks, late)
@@ -192,8 +213,9 @@ impl DeviceGate {
         Next::Look(pause)
     }
 
-    /// Puts marks behind all work that has none. `false` if one was refused: a launch that another
-    /// thread makes meanwhile is marked by that thread, at the latest where it waits as well.
+    /// Puts marks behind all work that has none. `false` if one was refused. A launch that another
+    /// thread makes meanwhile is marked by that thread where it takes the lock, else by the thread
+    /// that checks.
     fn mark_touched(&self, thread: usize) -> bool {
         for _ in 0..TRIES {
             if self.lock().window.unmarked_streams().next().is_none() {
@@ -240,26 +262,4 @@ impl Inner {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sleeps_are_shortened_by_what_they_lately_were_too_long() {
-        let mut sleepers = Sleepers::default();
-        assert_eq!(sleepers.shortened(500_000), 500_000);
-        (0..100).for_each(|_| sleepers.woke(1_000_000, 1_030_000));
-        let late = 500_000 - sleepers.shortened(500_000);
-        assert!((29_000..=30_000).contains(&late), "{late}");
-        assert_eq!(sleepers.shortened(20_000), 20_000, "as it is");
-        (0..100).for_each(|_| sleepers.woke(1_000_000, 900_000));
-        assert_eq!(
-            500_000 - sleepers.shortened(500_000),
-            late,
-            "those were woken"
-        );
-        (0..100).for_each(|_| sleepers.woke(1_000_000, 9_000_000));
-        assert!(500_000 - sleepers.shortened(500_000) <= MOST_LATE);
-        (0..100).for_each(|_| sleepers.woke(1_000_000, 1_000_000));
-        assert!(500_000 - sleepers.shortened(500_000) < 100);
-    }
-}
+mod tests;
