@@ -6,6 +6,7 @@ mod driver;
 
 mod conformance;
 mod environment;
+mod exec_again;
 mod exec_capture;
 mod exec_faults;
 mod exec_graph;

@@ -418,7 +418,8 @@ impl Timeline {
         self.lanes.entry((context.id(), engine)).or_insert_with(|| {
             let mut words = Words::of_device(device);
             let seat = words.sit(engine);
-            (words, engine.lane(device.spec(), seat))
+            let place = words.with(engine, |turns| turns.place());
+            (words, engine.lane(device.spec(), seat, place))
         })
     }
 

@@ -103,7 +103,7 @@ impl RoundRobin {
     pub fn sit(&mut self) -> Option<Seat> {
         let place = Turns::new(&self.words, ALL_LIVE, self.pace).sit(1)?;
         self.contexts.push(SeatContext {
-            lane: Lane::new(1, place),
+            lane: Lane::new(1, place, 0),
             running: false,
             waiting: VecDeque::new(),
             waiting_ns: 0,
