@@ -284,8 +284,8 @@ impl Timeline {
     }
 
     /// Publishes to other contexts how much engine time this lane certainly needs.
-    pub(super) fn claim(&self, key: LaneKey) {
-        let Some((words, lane)) = self.lanes.get(&key) else {
+    pub(super) fn claim(&mut self, key: LaneKey) {
+        let Some((words, lane)) = self.lanes.get_mut(&key) else {
             return;
         };
         let link = |op| self.nodes.get(&op).and_then(|node: &Operation| node.link);

@@ -35,6 +35,8 @@ pub(super) struct Lane {
     seat: usize,
     /// The place in the log of turns up to which it has read.
     read: u64,
+    /// The engine time last claimed from there on (ns).
+    claimed: u64,
     /// The moment up to which `running` is accounted.
     clock: u64,
     /// The end of this lane's last turn; between turns it is not after `clock`.
@@ -54,6 +56,7 @@ impl Lane {
             events: Vec::new(),
             seat,
             read: place,
+            claimed: 0,
             clock: 0,
             slice_end: 0,
             taken: 0,
@@ -121,7 +124,9 @@ impl Lane {
             (self.clock + first).min(self.slice_end)
         } else {
             let mut read = self.read;
-            let begun = turns.next(self.seat, &mut read).map(|(begin, _)| begin);
+            let begun = turns
+                .next(self.seat, &mut read, self.claimed)
+                .map(|(begin, _)| begin);
             begun.unwrap_or_else(|| turns.expected(self.seat))
         })
     }
@@ -160,12 +165,12 @@ impl Lane {
 
     /// Publishes how much engine time this context certainly needs without a pause: at least
     /// `ahead(op)` follows each running operation and each pending event.
-    pub(super) fn claim(&self, turns: &Turns<'_>, ahead: impl Fn(OpId) -> u64) {
+    pub(super) fn claim(&mut self, turns: &Turns<'_>, ahead: impl Fn(OpId) -> u64) {
         let running = self.running.iter().map(|job| job.left + ahead(job.op));
         let events = self.events.iter().map(|op| PASSING + ahead(*op));
         let longest = running.chain(events).max();
         let granted = self.slice_end.saturating_sub(self.clock);
-        turns.claim(
+        self.claimed = turns.claim(
             self.seat,
             self.read,
             longest.unwrap_or(0).saturating_sub(granted),
@@ -195,7 +200,7 @@ impl Lane {
 
     /// Begins the next turn that the log holds for this seat, if there is one.
     fn take_turn(&mut self, turns: &Turns<'_>) -> bool {
-        let Some((begin, end)) = turns.next(self.seat, &mut self.read) else {
+        let Some((begin, end)) = turns.next(self.seat, &mut self.read, self.claimed) else {
             return false;
         };
         (self.clock, self.slice_end) = (begin, end);

@@ -68,7 +68,7 @@ impl Engine {
     }
 }
 
-fn claim(lane: &Lane, rest: &[(OpId, u64)], turns: &Turns<'_>) {
+fn claim(lane: &mut Lane, rest: &[(OpId, u64)], turns: &Turns<'_>) {
     let ahead: u64 = rest.iter().map(|(_, ns)| ns).sum();
     lane.claim(turns, |_| ahead);
 }
@@ -280,4 +280,39 @@ fn a_context_on_a_seat_given_back_takes_none_of_its_turns() {
     engine.lanes[0].0 = Lane::new(1, turns.sit(2).unwrap(), turns.place());
     engine.chain(0, 2, 12 * SLICE, &[3 * SLICE]);
     assert_eq!(engine.drive(SLICE, 16 * SLICE), [(2, 15 * SLICE)]);
+}
+
+/// Lane 1 has work for `slices` in operations of a slice; only its process wakes meanwhile.
+fn beside_a_stopped_one(slices: usize, stopped: u64) -> (Engine, Vec<(OpId, u64)>) {
+    let mut engine = Engine::new(2, 1);
+    engine.chain(0, 1, 0, &[stopped]);
+    engine.wake(0, 0, &mut Vec::new());
+    engine.chain(1, 10, 0, &vec![SLICE; slices]);
+    let mut ends = Vec::new();
+    for now in (0..=3 * slices as u64).map(|step| step * SLICE) {
+        engine.wake(1, now, &mut ends);
+    }
+    (engine, ends)
+}
+
+#[test]
+fn a_stopped_process_keeps_its_turns_for_as_long_as_it_has_work() {
+    let (mut engine, ends) = beside_a_stopped_one(5_000, 50_000 * SLICE);
+    assert_eq!(ends.last(), Some(&(5_009, 10_000 * SLICE)));
+    // It has had half of them, and all since then; on waking it knows that.
+    let mut late = Vec::new();
+    engine.wake(0, 60_000 * SLICE, &mut late);
+    assert_eq!(late, [(1, 55_000 * SLICE)]);
+    assert_eq!(engine.lanes[0].0.taken(), 50_000 * SLICE);
+}
+
+#[test]
+fn a_stopped_process_without_more_work_gets_no_more_turns() {
+    let (mut engine, ends) = beside_a_stopped_one(5_000, 100 * SLICE);
+    assert_eq!(ends.last(), Some(&(5_009, 5_100 * SLICE)));
+    let mut late = Vec::new();
+    engine.wake(0, 20_000 * SLICE, &mut late);
+    assert_eq!(late.len(), 1, "its work is done: {late:?}");
+    assert!(late[0].1 <= 5_100 * SLICE, "{late:?}");
+    assert_eq!(engine.lanes[0].0.taken(), 100 * SLICE);
 }

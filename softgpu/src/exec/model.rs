@@ -64,8 +64,9 @@ impl SeatContext {
         }
     }
 
-    fn claim(&self, turns: &Turns<'_>) {
-        self.lane.claim(turns, |_| self.waiting_ns);
+    fn claim(&mut self, turns: &Turns<'_>) {
+        let ahead = self.waiting_ns;
+        self.lane.claim(turns, |_| ahead);
     }
 }
 
