@@ -20,6 +20,7 @@ mod exec_random;
 mod exec_reach;
 mod exec_reuse;
 mod exec_room;
+mod exec_shared;
 mod exec_sharing;
 mod exec_stamp;
 mod exec_time;
