@@ -34,16 +34,15 @@
 //! | `vmmcall` | time that `cuMemCreate` and `cuMemRelease` take on the host, and `cuMemMap`, `cuMemUnmap` and `cuMemSetAccess` for each mapping; up to 100ms | 0 |
 //! | `order` | memory of a pool is accessible from its allocation to its free in stream order (`strict`), or from the call that allocates it (`lenient`) | `strict` |
 //! | `exit` | a call after the driver's teardown at exit `abort`s the process, or is `refuse`d | `abort` |
-//! | `reuse` | whether handles are given again: `never`, or the last one first as an allocator does (`lifo`) | `never` |
+//! | `reuse` | whether handles and device addresses are given again: `never`, or at once as an allocator does (`lifo`) | `never` |
 //!
 //! `slice`, `switch` and `preempt` are an H100's with driver 580.159.04
 //! (`docs/results/2026-11-26-verify-NVIDIA-H100-80GB-HBM3.md`). The defaults of the keys from
 //! `launch` to `stamp`, and from `managed` to `vmmcall` but `home`, are **unverified**, or chosen
 //! to keep the tests fast. Known facts about them:
 //!
-//! - `ctx`: an H200 with driver 580.159.04 takes 523.6 MiB for a process's first context and for a
-//!   second one beside it (`docs/results/2026-11-27-verify-NVIDIA-H200-4.md`). The default suits
-//!   small devices. No driver lists a process that has a context with no memory.
+//! - `ctx`: an H200 takes 523.6 MiB for each (`docs/results/2026-11-27-verify-NVIDIA-H200-4.md`).
+//!   The default suits small devices. No driver lists a process that has a context and no memory.
 //! - `slice`: of two processes each had the H100 for 2.09 ms and not for 2.39 ms. For its DRIVE
 //!   platform NVIDIA recommends at most 1.5 ms for applications of low priority and 2 ms for medium
 //!   priority; the shortest value that can be set is 1 ms ("Setting the Timeslice", DRIVE OS 6.0).
@@ -79,13 +78,11 @@
 //!   makes faults as fast as prefetches, which no device reaches.
 //! - `duplex`: an A100 on PCIe 4 was reported at 24 GB/s to the host and 11 GB/s to the device at a
 //!   time, and 25 GB/s alone (NVIDIA's forum, topic 352186): between `half` and `full`.
-//! - `pin`: an H200 with driver 580.159.04 registers 29 GB/s of a file in memory, 32 of pages of
-//!   4 KiB and 48 of huge ones (`docs/results/2026-11-27-verify-NVIDIA-H200-4.md`); one project
-//!   reports about 6 for new memory. 0 makes tests fast.
-//! - `vmmcall`: for 64 MiB in one piece there: create 8 us, map 1, allow 32, unmap 20, release 24.
-//!   No one value is all of these. 0 makes tests fast, and so flatters moves: by these figures a
-//!   copy of 64 MiB, 1.2 ms on that link, has 44 us more out and 41 in. A pair of `cuMemAlloc` and
-//!   `cuMemFree` takes 60 us there for 1 MiB; here it takes nothing, and no key sets that.
+//! - `pin`: that H200 registers 29 GB/s of a file in memory, 32 of pages of 4 KiB, 48 of huge ones;
+//!   one project reports about 6 for new memory. 0 makes tests fast.
+//! - `vmmcall`: for 64 MiB there: create 8 us, map 1, allow 32, unmap 20, release 24. No one value is
+//!   all of these. 0 makes tests fast. A pair of `cuMemAlloc` and `cuMemFree` of 1 MiB takes 60 us
+//!   there and nothing here; no key sets that.
 
 mod values;
 mod words;
