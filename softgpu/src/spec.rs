@@ -80,9 +80,9 @@
 //!   time, and 25 GB/s alone (NVIDIA's forum, topic 352186): between `half` and `full`.
 //! - `pin`: that H200 registers 29 GB/s of a file in memory, 32 of pages of 4 KiB, 48 of huge ones;
 //!   one project reports about 6 for new memory. 0 makes tests fast.
-//! - `vmmcall`: for 64 MiB there: create 8 us, map 1, allow 32, unmap 20, release 24. No one value is
-//!   all of these. 0 makes tests fast. A pair of `cuMemAlloc` and `cuMemFree` of 1 MiB takes 60 us
-//!   there and nothing here; no key sets that.
+//! - `vmmcall`: for 64 MiB there: create 8 us, map 1, allow 32, unmap 20, release 24. One value is
+//!   not all of these. 0 makes tests fast. `cuMemAlloc` with `cuMemFree` of 1 MiB takes 60 us there
+//!   and nothing here; no key sets that.
 
 mod values;
 mod words;

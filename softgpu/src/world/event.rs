@@ -2,8 +2,8 @@
 //! recording, of the last complete one, and of the process that recorded last.
 //!
 //! The process that made the event removes the file; the others keep it open. What a process that
-//! died has recorded counts as complete, as its work ends with it. A process is named by its number,
-//! which no later process has; its slot is given again.
+//! died has recorded counts as complete, as its work ends with it. A process is named by its
+//! number, which no later process has; its slot is given again.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
