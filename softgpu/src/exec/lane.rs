@@ -35,7 +35,7 @@ pub(super) struct Lane {
     seat: usize,
     /// The place in the log of turns up to which it has read.
     read: u64,
-    /// The engine time last claimed from there on (ns).
+    /// What it has claimed from there on (ns).
     claimed: u64,
     /// The moment up to which `running` is accounted.
     clock: u64,
@@ -204,6 +204,7 @@ impl Lane {
             return false;
         };
         (self.clock, self.slice_end) = (begin, end);
+        self.claimed = self.claimed.saturating_sub(end - begin);
         self.taken += end - begin;
         true
     }

@@ -283,9 +283,9 @@ fn a_context_on_a_seat_given_back_takes_none_of_its_turns() {
 }
 
 /// Lane 1 has work for `slices` in operations of a slice; only its process wakes meanwhile.
-fn beside_a_stopped_one(slices: usize, stopped: u64) -> (Engine, Vec<(OpId, u64)>) {
+fn beside_a_stopped_one(slices: usize, stopped: &[u64]) -> (Engine, Vec<(OpId, u64)>) {
     let mut engine = Engine::new(2, 1);
-    engine.chain(0, 1, 0, &[stopped]);
+    engine.chain(0, 1_000_000, 0, stopped);
     engine.wake(0, 0, &mut Vec::new());
     engine.chain(1, 10, 0, &vec![SLICE; slices]);
     let mut ends = Vec::new();
@@ -297,18 +297,29 @@ fn beside_a_stopped_one(slices: usize, stopped: u64) -> (Engine, Vec<(OpId, u64)
 
 #[test]
 fn a_stopped_process_keeps_its_turns_for_as_long_as_it_has_work() {
-    let (mut engine, ends) = beside_a_stopped_one(5_000, 50_000 * SLICE);
+    let (mut engine, ends) = beside_a_stopped_one(5_000, &[50_000 * SLICE]);
     assert_eq!(ends.last(), Some(&(5_009, 10_000 * SLICE)));
     // It has had half of them, and all since then; on waking it knows that.
     let mut late = Vec::new();
     engine.wake(0, 60_000 * SLICE, &mut late);
-    assert_eq!(late, [(1, 55_000 * SLICE)]);
+    assert_eq!(late, [(1_000_000, 55_000 * SLICE)]);
     assert_eq!(engine.lanes[0].0.taken(), 50_000 * SLICE);
 }
 
 #[test]
+fn a_stopped_process_ends_each_of_its_operations_once_and_in_time() {
+    let (mut engine, _) = beside_a_stopped_one(5_000, &[SLICE; 8_000]);
+    let mut late = Vec::new();
+    engine.wake(0, 60_000 * SLICE, &mut late);
+    assert_eq!(late.len(), 8_000);
+    assert_eq!(late.last(), Some(&(1_007_999, 13_000 * SLICE)));
+    assert!(late.windows(2).all(|two| two[0].1 < two[1].1));
+    assert_eq!(engine.lanes[0].0.taken(), 8_000 * SLICE);
+}
+
+#[test]
 fn a_stopped_process_without_more_work_gets_no_more_turns() {
-    let (mut engine, ends) = beside_a_stopped_one(5_000, 100 * SLICE);
+    let (mut engine, ends) = beside_a_stopped_one(5_000, &[100 * SLICE]);
     assert_eq!(ends.last(), Some(&(5_009, 5_100 * SLICE)));
     let mut late = Vec::new();
     engine.wake(0, 20_000 * SLICE, &mut late);
