@@ -38,4 +38,8 @@ void linear_facts(void) {
     say_result("managed_flags_0", CU(cuMemAllocManaged, &a, (size_t)4096, 0u));
     say_result("managed_0", CU(cuMemAllocManaged, &a, (size_t)0, 1u));
     say_result("free_managed", CU(cuMemFree_v2, b));
+    must("cuMemAlloc", CU(cuMemAlloc_v2, &a, (size_t)8 << 20));
+    must("cuMemFree", CU(cuMemFree_v2, a));
+    must("cuMemAlloc", CU(cuMemAlloc_v2, &b, (size_t)8 << 20));
+    say_bool("address_again_is_the_same", a == b);
 }

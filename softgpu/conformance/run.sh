@@ -40,8 +40,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # Facts about two processes need one machine for both; a real driver ignores this variable.
 export SOFTGPU_PRIVATE="${SOFTGPU_PRIVATE:-facts-$$}"
-# Some facts are of drivers from 13.1 on, and some of two devices.
-export SOFTGPU="${SOFTGPU:-driver=13050,count=2}"
+# Some facts are of drivers from 13.1 on, some of two devices, and some of handles that are given again.
+export SOFTGPU="${SOFTGPU:-driver=13050,count=2,reuse=lifo}"
 if [ -n "$kept" ] && [ -e "$kept" ]; then
     cp "$kept" "$work/answers"
 else

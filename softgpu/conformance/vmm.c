@@ -81,6 +81,10 @@ void vmm_facts(void) {
     say_result("unmap_again", CU(cuMemUnmap, a, 2 * grain));
     say_result("address_free_half", CU(cuMemAddressFree, a, 2 * grain));
     say_result("address_free", CU(cuMemAddressFree, a, 4 * grain));
+    must("cuMemCreate", CU(cuMemCreate, &memory, grain, &properties, 0ULL));
+    must("cuMemRelease", CU(cuMemRelease, memory));
+    must("cuMemCreate", CU(cuMemCreate, &again, grain, &properties, 0ULL));
+    say_bool("handle_again_is_the_same", again == memory);
 }
 
 void denied_facts(void) {

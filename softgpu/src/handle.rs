@@ -25,6 +25,11 @@ pub fn fresh() -> usize {
     NEXT.fetch_add(STEP, Ordering::Relaxed)
 }
 
+/// Whether handles and addresses are given again at once.
+pub(crate) fn is_reused() -> bool {
+    process().is_ok_and(|process| process.spec().reuse == Reuse::Lifo)
+}
+
 /// The number of a handle value: unique in this process, and small.
 pub fn number(handle: usize) -> u32 {
     u32::try_from(handle.wrapping_sub(FIRST) / STEP).unwrap_or(u32::MAX)
@@ -56,9 +61,9 @@ impl<T> Handles<T> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The objects of these handles are gone.
-    fn gone(&self, handles: impl IntoIterator<Item = usize>) {
-        if process().is_ok_and(|process| process.spec().reuse == Reuse::Lifo) {
+    /// The objects of these handles are gone: the handles may be given again.
+    pub fn gone(&self, handles: impl IntoIterator<Item = usize>) {
+        if is_reused() {
             self.free().extend(handles);
         }
     }
@@ -86,10 +91,15 @@ impl<T> Handles<T> {
     /// Removes and returns the object. If two callers race for one handle, one of them gets the
     /// object.
     pub fn remove(&self, handle: usize) -> Option<Arc<T>> {
-        let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
-        let object = live.as_mut()?.remove(&handle)?;
+        let object = self.take(handle)?;
         self.gone([handle]);
         Some(object)
+    }
+
+    /// As [`remove`](Self::remove) for an object that keeps its handle until [`gone`](Self::gone).
+    pub fn take(&self, handle: usize) -> Option<Arc<T>> {
+        let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
+        live.as_mut()?.remove(&handle)
     }
 
     /// All live objects with their handles, in order of creation.

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn every_key_is_read() {
     let spec: Spec =
-        "name=a-1,count=2,mem=1.5GiB,sm=8,driver=13000,link=50GiB/s,bw=3TB/s,ctx=0,seed=7,linger=20,\
+        "name=a-1,count=2,mem=1.5GiB,sm=8,driver=13000,link=50GiB/s,bw=3TB/s,ctx=4MiB,seed=7,linger=20,\
         slice=1ms,switch=50us,preempt=100us,launch=5us,load=1s,inst=10ns,watchdog=5000,stamp=any,room=free,upload=along,vmm=off,managed=fixed,home=freed,listed=all,fault=30us,\
         duplex=half,pin=6GiB/s,decompress=on,vmmcall=20us,order=lenient,exit=refuse,reuse=lifo"
             .parse()
@@ -18,7 +18,7 @@ fn every_key_is_read() {
         driver: 13000,
         link: 50 << 30,
         bw: 3_000_000_000_000,
-        ctx: 0,
+        ctx: 4 << 20,
         seed: 7,
         linger: 20,
         slice: 1_000_000,
@@ -82,6 +82,8 @@ fn an_invalid_spec_is_refused_with_key_value_and_accepted_form() {
         "count",
         "sm=1,sm=1",
         "ctx=17GiB",
+        "ctx=0",
+        "ctx=2047KiB",
         "linger=-1",
         "slice=0",
         "slice=2",

@@ -38,7 +38,7 @@ fn a_driver_that_forwards_to_another_file_is_hooked_once() {
     let runtime = tempfile::tempdir().expect("a temporary folder");
     for forwards_by in ["handle", "default", "proc"] {
         for flags in FINDS {
-            let gpu = Gpu::new("mem=1GiB,ctx=0");
+            let gpu = Gpu::new("mem=1GiB,ctx=2MiB");
             let mut guest = started((&gpu, runtime.path()), forwards_by, flags, true);
             let how = format!("{forwards_by} {flags:?}");
             let free = |mib: u64| format!("info {} {} 0", mib * MIB, 64 * MIB);
@@ -60,7 +60,7 @@ fn without_the_library_such_a_driver_has_all_of_the_device() {
     let runtime = tempfile::tempdir().expect("a temporary folder");
     for forwards_by in ["handle", "default", "proc"] {
         for flags in FINDS {
-            let gpu = Gpu::new("mem=1GiB,ctx=0");
+            let gpu = Gpu::new("mem=1GiB,ctx=2MiB");
             let mut guest = started((&gpu, runtime.path()), forwards_by, flags, false);
             guest.does(&format!("alloc {}", 128 * MIB));
             guest.finish().silently();

@@ -63,7 +63,7 @@ fn answers_of(program: &Path, driver: u32) -> Vec<String> {
     let output = Command::new(program)
         .args(["--beyond", "--full"])
         .arg(library)
-        .env("SOFTGPU", format!("driver={driver},count=2"))
+        .env("SOFTGPU", format!("driver={driver},count=2,reuse=lifo"))
         .env(
             "SOFTGPU_PRIVATE",
             format!("facts-{}-{driver}", std::process::id()),

@@ -6,6 +6,7 @@ mod driver;
 
 mod conformance;
 mod environment;
+mod exec_again;
 mod exec_capture;
 mod exec_faults;
 mod exec_graph;
@@ -19,6 +20,7 @@ mod exec_random;
 mod exec_reach;
 mod exec_reuse;
 mod exec_room;
+mod exec_shared;
 mod exec_sharing;
 mod exec_stamp;
 mod exec_time;

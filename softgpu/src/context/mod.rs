@@ -4,7 +4,6 @@
 pub mod coredump;
 pub mod green;
 mod hooks;
-mod overhead;
 pub mod peer;
 pub mod primary;
 pub mod resource;
@@ -21,8 +20,8 @@ use crate::error::Result;
 use crate::fallen;
 use crate::handle::{self, Handles};
 use crate::memory::pool;
-use crate::spec::Room;
-use crate::world::{Device, Ext};
+use crate::spec::{PAGE, Room};
+use crate::world::{Device, Ext, Kind, PageRun};
 
 pub use green::{Green, Named, detached, keeps_detached, named};
 pub use settings::{CTX_FLAGS, Settings};
@@ -60,6 +59,8 @@ pub struct Context {
     attached: AtomicU32,
     settings: Mutex<Settings>,
     ext: Ext,
+    /// The memory that the driver takes for it, unasked.
+    memory: Mutex<Vec<PageRun>>,
     /// The context's lock ([`Context::hold`]).
     submits: Mutex<()>,
 }
@@ -125,6 +126,7 @@ impl Context {
             attached: AtomicU32::new(1),
             settings: Mutex::default(),
             ext: Ext::default(),
+            memory: Mutex::default(),
             submits: Mutex::default(),
         })
     }
@@ -134,7 +136,8 @@ impl Context {
     /// The sticky error of the device: a process does not get the device back.
     fn begin(&self) -> Result {
         CUresult(self.error.0.load(Ordering::Acquire)).ok()?;
-        overhead::hold(&self.device)?;
+        let pages = self.device.spec().ctx.div_ceil(PAGE);
+        *self.memory() = self.device.take(Kind::Context, pages)?;
         self.destroyed.store(false, Ordering::Release);
         Ok(())
     }
@@ -148,7 +151,7 @@ impl Context {
         hooks::gone(self);
         self.ext.clear();
         peer::forget(self.handle);
-        overhead::let_go(&self.device);
+        self.device.give(&std::mem::take(&mut *self.memory()));
         *self.settings() = Settings::default();
     }
 
@@ -195,6 +198,10 @@ impl Context {
     /// Its limits and preferences.
     pub fn settings(&self) -> MutexGuard<'_, Settings> {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Vec<PageRun>> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The context's lock. A call that submits holds it, even while it waits for room in its

@@ -284,8 +284,8 @@ impl Timeline {
     }
 
     /// Publishes to other contexts how much engine time this lane certainly needs.
-    pub(super) fn claim(&self, key: LaneKey) {
-        let Some((words, lane)) = self.lanes.get(&key) else {
+    pub(super) fn claim(&mut self, key: LaneKey) {
+        let Some((words, lane)) = self.lanes.get_mut(&key) else {
             return;
         };
         let link = |op| self.nodes.get(&op).and_then(|node: &Operation| node.link);
@@ -418,7 +418,8 @@ impl Timeline {
         self.lanes.entry((context.id(), engine)).or_insert_with(|| {
             let mut words = Words::of_device(device);
             let seat = words.sit(engine);
-            (words, engine.lane(device.spec(), seat))
+            let place = words.with(engine, |turns| turns.place());
+            (words, engine.lane(device.spec(), seat, place))
         })
     }
 

@@ -64,8 +64,9 @@ impl SeatContext {
         }
     }
 
-    fn claim(&self, turns: &Turns<'_>) {
-        self.lane.claim(turns, |_| self.waiting_ns);
+    fn claim(&mut self, turns: &Turns<'_>) {
+        let ahead = self.waiting_ns;
+        self.lane.claim(turns, |_| ahead);
     }
 }
 
@@ -103,7 +104,7 @@ impl RoundRobin {
     pub fn sit(&mut self) -> Option<Seat> {
         let place = Turns::new(&self.words, ALL_LIVE, self.pace).sit(1)?;
         self.contexts.push(SeatContext {
-            lane: Lane::new(1, place),
+            lane: Lane::new(1, place, 0),
             running: false,
             waiting: VecDeque::new(),
             waiting_ns: 0,

@@ -199,13 +199,14 @@ const THREADS_PER_SM: u64 = 2048;
 const COPY_SETUP: u64 = 1_000;
 
 impl EngineKind {
-    /// An idle lane of this engine on a machine described by `spec`.
-    pub(super) fn lane(self, spec: &Spec, seat: usize) -> Lane {
+    /// An idle lane of this engine on a machine described by `spec`, whose log of turns ends at
+    /// `place`.
+    pub(super) fn lane(self, spec: &Spec, seat: usize, place: u64) -> Lane {
         let capacity = match self {
             Self::Compute => THREADS_PER_SM * u64::from(spec.sm),
             Self::ToDevice | Self::ToHost => 1,
         };
-        Lane::new(capacity, seat)
+        Lane::new(capacity, seat, place)
     }
 }
 

@@ -12,10 +12,14 @@
 //! The words: the end of the log (a hint), the number of seats ever used, the log, the seats'
 //! owners, the claims.
 
+mod claims;
+mod watched;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::op::EngineKind;
 use crate::spec::{SLICE, Spec};
+pub(crate) use watched::{Had, busy_until, evict, had};
 
 /// How an engine changes from one context to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +60,8 @@ impl Default for Pace {
     }
 }
 
-/// Turns that the log keeps. A process that falls further behind loses count of its turns.
+/// Turns that the log keeps. A process that falls further behind knows from its claim what it has
+/// had, but no longer when.
 const LOG: usize = 2048;
 /// The maximum number of contexts that share an engine.
 pub(super) const SEATS: usize = 240;
@@ -67,10 +72,6 @@ pub(crate) const WORDS: usize = 2 + LOG + 2 * SEATS;
 const SEAT_AT: u32 = 56;
 /// Stored in place of the seat's number plus one: a context switch.
 const CHANGING: u64 = 0xff;
-/// A claim holds nanoseconds and, from this bit up, the place in the log after which they are
-/// wanted.
-const PLACE_AT: u32 = 44;
-
 /// The holder of a span of engine time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Holder {
@@ -205,28 +206,6 @@ impl<'a> Turns<'a> {
         self.last().0
     }
 
-    /// Publishes that after `place`, the last place this seat has read, the seat wants `ns` more
-    /// without a pause.
-    pub(super) fn claim(&self, seat: usize, place: u64, ns: u64) {
-        let ns = ns.min((1 << PLACE_AT) - 1);
-        let word = if ns == 0 { 0 } else { (place << PLACE_AT) | ns };
-        self.claim_of(seat).store(word, Ordering::Release);
-    }
-
-    /// The time that a seat still wants after the end of the log at `place`.
-    fn wanted(&self, seat: usize, place: u64) -> u64 {
-        let word = self.claim_of(seat).load(Ordering::Acquire);
-        if word == 0 {
-            return 0;
-        }
-        let age = place.wrapping_sub(word >> PLACE_AT) & ((1 << (64 - PLACE_AT)) - 1);
-        if age >= LOG as u64 - 1 {
-            return 0;
-        }
-        let had = (place - age + 1..=place).map(|at| self.length(at, seat));
-        (word & ((1 << PLACE_AT) - 1)).saturating_sub(had.sum())
-    }
-
     /// The length of the turn at `place` if it is the seat's; else 0.
     fn length(&self, place: u64, seat: usize) -> u64 {
         let turn = Turn::of(self.at(place).load(Ordering::Acquire));
@@ -336,6 +315,7 @@ impl<'a> Turns<'a> {
             .is_ok()
         {
             self.words[0].fetch_max(place, Ordering::AcqRel);
+            self.renew(place);
         }
     }
 
@@ -361,11 +341,13 @@ impl<'a> Turns<'a> {
         }
     }
 
-    /// The seat's next turn after `place`; `place` moves to it.
-    pub(super) fn next(&self, seat: usize, place: &mut u64) -> Option<(u64, u64)> {
+    /// The seat's next turn after `place`, where it had claimed `claimed`; `place` moves to it.
+    pub(super) fn next(&self, seat: usize, place: &mut u64, claimed: u64) -> Option<(u64, u64)> {
         let (end, _) = self.last();
-        if end - *place >= LOG as u64 - 1 {
-            *place = end;
+        if end - *place >= LOG as u64 - 1
+            && let Some(turn) = self.forgotten(seat, place, claimed)
+        {
+            return Some(turn);
         }
         while *place < end {
             let begin = Turn::of(self.at(*place).load(Ordering::Acquire)).end;
@@ -418,52 +400,5 @@ impl<'a> Turns<'a> {
     #[cfg(test)]
     pub(super) fn until(&self) -> u64 {
         self.last().1.end
-    }
-}
-
-/// The end of the log in `words`, for a process that only reads it.
-pub(crate) fn busy_until(words: &[AtomicU64]) -> u64 {
-    Turns::watched(words).last().1.end
-}
-
-/// A turn of the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Had {
-    /// The current owner of the seat; 0 if the seat is free.
-    pub(crate) owner: u64,
-    /// When it began (ns).
-    pub(crate) from: u64,
-    /// When it ends (ns).
-    pub(crate) to: u64,
-}
-
-/// The turns after `place` that the log still holds, oldest first, and the last place of the log.
-pub(crate) fn had(words: &[AtomicU64], place: u64) -> (Vec<Had>, u64) {
-    let turns = Turns::watched(words);
-    let oldest = |end: u64| end.saturating_sub(LOG as u64 - 2);
-    let (end, _) = turns.last();
-    let read = |at: u64| {
-        let turn = Turn::of(turns.at(at).load(Ordering::Acquire));
-        let from = Turn::of(turns.at(at - 1).load(Ordering::Acquire)).end;
-        let owner = turns.owner(turn.seat()?).load(Ordering::Acquire);
-        let to = turn.end;
-        Some((at, Had { owner, from, to }))
-    };
-    let read: Vec<_> = (place.max(oldest(end)).saturating_add(1)..=end)
-        .filter_map(read)
-        .collect();
-    // Turns that were overwritten during the read are left out.
-    let (now, _) = turns.last();
-    let whole = read.into_iter().filter(|(at, _)| *at > oldest(now));
-    (whole.map(|(_, turn)| turn).collect(), end)
-}
-
-/// Frees the seats of a dead process.
-pub(crate) fn evict(words: &[AtomicU64], owner: u64) {
-    let turns = Turns::watched(words);
-    for seat in 0..SEATS {
-        if turns.owner(seat).load(Ordering::Acquire) == owner {
-            turns.clear(seat, owner);
-        }
     }
 }

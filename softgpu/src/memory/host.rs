@@ -41,6 +41,15 @@ pub(crate) struct HostMemory {
 }
 
 impl HostMemory {
+    /// Memory that an application registers, for tests.
+    #[cfg(test)]
+    pub(super) fn of_the_application() -> Self {
+        Self {
+            flags: 0,
+            owned: None,
+        }
+    }
+
     /// Whether the application registered the memory.
     pub(crate) fn is_registered(&self) -> bool {
         self.owned.is_none()

@@ -223,9 +223,7 @@ pub(crate) fn engine_bytes(
         _ => false,
     };
     if let Some(ordinal) = by
-        && overlapping(address, len)
-            .iter()
-            .any(|(_, record)| has_rights(record))
+        && overlaps_any(address, len, has_rights)
     {
         va::check(ordinal, address, len, access)?;
     }
@@ -262,19 +260,32 @@ pub fn bytes(
     va::bytes(address, len)
 }
 
-/// The allocations that overlap the range, in order of address.
+/// The allocations that overlap the range, in order of address. Not under [`still`]: the last one
+/// to drop a record may wait for that to end.
 pub(crate) fn overlapping(address: u64, len: u64) -> Vec<(u64, Record)> {
     let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
+    within(&table, address, len)
+        .map(|(base, record)| (*base, record.clone()))
+        .collect()
+}
+
+/// Whether `is` holds for an allocation that overlaps the range. No record outlives the look.
+fn overlaps_any(address: u64, len: u64, is: impl Fn(&Record) -> bool) -> bool {
+    let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
+    within(&table, address, len).any(|(_, record)| is(record))
+}
+
+fn within(
+    table: &BTreeMap<u64, Record>,
+    address: u64,
+    len: u64,
+) -> impl Iterator<Item = (&u64, &Record)> {
     let before = table
         .range(..address)
         .next_back()
         .filter(|(base, record)| *base + record.size > address);
     let inside = table.range(address..address.saturating_add(len));
-    before
-        .into_iter()
-        .chain(inside)
-        .map(|(base, record)| (*base, record.clone()))
-        .collect()
+    before.into_iter().chain(inside)
 }
 
 /// Removes the allocations for which `chosen` holds, and makes their bytes inaccessible.
@@ -291,4 +302,67 @@ pub(crate) fn drain(chosen: impl Fn(&Record) -> bool) -> Vec<(u64, Record)> {
 /// The allocation that starts at `base`; `INVALID_VALUE` if there is none.
 pub(crate) fn expect(base: u64) -> Result<Record> {
     at(base).ok_or(CUresult::INVALID_VALUE)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+    use crate::va::Access;
+
+    /// Bytes of the host that no test writes.
+    static BYTES: [u8; 4096] = [0; 4096];
+    const SIZE: u64 = 64;
+
+    fn host() -> Record {
+        Record {
+            size: SIZE,
+            id: fresh_id(),
+            device: 0,
+            context: 0,
+            what: What::Host(Arc::new(HostMemory::of_the_application())),
+        }
+    }
+
+    #[test]
+    fn a_copy_holds_no_memory_that_another_thread_frees() {
+        let base = BYTES.as_ptr().expose_provenance() as u64;
+        let done = AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            for _ in 0..3 {
+                threads.spawn(|| {
+                    while !done.load(Ordering::Relaxed) {
+                        let _still = still();
+                        let _ = engine_bytes(Some(0), base, SIZE, Access::Read);
+                    }
+                });
+            }
+            let held = (0..300_000).filter(|_| {
+                insert(base, host(), Range::on_host(SIZE)).expect("nothing is there");
+                let record = remove_if(base, |_| true).expect("it was inserted");
+                // A copy that holds it would be the last to drop it, and wait for itself.
+                matches!(record.what, What::Host(memory) if Arc::strong_count(&memory) > 1)
+            });
+            let held = held.count();
+            done.store(true, Ordering::Relaxed);
+            assert_eq!(held, 0);
+        });
+    }
+
+    #[test]
+    fn a_range_overlaps_what_begins_before_it_and_in_it_only() {
+        let records = [(100, 50), (200, 10), (300, 10)];
+        let record = |size| Record { size, ..host() };
+        let table: BTreeMap<u64, Record> = records.map(|(base, size)| (base, record(size))).into();
+        let of = |address, len| -> Vec<u64> {
+            within(&table, address, len)
+                .map(|(base, _)| *base)
+                .collect()
+        };
+        assert_eq!(of(149, 52), [100, 200]);
+        assert_eq!(of(150, 50), []);
+        assert_eq!(of(0, 100), []);
+        assert_eq!(of(205, 1000), [200, 300]);
+    }
 }

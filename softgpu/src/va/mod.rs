@@ -18,6 +18,7 @@ use std::sync::{PoisonError, RwLock};
 use gpushare_cuda_abi::cuda::CUresult;
 
 use crate::error::Result;
+use crate::handle;
 use crate::spec::PAGE;
 use crate::world::{Device, PageRun};
 use ranges::Ranges;
@@ -38,7 +39,8 @@ pub enum Backing<'a> {
 static RANGES: RwLock<Ranges> = RwLock::new(Ranges::new());
 
 /// Reserves `len` bytes of addresses, aligned to `align` (a power of two, at least 2 MiB; 0 for the
-/// default). Released addresses are reused last.
+/// default). Released addresses are reused last; with `reuse=lifo` in SPEC they are the next where
+/// they suffice.
 ///
 /// # Errors
 /// `INVALID_VALUE` if `len` is not a positive multiple of 2 MiB or `align` is not a power of two,
@@ -60,7 +62,7 @@ pub fn reserve_near(at: u64, len: u64, align: u64) -> Result<u64> {
 /// # Errors
 /// `INVALID_VALUE` if `addr` and `len` are not exactly one reservation.
 pub fn release(addr: u64, len: u64) -> Result {
-    Window::get()?.release(addr, len)
+    Window::get()?.release(addr, len, handle::is_reused())
 }
 
 /// The reservation that contains `addr`: its base and length.

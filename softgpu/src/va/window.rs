@@ -33,7 +33,7 @@ pub(super) struct Window {
 struct Reserved {
     /// Base to length.
     taken: BTreeMap<u64, u64>,
-    /// The start of the next search, so that released addresses are reused last.
+    /// The start of the next search, so that released addresses are reused last, or first.
     cursor: u64,
 }
 
@@ -94,13 +94,17 @@ impl Window {
         Ok(at)
     }
 
-    pub(super) fn release(&self, addr: u64, len: u64) -> Result {
+    /// Releases a whole reservation. With `again` its addresses are among the next to be given.
+    pub(super) fn release(&self, addr: u64, len: u64, again: bool) -> Result {
         let mut reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
         if reserved.taken.get(&addr) != Some(&len) {
             return Err(CUresult::INVALID_VALUE);
         }
         self.unback(addr, len)?;
         reserved.taken.remove(&addr);
+        if again {
+            reserved.cursor = reserved.cursor.min(addr);
+        }
         Ok(())
     }
 
@@ -191,12 +195,22 @@ mod tests {
     fn released_addresses_are_reused_only_after_the_whole_window() {
         let window = Window::get().unwrap();
         let first = window.reserve(PAGE, 0, None).unwrap();
-        window.release(first, PAGE).unwrap();
+        window.release(first, PAGE, false).unwrap();
         for _ in 0..100 {
             let next = window.reserve(PAGE, 0, None).unwrap();
             assert_ne!(next, first);
-            window.release(next, PAGE).unwrap();
+            window.release(next, PAGE, false).unwrap();
         }
+    }
+
+    #[test]
+    fn released_addresses_are_given_again_where_that_is_asked_for() {
+        let window = Window::get().unwrap();
+        // Far above those of the other tests, which run beside this one.
+        let far = window.base + WINDOW - 64 * PAGE;
+        let at = window.reserve(PAGE, 0, Some(far)).unwrap();
+        window.release(at, PAGE, true).unwrap();
+        assert!(window.reserved.lock().unwrap().cursor <= at);
     }
 
     #[test]
@@ -204,7 +218,7 @@ mod tests {
         let window = Window::get().unwrap();
         for _ in 0..40 {
             let at = window.reserve(WINDOW / 8, 0, None).unwrap();
-            window.release(at, WINDOW / 8).unwrap();
+            window.release(at, WINDOW / 8, false).unwrap();
         }
     }
 
@@ -213,13 +227,19 @@ mod tests {
         let window = Window::get().unwrap();
         let at = window.reserve(3 * PAGE, 1 << 30, None).unwrap();
         assert!(at.is_multiple_of(1 << 30));
-        assert_eq!(window.release(at, PAGE), Err(CUresult::INVALID_VALUE));
+        assert_eq!(
+            window.release(at, PAGE, false),
+            Err(CUresult::INVALID_VALUE)
+        );
         assert_eq!(
             window.reserve(PAGE + 1, 0, None),
             Err(CUresult::INVALID_VALUE)
         );
         assert_eq!(window.reservation(at + 3 * PAGE - 1), Some((at, 3 * PAGE)));
-        window.release(at, 3 * PAGE).unwrap();
-        assert_eq!(window.release(at, 3 * PAGE), Err(CUresult::INVALID_VALUE));
+        window.release(at, 3 * PAGE, false).unwrap();
+        assert_eq!(
+            window.release(at, 3 * PAGE, false),
+            Err(CUresult::INVALID_VALUE)
+        );
     }
 }

@@ -1,8 +1,9 @@
 //! Events between processes: a file each in the machine's folder, with the numbers of the last
-//! recording, of the last complete one, and the slot of the process that recorded last.
+//! recording, of the last complete one, and of the process that recorded last.
 //!
 //! The process that made the event removes the file; the others keep it open. What a process that
-//! died has recorded counts as complete, as its work ends with it.
+//! died has recorded counts as complete, as its work ends with it. A process is named by its
+//! number, which no later process has; its slot is given again.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -14,6 +15,7 @@ use gpushare_cuda_abi::cuda::CUresult;
 
 use super::folder;
 use super::machine::Machine;
+use super::state::{Facts, View};
 use crate::error::Result;
 
 /// The file's numbers.
@@ -21,7 +23,7 @@ use crate::error::Result;
 struct Words {
     recorded: u64,
     complete: u64,
-    /// The recorder's slot and 1.
+    /// The recorder's number; 0 if there is none.
     by: u64,
 }
 
@@ -42,9 +44,9 @@ impl SharedEvent {
     /// `OUT_OF_MEMORY` if its file cannot be made.
     pub(super) fn create(machine: &Arc<Machine>) -> Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let slot = u32::try_from(machine.slot()?).map_err(|_| CUresult::UNKNOWN)?;
-        // A slot is this process's alone, and a file that its last holder left is written anew.
-        let name = [slot, NEXT.fetch_add(1, Ordering::Relaxed)];
+        let slot = machine.slot()?;
+        let number = machine.locked(|view, _| view.header.slots[slot].number)?;
+        let name = [number, NEXT.fetch_add(1, Ordering::Relaxed)];
         let path = machine.folder().join(file_name(name));
         let file = folder::open(&path, true).map_err(|_| CUresult::OUT_OF_MEMORY)?;
         let event = Self {
@@ -72,24 +74,27 @@ impl SharedEvent {
         })
     }
 
-    /// Its name in the machine: the slot of its maker, and a number.
+    /// Its name in the machine: the number of its maker, and its own there.
     pub(crate) fn name(&self) -> [u32; 2] {
         self.name
     }
 
     /// Notes a recording by this process. Returns its number.
     pub(crate) fn record(&self) -> Result<u64> {
-        let by = self.machine.slot()? as u64 + 1;
-        self.change(|words| {
+        let slot = self.machine.slot()?;
+        self.change(|words, view, facts| {
+            if is_over(words.by, view, facts) {
+                words.complete = words.recorded;
+            }
             words.recorded += 1;
-            words.by = by;
+            words.by = view.header.slots[slot].number.into();
         })
         .map(|words| words.recorded)
     }
 
     /// Notes that a recording is complete, and with it all before.
     pub(crate) fn complete(&self, number: u64) -> Result {
-        self.change(|words| words.complete = words.complete.max(number))
+        self.change(|words, _, _| words.complete = words.complete.max(number))
             .map(|_| ())
     }
 
@@ -100,14 +105,21 @@ impl SharedEvent {
 
     /// Whether a recording is complete.
     pub(crate) fn is_complete(&self, number: u64) -> bool {
-        let words = self.read();
-        words.complete >= number || (words.by > 0 && !self.machine.is_taken(words.by - 1))
+        if self.read().complete >= number {
+            return true;
+        }
+        let look = |view: &mut View<'_>, facts: &dyn Facts| {
+            let words = self.read();
+            words.complete >= number || is_over(words.by, view, facts)
+        };
+        // Nothing waits on a machine whose state is lost.
+        self.machine.locked(look).unwrap_or(true)
     }
 
-    fn change(&self, change: impl FnOnce(&mut Words)) -> Result<Words> {
-        self.machine.locked(|_, _| {
+    fn change(&self, change: impl FnOnce(&mut Words, &View<'_>, &dyn Facts)) -> Result<Words> {
+        self.machine.locked(|view, facts| {
             let mut words = self.read();
-            change(&mut words);
+            change(&mut words, view, facts);
             self.write(words).map(|()| words)
         })?
     }
@@ -143,6 +155,13 @@ impl Drop for SharedEvent {
     }
 }
 
-fn file_name([slot, number]: [u32; 2]) -> String {
-    format!("event-{slot}-{number}")
+fn file_name([maker, number]: [u32; 2]) -> String {
+    format!("event-{maker}-{number}")
+}
+
+/// Whether the process of this number has died.
+fn is_over(number: u64, view: &View<'_>, facts: &dyn Facts) -> bool {
+    let mut slots = view.header.slots.iter().enumerate();
+    let held = slots.find(|(_, slot)| u64::from(slot.number) == number);
+    number > 0 && held.is_none_or(|(at, slot)| slot.dead != 0 || !facts.process_lives(at))
 }

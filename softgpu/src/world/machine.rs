@@ -247,11 +247,6 @@ impl Machine {
         self.probe.metadata().map_or(true, |file| file.nlink() == 0)
     }
 
-    /// Whether a live process has this slot.
-    pub(super) fn is_taken(&self, slot: u64) -> bool {
-        sys::is_held(&self.probe, slot, 1)
-    }
-
     /// The slot of this process.
     pub(crate) fn slot(&self) -> Result<usize> {
         self.member

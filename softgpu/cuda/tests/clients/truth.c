@@ -59,6 +59,21 @@ static void every_kind(void) {
     step("left behind");
 }
 
+/* A second context beside the primary one, and each of them destroyed. */
+static void contexts(void) {
+    handle second, third;
+    start();
+    step("one");
+    DO(cuCtxCreate_v2(&second, 0, 0));
+    step("two");
+    DO(cuCtxCreate_v2(&third, 0, 0));
+    DO(cuCtxDestroy_v2(third));
+    DO(cuDevicePrimaryCtxReset_v2(0));
+    step("the second");
+    DO(cuCtxDestroy_v2(second));
+    step("none");
+}
+
 /* Exports physical memory and is killed. */
 static void maker(void) {
     start();
@@ -90,4 +105,4 @@ static void exporter(void) {
     step("freed");
 }
 
-TESTS(T(exporter), T(every_kind), T(maker))
+TESTS(T(contexts), T(exporter), T(every_kind), T(maker))

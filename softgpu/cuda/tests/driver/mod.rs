@@ -98,6 +98,8 @@ driver! {
     fn cuGraphKernelNodeCopyAttributes(to: CUgraphNode, from: CUgraphNode);
     fn cuEventQuery(event: CUevent);
     fn cuEventSynchronize(event: CUevent);
+    fn cuIpcGetEventHandle(handle: *mut CUipcEventHandle, event: CUevent);
+    fn cuIpcOpenEventHandle(event: *mut CUevent, handle: CUipcEventHandle);
     fn cuEventElapsedTime(milliseconds: *mut f32, start: CUevent, end: CUevent);
     fn cuModuleLoadData(module: *mut CUmodule, image: *const c_void);
     fn cuModuleUnload(module: CUmodule);
@@ -171,15 +173,7 @@ pub(crate) fn alone(name: &str, spec: &str, body: impl FnOnce()) -> String {
         body();
         std::process::exit(0);
     }
-    let file = Path::new(Location::caller().file());
-    let test = format!("{}::{name}", file.file_stem().unwrap().display());
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", &test, "--nocapture", "--test-threads=1"]);
-    command
-        .env("SOFTGPU", spec)
-        .env(CHILD, name)
-        .env_remove("CUDA_MODULE_LOADING");
-    let output = command.output().unwrap();
+    let output = process(name, spec).output().unwrap();
     let (out, errors) = (
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr),
@@ -194,6 +188,20 @@ pub(crate) fn alone(name: &str, spec: &str, body: impl FnOnce()) -> String {
         .map(str::to_owned)
         .collect::<Vec<_>>()
         .join("\n")
+}
+
+/// The separate process of the test `name` in the calling file.
+#[track_caller]
+pub(crate) fn process(name: &str, spec: &str) -> Command {
+    let file = Path::new(Location::caller().file());
+    let test = format!("{}::{name}", file.file_stem().unwrap().display());
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", &test, "--nocapture", "--test-threads=1"]);
+    command
+        .env("SOFTGPU", spec)
+        .env(CHILD, name)
+        .env_remove("CUDA_MODULE_LOADING");
+    command
 }
 
 /// Prints a value for the process that started this one.

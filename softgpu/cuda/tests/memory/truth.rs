@@ -171,6 +171,19 @@ fn every_kind_of_memory_is_counted_once_and_released_once() {
 }
 
 #[test]
+fn each_context_takes_memory_and_gives_back_its_own() {
+    let mut client = Watched::start("contexts", "contexts");
+    let context = 64 * MIB;
+    for (step, contexts) in [("one", 1), ("two", 2), ("the second", 1), ("none", 0)] {
+        client.at(step);
+        let device = client.settle();
+        assert_eq!(device.used_physical, contexts * context, "{step}");
+        client.go_on();
+    }
+    assert!(client.child.wait().unwrap().success());
+}
+
+#[test]
 fn a_killed_process_leaves_nothing_behind() {
     let mut client = Watched::start("maker", "killed");
     let device = client.at("made");

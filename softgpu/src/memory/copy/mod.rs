@@ -142,6 +142,8 @@ impl Transfer {
         if self.bytes() == 0 {
             return Ok(());
         }
+        // An array that is destroyed meanwhile goes after the bytes have moved.
+        let _kept = [&self.src, &self.dst].map(Side::array);
         let _still = table::still();
         let src = self.src.rows(self.shape, Access::Read)?;
         let dst = self.dst.rows(self.shape, Access::Write)?;

@@ -154,6 +154,14 @@ impl Side {
         }
     }
 
+    /// Its array, if it is one that exists.
+    pub(super) fn array(&self) -> Option<Arc<Array>> {
+        match &self.place {
+            Place::Array(handle) => array::store(*handle),
+            _ => None,
+        }
+    }
+
     /// The memory, resolved at execution.
     pub(super) fn rows(&self, shape: Shape, access: Access) -> std::result::Result<Rows, Fault> {
         let (corner, len) = self.span(shape).unwrap_or((0, u64::MAX));

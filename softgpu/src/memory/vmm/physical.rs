@@ -8,7 +8,7 @@ use gpushare_cuda_abi::cuda::CUresult;
 use super::whole_pages;
 use crate::Result;
 use crate::exec;
-use crate::handle::{self, Handles};
+use crate::handle::Handles;
 use crate::memory::phys::{Hold, Noted, Pages};
 use crate::world::{Device, Kind, PageRun, Share, process};
 
@@ -51,7 +51,8 @@ impl Properties {
     }
 }
 
-/// Physical memory of one device. Each mapping and the handle table keep it alive.
+/// Physical memory of one device. Each mapping and the handle table keep it alive, and while it is
+/// alive the handle is its own: a retain of what is mapped answers it again.
 #[derive(Debug)]
 pub(crate) struct Physical {
     handle: usize,
@@ -79,8 +80,14 @@ impl Physical {
     }
 }
 
+impl Drop for Physical {
+    fn drop(&mut self) {
+        HANDLES.gone([self.handle]);
+    }
+}
+
 fn enter(device: &Arc<Device>, hold: Hold, properties: Properties, noted: Option<Noted>) -> usize {
-    let handle = handle::fresh();
+    let handle = HANDLES.fresh();
     let device = Arc::clone(device);
     let physical = Physical {
         handle,
@@ -135,7 +142,7 @@ pub fn release(handle: usize) -> Result {
         1 => {
             *refs = 0;
             // With the count locked, so that a retain in another thread sees both changes or none.
-            HANDLES.remove(handle);
+            HANDLES.take(handle);
             Ok(())
         }
         _ => {
