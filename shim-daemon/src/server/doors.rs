@@ -226,6 +226,8 @@ impl Doors {
             if let Ok(old) = std::mem::replace(&mut door.listener, listener) {
                 part_with(old, lane);
             }
+            // The files beside it may be gone too.
+            door.incomplete = Some("its folder was made anew".to_owned());
         }
     }
 

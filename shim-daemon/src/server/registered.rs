@@ -37,11 +37,12 @@ impl Server {
         }
         let name = &registration.name;
         self.doors.add(tenant, name, &self.folder, &self.poller);
-        if let Some(container) = &registration.container {
-            let allow = self.node.containers().allow_without_daemon;
-            let done = self.folder.furnish(name, container, allow);
-            self.doors.furnished(tenant, done);
-        }
+        let allow = self.node.containers().allow_without_daemon;
+        let container = registration.container.as_ref();
+        let done = container.map_or(Ok(()), |container| {
+            self.folder.furnish(name, container, allow)
+        });
+        self.doors.furnished(tenant, done);
     }
 
     /// Once a second: what could not be written is tried again.

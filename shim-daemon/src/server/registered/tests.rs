@@ -91,6 +91,17 @@ fn a_reload_reaches_the_leave_of_containers_that_run() {
     }
 }
 
+#[test]
+fn what_was_removed_from_a_containers_folder_is_made_anew() {
+    let (root, mut server, folder) = place("");
+    contain(&mut server, root.path(), "one");
+    fs::remove_dir_all(&folder).unwrap();
+    next_second(&mut server);
+    let whole = [PRELOAD, MARK].map(|file| folder.join(file).is_file());
+    assert_eq!(whole, [true; 2]);
+    assert_eq!(told(&server).unwrap(), folder.to_string_lossy());
+}
+
 /// Where a set-aside folder is.
 fn aside(folder: &Path) -> PathBuf {
     folder.with_file_name(".one")
