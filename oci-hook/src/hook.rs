@@ -1,18 +1,21 @@
 //! The stage `createRuntime`, from the state to the mounts.
 
+use std::fs;
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use gpushare_inject::{Mount, Place, Request, preload};
-use gpushare_protocol::injection::{installed_library, version_in};
+use gpushare_protocol::injection::{
+    CLASSES, FOLDER, MANDATORY, MARK, installed_library, version_in,
+};
 use gpushare_protocol::wire::{Injection, Linkage};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::bundle::{self, State};
 use crate::host::HostDevices;
 use crate::rootfs::Rootfs;
-use crate::talk::Daemon;
+use crate::talk::{Daemon, takes_maxima};
 use crate::{Failure, cannot, mounts, program};
 
 /// The folder in which programs of Nix, and their dynamic linkers, are.
@@ -38,6 +41,36 @@ impl Default for Places {
 }
 
 impl Places {
+    /// The arguments of a hook, without the stage.
+    #[must_use]
+    pub fn of(arguments: &[String]) -> Self {
+        let value = |name: &str| {
+            let at = arguments.iter().rposition(|argument| argument == name)?;
+            arguments.get(at + 1).map(PathBuf::from)
+        };
+        let places = Self::default();
+        Self {
+            library: value("--library"),
+            daemon: value("--daemon").unwrap_or(places.daemon),
+        }
+    }
+
+    /// Whether this container is a matter of the daemon's: it asks for something, or it has a GPU,
+    /// asks for nothing, is of no class, and the daemon has hooks ask about such containers.
+    #[must_use]
+    pub fn concerns(&self, request: &Request) -> bool {
+        let Some(unlimited) = &request.unlimited else {
+            return true;
+        };
+        let Some(own) = self.daemon.parent() else {
+            return false;
+        };
+        let folder = unlimited.folder.as_ref().map(Path::new);
+        let of_class = folder.and_then(Path::parent);
+        let is_limited = of_class.is_some_and(|classes| is_same(classes, &own.join(CLASSES)));
+        !is_limited && fs::symlink_metadata(own.join(MANDATORY)).is_ok()
+    }
+
     fn library(&self) -> PathBuf {
         let beside = || installed_library(&std::env::current_exe().ok()?);
         let library = self.library.as_deref().map(version_in).or_else(beside);
@@ -45,17 +78,22 @@ impl Places {
     }
 }
 
-/// Brings gpushare into the container whose state is on `input`, if it asks for a share. This
-/// process must have one thread; it is in the container's mount namespace afterwards.
+/// Brings gpushare into the container whose state is on `input`, if it asks for a share, or if the
+/// node gives it one. This process must have one thread; it is in the container's mount namespace
+/// afterwards.
 ///
 /// # Errors
 /// Why the container must not start.
 pub fn create_runtime(places: &Places, input: &mut dyn Read) -> Result<(), Failure> {
     let state = State::read(input)?;
     let config = bundle::config(&state.bundle)?;
-    let Some(request) = Request::of(&config)? else {
+    let request = Request::of(&config)?.filter(|request| places.concerns(request));
+    let Some(request) = request else {
         return Ok(());
     };
+    if request.unlimited.is_some() && !takes_maxima(&places.daemon, &state.id, &request)? {
+        return Ok(());
+    }
     let pid = Pid::from_raw(state.pid).ok_or_else(|| Failure("no first process".to_owned()))?;
     // Its mount namespace is entered by this descriptor: never that of a later process of that pid.
     let init = pidfd_open(pid, PidfdFlags::empty()).map_err(cannot("open the first process"))?;
@@ -74,7 +112,8 @@ pub fn create_runtime(places: &Places, input: &mut dyn Read) -> Result<(), Failu
     let wanted: Vec<Place> = Place::ALL.into_iter().filter(is_wanted).collect();
     let mut own = Vec::new();
     for file in wanted.iter().filter(|place| !place.is_folder) {
-        if let Some(text) = rootfs.small_file(file.path)? {
+        let text = rootfs.small_file(file.path);
+        if let Some(text) = text.map_err(|why| of_two_hooks(&rootfs, why))? {
             own.extend(preload::own_lines(&text)?);
         }
     }
@@ -113,6 +152,24 @@ pub fn create_runtime(places: &Places, input: &mut dyn Read) -> Result<(), Failu
         mounts::attach(tree, target, place.path)?;
     }
     Ok(())
+}
+
+/// Whether two paths are of one folder, such as `/run` and `/var/run`.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let real = |path: &Path| fs::canonicalize(path).ok();
+    one == other || real(one).is_some_and(|found| real(other) == Some(found))
+}
+
+/// Why a container's own preload file is refused, where a hook of ours has put its mounts there
+/// before.
+fn of_two_hooks(rootfs: &Rootfs, why: Failure) -> Failure {
+    match rootfs.head(&format!("{FOLDER}/{MARK}"), 1) {
+        None => why,
+        Some(_) => Failure(
+            "this container is registered already: its hook runs twice; remove one of its hooks, or its runtime wrapper"
+                .to_owned(),
+        ),
+    }
 }
 
 fn target(rootfs: &Rootfs, place: Place) -> Result<OwnedFd, Failure> {

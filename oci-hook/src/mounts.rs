@@ -28,7 +28,7 @@ use crate::{Failure, cannot};
 ///
 /// # Errors
 /// If it is not there, not of root or this user, the library's folder without a library that
-/// programs of all users can load, or the kernel lacks the calls (5.12).
+/// programs of all users can load, an empty file, or the kernel lacks the calls (5.12).
 pub fn detached(mount: &Mount) -> Result<OwnedFd, Failure> {
     let source = &mount.source;
     let mut flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -42,6 +42,9 @@ pub fn detached(mount: &Mount) -> Result<OwnedFd, Failure> {
     let held =
         open(Path::new(source), flags, Mode::empty()).map_err(cannot(&format!("open {source}")))?;
     trust_hosts(&held, kind, source)?;
+    if !mount.place.is_folder {
+        says_something(&held, source)?;
+    }
     if mount.place == Place::LIBRARY {
         holds_library(&held, source)?;
     }
@@ -70,6 +73,18 @@ fn holds_library(folder: &OwnedFd, source: &str) -> Result<(), Failure> {
         is_open(name, found.st_mode, is_folder).map_err(Failure)?;
     }
     Ok(())
+}
+
+/// Refuses a preload file without a line, which the daemon had no room to write: no program of the
+/// container would load the library.
+fn says_something(file: &OwnedFd, source: &str) -> Result<(), Failure> {
+    let found = fstat(file).map_err(cannot(&format!("look at {source}")))?;
+    match found.st_size {
+        0 => Err(Failure(format!(
+            "{source} is empty: programs of the container would run without limits"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Puts a detached mount over what `target` is.
@@ -143,5 +158,23 @@ fn restrict(tree: BorrowedFd<'_>) -> io::Result<()> {
     match answer {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_preload_file_is_refused_and_one_with_a_line_is_not() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("ld.so.preload");
+        for (text, refused) in [("", true), ("/usr/lib/gpushare/libgpushare.so\n", false)] {
+            std::fs::write(&path, text).unwrap();
+            let file = std::fs::File::open(&path).unwrap().into();
+            let told = says_something(&file, "it");
+            assert_eq!(told.is_err_and(|why| why.0.contains("is empty")), refused);
+        }
     }
 }

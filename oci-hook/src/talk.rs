@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use gpushare_inject::Request;
 use gpushare_protocol::wire::{
     Control, ControlReply, Decoder, ErrorCode, Hello, Injection, MAGIC, MAJOR, decode, encode,
 };
@@ -36,12 +37,13 @@ pub struct Asked<'a> {
     path: &'a Path,
     end: Instant,
     request: Control,
-    init: BorrowedFd<'a>,
+    init: Option<BorrowedFd<'a>>,
     socket: io::Result<UnixStream>,
 }
 
 enum Answer {
     Folder(String),
+    Unlimited(bool),
     Refused(String),
     Later(String),
 }
@@ -61,7 +63,10 @@ impl<'a> Daemon<'a> {
     /// Asks to register a container, and does not wait. This may be in any mount namespace.
     #[must_use]
     pub fn ask(self, injection: Injection, init: BorrowedFd<'a>) -> Asked<'a> {
-        let request = Control::Inject(injection);
+        self.say(Control::Inject(injection), Some(init))
+    }
+
+    fn say(self, request: Control, init: Option<BorrowedFd<'a>>) -> Asked<'a> {
         let socket = self.socket.and_then(|socket| ask(socket, &request, init));
         Asked {
             path: self.path,
@@ -73,19 +78,43 @@ impl<'a> Daemon<'a> {
     }
 }
 
+/// Whether a container that has a GPU and asks for nothing is to be registered with the maxima as
+/// its limits; else it may run as it is.
+///
+/// # Errors
+/// The daemon's refusal, or that no daemon answers.
+pub fn takes_maxima(daemon: &Path, id: &str, request: &Request) -> Result<bool, Failure> {
+    let question = Control::Unlimited {
+        id: id.to_owned(),
+        devices: request.devices.clone(),
+        labels: request.labels.clone(),
+    };
+    match Daemon::reach(daemon).say(question, None).answered()? {
+        Answer::Unlimited(takes_maxima) => Ok(takes_maxima),
+        _ => Err(senseless()),
+    }
+}
+
 impl Asked<'_> {
     /// The folder of the container's socket. This must be in the daemon's mount namespace: a daemon
     /// that was not there, or that recovers, is asked again.
     ///
     /// # Errors
     /// The daemon's refusal, or that no daemon answers.
-    pub fn answer(mut self) -> Result<String, Failure> {
+    pub fn answer(self) -> Result<String, Failure> {
+        match self.answered()? {
+            Answer::Folder(folder) => Ok(folder),
+            _ => Err(senseless()),
+        }
+    }
+
+    fn answered(mut self) -> Result<Answer, Failure> {
         loop {
             let answer = self.socket.and_then(|mut socket| heard(&mut socket));
             let why = match answer {
-                Ok(Answer::Folder(folder)) => return Ok(folder),
                 Ok(Answer::Refused(why)) => return Err(Failure(why)),
                 Ok(Answer::Later(why)) => why,
+                Ok(answer) => return Ok(answer),
                 Err(error) => format!(
                     "the daemon at {} does not answer ({error}); is gpushared running?",
                     self.path.display()
@@ -111,12 +140,19 @@ fn connect(path: &Path, end: Instant) -> io::Result<UnixStream> {
 }
 
 /// Greets and asks at once: the daemon's greeting changes nothing about the request.
-fn ask(mut socket: UnixStream, request: &Control, init: BorrowedFd<'_>) -> io::Result<UnixStream> {
+fn ask(
+    mut socket: UnixStream,
+    request: &Control,
+    init: Option<BorrowedFd<'_>>,
+) -> io::Result<UnixStream> {
     let mut frames = Vec::new();
     encode(0, &Hello::of_this_build(0), &mut frames).map_err(io::Error::other)?;
     encode(1, request, &mut frames)
         .map_err(|error| io::Error::other(format!("the request is too long: {error}")))?;
-    send(&mut socket, &frames, init)?;
+    match init {
+        Some(init) => send(&mut socket, &frames, init)?,
+        None => socket.write_all(&frames)?,
+    }
     Ok(socket)
 }
 
@@ -133,12 +169,21 @@ fn heard(socket: &mut UnixStream) -> io::Result<Answer> {
         decode(1, &frame(socket, &mut decoder, 1)?).map_err(io::Error::other)?;
     Ok(match reply {
         ControlReply::Created { folder, .. } => Answer::Folder(folder),
+        ControlReply::Unlimited { takes_maxima } => Answer::Unlimited(takes_maxima),
+        // An older daemon has no rule about such containers.
+        ControlReply::Error(error) if error.code == ErrorCode::UnknownRequest => {
+            Answer::Unlimited(false)
+        }
         ControlReply::Error(error) if error.can_retry && error.code == ErrorCode::Full => {
             Answer::Later(error.message)
         }
         ControlReply::Error(error) => Answer::Refused(error.message),
-        _ => Answer::Refused("the daemon's answer makes no sense to this version".to_owned()),
+        _ => Answer::Refused(senseless().0),
     })
+}
+
+fn senseless() -> Failure {
+    Failure("the daemon's answer makes no sense to this version".to_owned())
 }
 
 /// Sends frames; the descriptor goes with their first byte.

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use gpushare_inject::{Request, apply};
 
+use crate::hook::Places;
 use crate::{Failure, bundle, cannot};
 
 /// Folders in which the real runtime is looked for first.
@@ -121,15 +122,17 @@ impl Call {
         bundle.or_else(|| std::env::current_dir().ok())
     }
 
-    /// Adds the hook to the configuration in `bundle`, if the container asks for a share and the
-    /// hook is not there from the last time.
+    /// Adds the hook to the configuration in `bundle`, if the container asks for a share, or the
+    /// daemon is to be asked about it, and the hook is not there from the last time.
     ///
     /// # Errors
     /// Why the container must not start.
     pub fn prepare(&self, bundle: &Path, hook: &Path) -> Result<(), Failure> {
         let bundle = fs::canonicalize(bundle).map_err(cannot("find the bundle"))?;
         let mut config = bundle::config(&bundle)?;
-        if Request::of(&config)?.is_none() {
+        let places = Places::of(&self.hook);
+        let request = Request::of(&config)?;
+        if !request.is_some_and(|request| places.concerns(&request)) {
             return Ok(());
         }
         match apply::add_hook(&mut config, &hook.to_string_lossy(), &self.hook)? {

@@ -15,11 +15,20 @@ pub const FOLDER: &str = "/run/gpushare";
 /// The name of a file in a tenant's socket folder that no daemon's own folder has. Where
 /// [`FOLDER`] has it, the daemon's registration is the law whatever the environment says.
 pub const MARK: &str = "container";
+/// The name of the socket for commands in a daemon's own folder.
+pub const CONTROL: &str = "control.sock";
+/// The folders of tenants' and of classes' socket folders in a daemon's own folder.
+pub const SOCKETS: &str = "sockets";
+/// See [`SOCKETS`].
+pub const CLASSES: &str = "classes";
 /// The name of a tenant's socket in its folder.
 pub const SOCKET: &str = "gpushare.sock";
 /// The name of a file in a daemon's own folder on a host: the package was removed, so that the
 /// folder, which running programs still use, no longer says that the machine has a daemon.
 pub const REMOVED: &str = "removed";
+/// The name of an empty file in a daemon's own folder on a host: hooks and runtime wrappers ask the
+/// daemon about containers that have a GPU and ask for nothing. It stays while no daemon serves.
+pub const MANDATORY: &str = "mandatory";
 /// The beginning of a GPU's file in `/dev`, before its minor number: so a hook names a device that
 /// a container has and that nothing else names.
 pub const DEVICE_FILE: &str = "/dev/nvidia";
@@ -42,14 +51,19 @@ pub const ALLOW: &str = "allow-without-daemon";
 
 /// Whether `folder` is a container's socket folder, so that its registration is the law for every
 /// program here. A folder that is hidden from this process counts: the container's root may have
-/// hidden it, or covered it with a mount. So does a mount that this process may not look into.
+/// hidden it, or covered it with a mount. So does a mount that this process may not look into, and
+/// a socket folder from which the mark was taken on the host
+/// ([ADR 226](../../docs/adr/0226-a-socket-folder-without-its-mark-counts.md)).
 #[must_use]
 pub fn is_injected(folder: &Path) -> bool {
     match fs::symlink_metadata(folder) {
         Ok(_) => match fs::symlink_metadata(folder.join(MARK)) {
             Ok(_) => true,
-            // A daemon's own folder on a host may be closed too, but it is no mount.
-            Err(error) => error.kind() == ErrorKind::PermissionDenied && is_mounted(folder),
+            Err(error) => match error.kind() {
+                // A daemon's own folder on a host may be closed too, but it is no mount.
+                ErrorKind::PermissionDenied => is_mounted(folder),
+                _ => is_unmarked(folder),
+            },
         },
         Err(error) => match error.kind() {
             ErrorKind::NotFound => is_covered(folder),
@@ -68,12 +82,39 @@ pub fn is_covered(folder: &Path) -> bool {
     is_absent && fs::read("/proc/self/mountinfo").is_ok_and(|table| has_mount(&table, folder))
 }
 
+/// Whether a tenant's or a class's socket folder is mounted at `folder`, whatever is in it: it was
+/// emptied on the host, or removed there.
+#[must_use]
+pub fn is_unmarked(folder: &Path) -> bool {
+    let is_own = folder.join(CONTROL).exists() || folder.join(MARK).exists();
+    let table = || fs::read("/proc/self/mountinfo");
+    !is_own && table().is_ok_and(|table| has_socket_folder(&table, folder))
+}
+
 /// Whether a `/proc/<pid>/mountinfo` has a mount at this place, whose path needs no escapes.
 fn has_mount(table: &[u8], place: &Path) -> bool {
-    let mut lines = table.split(|byte| *byte == b'\n');
-    let point =
-        |line: &[u8]| line.split(|byte| *byte == b' ').nth(4) == Some(place.as_os_str().as_bytes());
-    lines.any(point)
+    roots_at(table, place).next().is_some()
+}
+
+/// Whether the last mount at this place is of a folder `sockets/NAME` or `classes/NAME`.
+fn has_socket_folder(table: &[u8], place: &Path) -> bool {
+    let root = roots_at(table, place).last();
+    root.is_some_and(|root| {
+        // As the kernel says of a folder that was removed.
+        let root = root.strip_suffix(b"//deleted").unwrap_or(root);
+        let kind = root.rsplit(|byte| *byte == b'/').nth(1);
+        kind.is_some_and(|kind| [SOCKETS, CLASSES].iter().any(|of| of.as_bytes() == kind))
+    })
+}
+
+/// What is mounted at this place, as a path of its file system: the first mount comes first.
+fn roots_at<'a>(table: &'a [u8], place: &'a Path) -> impl Iterator<Item = &'a [u8]> {
+    let lines = table.split(|byte| *byte == b'\n');
+    lines.filter_map(|line| {
+        let mut fields = line.split(|byte| *byte == b' ').skip(3);
+        let (root, point) = (fields.next()?, fields.next()?);
+        (point == place.as_os_str().as_bytes()).then_some(root)
+    })
 }
 
 /// Whether a folder is of another file system than the folder that it is in.
@@ -187,6 +228,28 @@ mod tests {
         // This process's own table: what is there is not covered, nor is what never was.
         assert!(!is_covered(Path::new("/proc")));
         assert!(!is_covered(Path::new("/run/gpushare-never")));
+    }
+
+    #[test]
+    fn a_mounted_socket_folder_is_a_containers_whatever_is_in_it() {
+        let row = |root: &str, point: &str| format!("63 43 0:39 {root} {point} ro - tmpfs a rw\n");
+        let is = |table: &str| has_socket_folder(table.as_bytes(), Path::new(FOLDER));
+        for root in [
+            "/gpushare/sockets/a",
+            "/gpushare/sockets/a//deleted",
+            "/sockets/a//deleted",
+            "/var/lib/x/classes/half",
+        ] {
+            assert!(is(&row(root, FOLDER)), "{root}");
+            assert!(!is(&row(root, "/run")), "{root}");
+            // Another one is above it.
+            assert!(!is(&(row(root, FOLDER) + &row("/", FOLDER))), "{root}");
+        }
+        for root in ["/", "/gpushare", "/gpushare//deleted", "/sockets", "/a/b"] {
+            assert!(!is(&row(root, FOLDER)), "{root}");
+        }
+        assert!(!is(""));
+        assert!(!is_unmarked(Path::new("/proc")));
     }
 
     #[test]

@@ -17,6 +17,8 @@ pub struct Containers {
     /// A program that finds no daemon for ten seconds starts without limits, instead of without
     /// CUDA.
     pub allow_without_daemon: bool,
+    /// What becomes of a container that has a GPU and asks for nothing.
+    pub unlimited: Unlimited,
     /// Further maxima, for containers of a namespace, an image or a user.
     pub rules: Vec<Rule>,
     /// Static classes: the devices and limits of every container that is given one.
@@ -25,6 +27,18 @@ pub struct Containers {
     pub cdi: Option<PathBuf>,
     /// The folder of the library that containers of classes get. The hook has an argument for it.
     pub library: Option<PathBuf>,
+}
+
+/// What becomes of a container that has a GPU and asks for nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unlimited {
+    /// It runs without limits.
+    #[default]
+    Allow,
+    /// It is refused.
+    Deny,
+    /// It is a tenant with the maxima as its limits.
+    Maxima,
 }
 
 /// A class of containers, each of which gets the same.
@@ -45,6 +59,8 @@ pub struct Rule {
     pub labels: Vec<(String, String)>,
     /// The maxima, as variables; those of the node hold for all other variables.
     pub maxima: Vec<(String, String)>,
+    /// What becomes of one that asks for nothing, if that is said here.
+    pub unlimited: Option<Unlimited>,
 }
 
 impl Rule {
@@ -73,11 +89,30 @@ impl Containers {
         labels: &[(String, String)],
     ) -> Vec<(String, String)> {
         let mut all = node.to_vec();
-        if let Some(rule) = self.rules.iter().find(|rule| rule.fits(labels)) {
+        if let Some(rule) = self.rule(labels) {
             all.retain(|(name, _)| !rule.maxima.iter().any(|(own, _)| limits::is_one(own, name)));
             all.extend(rule.maxima.iter().cloned());
         }
         all
+    }
+
+    fn rule(&self, labels: &[(String, String)]) -> Option<&Rule> {
+        self.rules.iter().find(|rule| rule.fits(labels))
+    }
+
+    /// What becomes of a container with these labels that has a GPU and asks for nothing.
+    #[must_use]
+    pub fn unlimited(&self, labels: &[(String, String)]) -> Unlimited {
+        let ruled = self.rule(labels).and_then(|rule| rule.unlimited);
+        ruled.unwrap_or(self.unlimited)
+    }
+
+    /// Whether some container may not run without limits.
+    #[must_use]
+    pub fn are_limits_mandatory(&self) -> bool {
+        let ruled = self.rules.iter().filter_map(|rule| rule.unlimited);
+        let mut all = ruled.chain([self.unlimited]);
+        all.any(|unlimited| unlimited != Unlimited::Allow)
     }
 
     /// Why this container's limits could not be enforced, if so.
@@ -111,6 +146,7 @@ mod tests {
             rules: vec![Rule {
                 labels: pairs(&[("namespace", "a")]),
                 maxima: pairs(&[(own, "1GiB")]),
+                unlimited: None,
             }],
             ..Containers::default()
         };
@@ -130,6 +166,7 @@ mod tests {
         let rule = |labels: &[(&str, &str)], most: &str| Rule {
             labels: pairs(labels),
             maxima: pairs(&[("GPUSHARE_MEM_LIMIT", most)]),
+            unlimited: None,
         };
         let containers = Containers {
             rules: vec![

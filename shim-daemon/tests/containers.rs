@@ -202,11 +202,11 @@ fn what_does_not_fit_now_is_refused_with_the_numbers_and_leaves_nothing() {
 }
 
 #[test]
-fn a_hook_that_runs_twice_and_a_shared_cgroup_are_refused() {
+fn a_second_registration_and_a_shared_cgroup_are_refused() {
     let mut machine = Machine::new();
     let first = First::start(&group("a"));
     machine.inject(&asks("a", "1GiB"), &first).unwrap();
-    let twice = machine.inject(&asks("a", "1GiB"), &first).unwrap_err();
+    let twice = machine.inject(&asks("b", "1GiB"), &first).unwrap_err();
     assert!(twice.message.contains("runs twice"), "{twice}");
     let same = First::start(&group("a"));
     let shared = machine.inject(&asks("b", "1GiB"), &same).unwrap_err();

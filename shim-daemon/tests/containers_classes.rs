@@ -14,7 +14,9 @@ const CLASSES: &str = "[classes.half]\ndevices = [\"0\"]\n[classes.half.limits]\
     [classes.small]\ndevices = [\"0\"]\n[classes.small.limits]\nGPUSHARE_MEM_LIMIT = \"1GiB\"\n";
 
 fn enters(machine: &mut Machine, class: &str, table: &str) -> Result<TenantId, WireError> {
-    let entered = machine.node.enter_class(NOW, class, &peer(ROOT, table));
+    let entered = machine
+        .node
+        .enter_class(NOW, (class, false), &peer(ROOT, table));
     machine.drain();
     entered
 }

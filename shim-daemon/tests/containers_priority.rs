@@ -66,5 +66,8 @@ fn a_class_gives_the_priority_that_its_operator_wrote() {
     let mut machine = Machine::configured(CLASS);
     let id = "0123456789abcdef".repeat(4);
     let process = peer(ROOT, &group(&id));
-    machine.node.enter_class(NOW, "first", &process).unwrap();
+    machine
+        .node
+        .enter_class(NOW, ("first", false), &process)
+        .unwrap();
 }

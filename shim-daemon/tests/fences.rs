@@ -95,6 +95,7 @@ impl Bench {
                 Effect::Inspect(look) => self.node.inspected(self.now, look.carry_out()),
                 Effect::Identify { .. }
                 | Effect::Forget { .. }
+                | Effect::SetAside { .. }
                 | Effect::Watch { .. }
                 | Effect::Unwatch { .. }
                 | Effect::WatchContainer { .. } => {}

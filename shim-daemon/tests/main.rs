@@ -17,6 +17,8 @@ mod containers_classes;
 mod containers_devices;
 mod containers_gangs;
 mod containers_priority;
+mod containers_restarts;
+mod containers_unlimited;
 mod counts;
 mod defaults;
 mod doors;

@@ -217,6 +217,36 @@ fn an_operator_forgets_it_by_an_end_or_by_deleting_its_file() {
 }
 
 #[test]
+fn a_container_that_runs_and_is_forgotten_keeps_its_folder_until_its_end() {
+    let mut before = Machine::new();
+    let first = First::start(&group("a"));
+    before
+        .inject(&container_node::asks("a", "1GiB"), &first)
+        .unwrap();
+    let mut kept = before.made.pop().unwrap().1;
+    kept.devices = vec![[7; 16]];
+    let mut next = Machine::with(&Settings::default(), true);
+    next.node.restore(NOW, &kept).unwrap_err();
+    let orders = |machine: &mut Machine| {
+        let effects = std::iter::from_fn(|| machine.node.poll_effect());
+        let names = effects.filter_map(|effect| match effect {
+            Effect::Forget { name } => Some(("forget", name)),
+            Effect::SetAside { name } => Some(("set aside", name)),
+            _ => None,
+        });
+        names.collect::<Vec<_>>()
+    };
+    assert!(next.node.forget_unrestored("a"));
+    next.node.tick(NOW);
+    assert_eq!(orders(&mut next), [("set aside", "a".to_owned())]);
+    assert_eq!(next.node.unrestored().count(), 0, "its name is free");
+    assert!(!next.node.forget_unrestored("a") && !next.node.forget_unrestored(".a"));
+    drop(first);
+    next.node.tick(NOW);
+    assert_eq!(orders(&mut next), [("forget", ".a".to_owned())]);
+}
+
+#[test]
 fn a_container_that_cannot_be_restored_is_forgotten_once_it_has_ended() {
     let mut before = Machine::new();
     let first = First::start(&group("a"));

@@ -1,7 +1,8 @@
 //! The CDI specification of the node's classes: `gpushare cdi generate` prints it, and the daemon
 //! keeps its file whole and current.
 
-use gpushare_tests::container::Lab;
+use gpushare_tests::GIB;
+use gpushare_tests::container::{Bundle, Door, Lab, Runtime};
 use gpushare_tests::machine::ROOT;
 use gpushare_tests::until;
 use nix::sys::signal::Signal;
@@ -100,4 +101,22 @@ fn a_library_that_not_all_can_load_is_in_no_specification() {
     until("no container can ask for it", || kept().is_empty());
     lab.sh("chmod 755 /run/lab/library");
     until("it is back", || kept() == before);
+}
+
+#[test]
+fn programs_of_a_class_that_is_gone_go_on_under_the_next_daemon() {
+    let Some(mut lab) = lab() else { return };
+    let mut bundle = Bundle::new(&"ab".repeat(32), Runtime::ByHand, &[]);
+    bundle.door = Door::Cdi("two");
+    let mut guest = lab.run(&bundle).started();
+    assert_eq!(guest.ask(&format!("alloc {GIB}")), "alloc 0");
+    lab.sh("sed -i '/^.classes.two/,$d' /run/lab/config.toml");
+    lab.restart_daemon();
+    let name = format!("two-{}", "ab".repeat(6));
+    until("it is back", || {
+        lab.row(&name).is_some_and(|row| row["charged"] == GIB)
+    });
+    assert_eq!(guest.ask(&format!("alloc {}", GIB / 2)), "alloc 0");
+    assert_eq!(guest.ask(&format!("alloc {GIB}")), "alloc 2", "its limit");
+    guest.finish().silently();
 }

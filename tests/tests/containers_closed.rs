@@ -1,10 +1,11 @@
 //! Libraries and socket folders that not every user of a container can reach: the create fails, or
 //! the program gets no CUDA. None runs without its limit.
 
-use gpushare_tests::GIB;
 use gpushare_tests::clients;
 use gpushare_tests::container::{Bundle, Door, Lab, Runtime};
+use gpushare_tests::guest::Ended;
 use gpushare_tests::machine::ALICE;
+use gpushare_tests::{GIB, until};
 
 fn lab(config: &str) -> Option<Lab> {
     let test = std::thread::current();
@@ -139,4 +140,76 @@ fn a_container_whose_socket_folder_is_covered_has_no_cuda() {
     let mut guest = lab.run(&boots("two", elsewhere)).started();
     assert_eq!(guest.ask("total"), format!("total {} 0", 2 * GIB));
     guest.finish().silently();
+}
+
+/// A container whose program waits for a line before it becomes the quota client: its first line
+/// then, asked whether it has CUDA.
+fn starts_later(lab: &Lab, meanwhile: &str) -> (String, Ended) {
+    let mut guest = lab.run(&users("one"));
+    assert_eq!(guest.line(), "idle");
+    lab.sh(meanwhile);
+    guest.send("go");
+    (guest.ask("init"), guest.finish())
+}
+
+#[test]
+fn a_container_whose_socket_folder_is_removed_on_the_host_has_no_cuda() {
+    let Some(mut lab) = lab("") else { return };
+    lab.kill_daemon();
+    for removed in ["rm -rf /run/gpushare", "rm -r /run/gpushare/sockets/*"] {
+        lab.restart_daemon();
+        let (answered, ended) = starts_later(&lab, removed);
+        assert_eq!(answered, "init 1", "{removed}");
+        assert!(ended.stderr.contains("removed on the host"), "{ended:?}");
+    }
+}
+
+#[test]
+fn a_container_whose_socket_folder_is_emptied_on_the_host_has_its_limit() {
+    let Some(lab) = lab("") else { return };
+    let mut guest = lab.run(&users("one"));
+    assert_eq!(guest.line(), "idle");
+    lab.sh("rm /run/gpushare/sockets/one/*");
+    guest.send("go");
+    assert_eq!(guest.started().ask("total"), format!("total {} 0", 2 * GIB));
+}
+
+#[test]
+fn a_container_that_is_forgotten_while_it_runs_has_no_cuda_any_more() {
+    let Some(mut lab) = lab("") else { return };
+    let mut guest = lab.run(&users("one"));
+    assert_eq!(guest.line(), "idle");
+    // It has a GPU too that the next daemon does not find.
+    lab.kill_daemon();
+    let lost = "9,".repeat(15) + "9";
+    lab.sh(&format!(
+        r#"sed -i 's/"devices":\[/&[{lost}],/' /run/gpushare/registered/one.json"#
+    ));
+    lab.restart_daemon();
+    lab.sh("rm /run/gpushare/registered/one.json");
+    let aside = "test ! -e /run/gpushare/sockets/.one/container || echo aside";
+    until("it is forgotten", || lab.sh(aside) == "aside");
+    guest.send("go");
+    assert_eq!(guest.ask("init"), "init 1");
+    drop(guest.finish());
+}
+
+#[test]
+fn a_container_is_not_begun_where_the_daemon_has_no_room_for_its_files() {
+    let Some(mut lab) = lab("") else { return };
+    lab.kill_daemon();
+    lab.sh("rm -rf /run/gpushare && mkdir /run/gpushare && mount -t tmpfs -o size=256k,mode=755 t /run/gpushare");
+    lab.restart_daemon();
+    lab.sh("cat /dev/zero > /run/gpushare/fill 2>/dev/null; true");
+    let ended = lab.ends(&users("one"));
+    assert!(
+        !ended.status.success() && ended.stdout.is_empty(),
+        "{ended:?}"
+    );
+    assert!(ended.stderr.contains("no complete folder"), "{ended:?}");
+    lab.sh("rm /run/gpushare/fill");
+    let mut guest = lab.run(&users("two"));
+    assert_eq!(guest.line(), "idle");
+    guest.send("go");
+    assert_eq!(guest.started().ask("total"), format!("total {} 0", 2 * GIB));
 }

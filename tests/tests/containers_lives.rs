@@ -119,6 +119,24 @@ fn nothing_is_left_of_a_create_that_failed() {
 
 #[test]
 #[ignore = "long tier: needs runc"]
+fn a_second_hook_of_ours_is_refused_with_what_to_do() {
+    let Some(lab) = lab("") else { return };
+    let hook = gpushare_tests::artefacts::folder().join("gpushare-oci-hook");
+    let mut bundle = bundle("one");
+    bundle.later_hook = vec![hook.to_string_lossy().into_owned()];
+    let rest = ["--library", "/run/lab/library", "createRuntime"];
+    bundle.later_hook.extend(rest.map(str::to_owned));
+    let ended = lab.ends(&bundle);
+    assert!(
+        !ended.status.success() && ended.stdout.is_empty(),
+        "{ended:?}"
+    );
+    assert!(ended.stderr.contains("its hook runs twice"), "{ended:?}");
+    timed("nothing is left of it", || nothing_is_left(&lab, "one"));
+}
+
+#[test]
+#[ignore = "long tier: needs runc"]
 fn nothing_is_left_of_a_create_whose_daemon_hung() {
     let Some(lab) = lab("") else { return };
     let before = lab.run(&bundle("before")).started();

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use gpushare_protocol::injection::{SOCKET, is_covered};
+use gpushare_protocol::injection::{SOCKET, is_covered, is_unmarked};
 use gpushare_protocol::page::Page;
 use gpushare_protocol::page::residency::Movability;
 
@@ -176,11 +176,14 @@ pub(super) fn reach(
 
 /// What the user of a process that reaches no daemon can look at.
 fn remedy(folder: &Path) -> String {
-    match is_covered(folder) {
-        true => format!(
-            "{} is covered in this container by a later mount, as systemd makes one at /run: start the container with a tmpfs there (--tmpfs /run)",
-            folder.display()
-        ),
-        false => "is gpushared running?".to_owned(),
+    let place = folder.display();
+    if is_covered(folder) {
+        format!(
+            "{place} is covered in this container by a later mount, as systemd makes one at /run: start the container with a tmpfs there (--tmpfs /run)"
+        )
+    } else if is_unmarked(folder) {
+        format!("what {place} is in this container was removed on the host: restart the container")
+    } else {
+        "is gpushared running?".to_owned()
     }
 }

@@ -13,7 +13,7 @@ pub mod request;
 pub mod strict;
 
 pub use edits::{Edits, Host, Mount, Place};
-pub use request::Request;
+pub use request::{Request, Unlimited};
 
 /// Why a container is refused: one line with the variable or annotation, its value and the accepted
 /// form.

@@ -9,10 +9,12 @@ use crate::Refusal;
 mod devices;
 mod environment;
 mod program;
+mod unlimited;
 
 use devices::{devices, says_an_image};
 use environment::Environment;
 use program::program;
+pub use unlimited::Unlimited;
 
 /// The beginning of our annotations' names.
 pub const PREFIX: &str = "gpushare.io/";
@@ -76,6 +78,8 @@ pub struct Request {
     /// The program that starts first, or behind an init for containers, and the folders that it is
     /// looked for in.
     pub program: Option<(String, Vec<String>)>,
+    /// If it asks for nothing, though it has a GPU: the node says what becomes of it.
+    pub unlimited: Option<Unlimited>,
 }
 
 /// Variables of one kind: an annotation of a kind puts all of the kind's variables in the shade, so
@@ -100,8 +104,8 @@ fn kind(name: &str) -> Option<usize> {
 }
 
 impl Request {
-    /// Reads a `config.json`. `None` for a container that asks for nothing, and for a pod's own
-    /// container.
+    /// Reads a `config.json`. `None` for a container that has no GPU and asks for nothing, and for
+    /// a pod's own container.
     ///
     /// # Errors
     /// An annotation or the name of a variable that is not understood; where the container asks for
@@ -137,7 +141,7 @@ impl Request {
             if is_left_out {
                 may_be_left_out(config, annotations, &variables)?;
             }
-            return Ok(None);
+            return Ok(unlimited::request(config, annotations, &variables));
         }
         variables.once()?;
         let lengths = environment
@@ -154,6 +158,7 @@ impl Request {
             devices: devices(config, named, annotations, &variables)?,
             labels: labels(config, annotations),
             program: program(config, &variables),
+            unlimited: None,
         }))
     }
 }

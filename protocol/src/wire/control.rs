@@ -99,6 +99,17 @@ pub enum Control {
         /// The tenant's name.
         tenant: String,
     },
+    /// A container that is being created has a GPU and asks for nothing: what becomes of it? The
+    /// fields are as those of [`Control::Inject`]. Since minor 22. Answered by
+    /// [`ControlReply::Unlimited`], or by an error where it must not start.
+    Unlimited {
+        /// Its id.
+        id: String,
+        /// Its devices.
+        devices: Vec<String>,
+        /// Facts for the node's rules, and as `scheduler` an annotation of a scheduler's.
+        labels: Vec<(String, String)>,
+    },
 }
 
 impl Control {
@@ -158,6 +169,11 @@ pub enum ControlReply {
     },
     /// To [`Control::FollowRecords`]: one event with its facts. Since minor 8.
     Record(EventRecord),
+    /// To [`Control::Unlimited`]. Since minor 22.
+    Unlimited {
+        /// Whether it is to be registered with the maxima as its limits; else it may run as it is.
+        takes_maxima: bool,
+    },
 }
 
 impl ControlReply {
@@ -168,6 +184,7 @@ impl ControlReply {
             Self::Shares(_) | Self::Ends(_) | Self::EndsSoon { .. } => 1,
             Self::Page { .. } => 3,
             Self::Record(_) => 8,
+            Self::Unlimited { .. } => 22,
             _ => 0,
         }
     }

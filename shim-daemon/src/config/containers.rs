@@ -11,7 +11,7 @@ use gpushare_protocol::uuid::Uuid;
 use serde::Deserialize;
 
 use super::{NO_HOST, Variables};
-use crate::containers::{Class, Containers, Rule};
+use crate::containers::{Class, Containers, Rule, Unlimited};
 
 /// The section as it is written.
 #[derive(Debug, Default, Deserialize)]
@@ -23,6 +23,8 @@ pub(super) struct Section {
     unenforceable: Unenforceable,
     /// A program that finds no daemon when it starts.
     on_daemon_loss: OnDaemonLoss,
+    /// A container that has a GPU and asks for nothing.
+    unlimited: UnlimitedWord,
     /// Maxima for some.
     rules: Vec<Row>,
     /// Where the CDI specification of the classes is kept current.
@@ -65,6 +67,25 @@ enum OnDaemonLoss {
     Allow,
 }
 
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum UnlimitedWord {
+    #[default]
+    Allow,
+    Deny,
+    Maxima,
+}
+
+impl From<UnlimitedWord> for Unlimited {
+    fn from(word: UnlimitedWord) -> Self {
+        match word {
+            UnlimitedWord::Allow => Self::Allow,
+            UnlimitedWord::Deny => Self::Deny,
+            UnlimitedWord::Maxima => Self::Maxima,
+        }
+    }
+}
+
 /// A rule as it is written: at least one of the first three.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -74,6 +95,7 @@ struct Row {
     user: Option<String>,
     #[serde(default)]
     maxima: BTreeMap<String, String>,
+    unlimited: Option<UnlimitedWord>,
 }
 
 impl Section {
@@ -99,6 +121,7 @@ impl Section {
             without_cgroup: self.no_cgroup == NoCgroup::Socket,
             deny_unenforceable: self.unenforceable == Unenforceable::Deny,
             allow_without_daemon: self.on_daemon_loss == OnDaemonLoss::Allow,
+            unlimited: self.unlimited.into(),
             rules: rules.collect::<Result<_, _>>()?,
             classes: classes
                 .iter()
@@ -197,6 +220,7 @@ impl Row {
         Ok(Rule {
             labels,
             maxima: own,
+            unlimited: self.unlimited.map(Unlimited::from),
         })
     }
 }

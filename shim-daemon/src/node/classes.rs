@@ -4,6 +4,8 @@
 //! of, its cgroup says. The container's tenant is made at its first process, whose start waits for
 //! room: it is told to try again, and the tenant keeps its place in the queue.
 
+use std::collections::BTreeSet;
+
 use gpushare_core::{Event, Nanos, TenantId};
 use gpushare_protocol::wire::{ErrorCode, WireError};
 
@@ -13,6 +15,7 @@ use super::specs::Whose;
 use super::tenant::{Registration, Tenant, Totals};
 use super::users::forbidden;
 use crate::cgroup;
+use crate::containers::Class;
 use crate::groups::Groups;
 use crate::peer::Peer;
 
@@ -21,14 +24,15 @@ const DIGITS: usize = 12;
 
 impl Node {
     /// The tenant of a process that came through the door of a class. Made if it is the first of
-    /// its container.
+    /// its container. One that presents a page was there under the previous daemon.
     ///
     /// # Errors
-    /// If the process is in no container, or its container has to wait for room.
+    /// If the process is in no container, its container has to wait for room, or the class is none
+    /// any more and the process is new.
     pub fn enter_class(
         &mut self,
         now: Nanos,
-        class: &str,
+        (class, presents): (&str, bool),
         peer: &Peer,
     ) -> Result<TenantId, WireError> {
         let groups = container_of(&peer.groups);
@@ -72,6 +76,9 @@ impl Node {
                     );
                     return Err(forbidden(&text));
                 }
+                if !presents {
+                    self.class_named(class)?;
+                }
                 tenant
             }
             None => self.found_in_class(now, class, groups)?,
@@ -84,6 +91,24 @@ impl Node {
                 Err(WireError::new(ErrorCode::BadLimits, why))
             }
         }
+    }
+
+    fn class_named(&self, name: &str) -> Result<&Class, WireError> {
+        let mut all = self.containers.classes.iter();
+        all.find(|known| known.name == name).ok_or_else(|| {
+            let text = format!("class {name} is none of this node's any more");
+            WireError::new(ErrorCode::NotFound, text)
+        })
+    }
+
+    /// The classes by which the containers came that are tenants, whether or not the node has them
+    /// still: their programs come back by the same door.
+    #[must_use]
+    pub fn classes_in_use(&self) -> BTreeSet<&str> {
+        let all = self.tenants.values();
+        let containers = all.filter_map(|known| known.registration().container.as_ref());
+        let classes = containers.filter_map(|container| container.class.as_deref());
+        classes.collect()
     }
 
     /// The tenant that is the container with these cgroups.
@@ -117,15 +142,7 @@ impl Node {
         class: &str,
         groups: Groups,
     ) -> Result<TenantId, WireError> {
-        let known = self
-            .containers
-            .classes
-            .iter()
-            .find(|known| known.name == class);
-        let class = known.cloned().ok_or_else(|| {
-            let text = format!("class {class} is none of this node's any more");
-            WireError::new(ErrorCode::NotFound, text)
-        })?;
+        let class = self.class_named(class)?.clone();
         if self.is_recovering() {
             let text = "programs of the previous daemon are being counted; try again in a moment";
             return Err(WireError::retry(ErrorCode::Full, text));
@@ -165,7 +182,6 @@ impl Node {
                 inodes: self.known_mounts.inodes(&groups),
                 groups,
                 preload: Vec::new(),
-                allow_without_daemon: self.containers.allow_without_daemon,
                 class: Some(class.name),
                 pod: Vec::new(),
             }),

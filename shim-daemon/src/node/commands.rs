@@ -48,6 +48,11 @@ impl Node {
                     None => Err(unknown_command()),
                 }
             }
+            Control::Unlimited {
+                id,
+                devices,
+                labels,
+            } => self.may_be_unlimited((id, devices), labels).map(Some),
             Control::Suspend { tenant } => self.suspend(now, (from, id), tenant, true),
             Control::Resume { tenant } => self.suspend(now, (from, id), tenant, false),
             Control::Attach { tenant } => self.attach((from, id), tenant),

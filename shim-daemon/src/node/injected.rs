@@ -42,9 +42,6 @@ pub struct Container {
     /// The lines of the image's own preload file.
     #[serde(default)]
     pub preload: Vec<String>,
-    /// Whether a program that finds no daemon starts without limits.
-    #[serde(default)]
-    pub allow_without_daemon: bool,
     /// Its class, if it came by one.
     #[serde(default)]
     pub class: Option<String>,
@@ -106,11 +103,8 @@ impl Node {
         asker: &Groups,
     ) -> Result<(), WireError> {
         self.may_inject(from, injection, &init)?;
-        if let Some(name) = self.same_init(init.identity) {
-            let text = format!(
-                "this container is registered already, as tenant {name}: its hook runs twice; remove one of its hooks, or its runtime wrapper"
-            );
-            return Err(WireError::new(ErrorCode::OutOfOrder, text));
+        if let Some(tenant) = self.same_init(init.identity) {
+            return self.inject_again(tenant, (from, id), injection);
         }
         let groups = self.groups_of(&init, asker)?;
         let maxima = self.containers.maxima(&self.maxima, &injection.labels);
@@ -144,7 +138,6 @@ impl Node {
             inodes: self.known_mounts.inodes(&groups),
             groups,
             preload: injection.preload.clone(),
-            allow_without_daemon: self.containers.allow_without_daemon,
             class: None,
             pod,
         };
@@ -264,13 +257,13 @@ impl Node {
         }
     }
 
-    fn same_init(&self, identity: Identity) -> Option<String> {
-        let mut all = self.tenants.values();
-        let same = all.find(|known| {
+    fn same_init(&self, identity: Identity) -> Option<TenantId> {
+        let mut all = self.tenants.iter();
+        let same = all.find(|(_, known)| {
             let container = known.registration().container.as_ref();
             container.is_some_and(|container| container.init == Some(identity))
         });
-        same.map(|known| known.name().to_owned())
+        same.map(|(tenant, _)| *tenant)
     }
 
     /// A tenant's name for a container: its id, or where that is no name or is taken, what begins

@@ -17,6 +17,7 @@ mod having;
 mod history;
 mod host_memory;
 mod host_store;
+mod inject_again;
 mod injected;
 mod inspecting;
 mod joining;
@@ -54,6 +55,7 @@ mod swaps;
 mod tally;
 mod tenant;
 mod under;
+mod unlimited;
 mod unmanaged;
 mod unrestored;
 mod unstored;
@@ -92,6 +94,7 @@ pub use requests::Client;
 use tenant::Tenant;
 pub use tenant::{Registration, Totals};
 pub use unmanaged::Unmanaged;
+pub(crate) use unrestored::aside;
 use users::Users;
 pub use vacated::{Program, Seen};
 
@@ -174,6 +177,11 @@ pub enum Effect {
     },
     /// Delete what is stored of a tenant that was not restored.
     Forget {
+        /// Its name.
+        name: String,
+    },
+    /// The same of one whose container runs: its folder stays, under another name.
+    SetAside {
         /// Its name.
         name: String,
     },
@@ -460,15 +468,6 @@ impl Node {
 
     fn effect(&mut self, effect: Effect) {
         self.effects.push_back(effect);
-    }
-
-    /// As [`Node::effect`], before all that waits behind the opening of the tenant's socket.
-    fn effect_after_listening(&mut self, tenant: TenantId, effect: Effect) {
-        let opens =
-            |one: &Effect| matches!(one, Effect::Listen { tenant: of, .. } if *of == tenant);
-        let at = self.effects.iter().position(opens);
-        let at = at.map_or(self.effects.len(), |at| at + 1);
-        self.effects.insert(at, effect);
     }
 
     /// Whether processes of the previous daemon may still present their memory.

@@ -89,6 +89,7 @@ impl Node {
         self.end_recovery();
         for tenant in self.tenants.keys().copied().collect::<Vec<_>>() {
             self.clear_unclaimed(now, tenant);
+            self.end_if_ended(now, tenant);
         }
         self.advance(now);
         self.tell_queued_after_recovery();
@@ -100,6 +101,18 @@ impl Node {
         let dead = known.map(super::Tenant::clear_unclaimed);
         for unseen in dead.into_iter().flatten() {
             self.reap_unseen(now, tenant, &unseen);
+        }
+    }
+
+    /// A container of the previous daemon that ended while there was none, and of which no process
+    /// lives, is over: nothing can claim it, and another one may need its part.
+    fn end_if_ended(&mut self, now: Nanos, tenant: TenantId) {
+        let known = self.tenants.get(&tenant);
+        let ended = known.is_some_and(|known| {
+            known.registration().container.is_some() && known.contained().is_none()
+        });
+        if ended {
+            self.end_if_unused(now, tenant);
         }
     }
 

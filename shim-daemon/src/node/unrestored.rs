@@ -54,10 +54,24 @@ impl Unrestored {
         }
     }
 
+    /// Whether it is a container that runs.
+    fn contains(&self) -> bool {
+        self.registration.container.is_some() && !self.has_ended()
+    }
+
     fn tend(&mut self) {
         self.living
             .retain(|(_, pidfd)| !is_dead(pidfd).unwrap_or(false));
     }
+}
+
+/// The name under which the folder stays of a container that runs and is forgotten: no tenant's.
+pub(crate) fn aside(name: &str) -> String {
+    format!(".{name}")
+}
+
+fn is_aside(name: &str) -> bool {
+    name.starts_with('.')
 }
 
 impl Node {
@@ -97,17 +111,29 @@ impl Node {
 
     /// The names of tenants that were not restored.
     pub fn unrestored(&self) -> impl Iterator<Item = &str> {
-        self.unrestored.keys().map(String::as_str)
+        let all = self.unrestored.keys().map(String::as_str);
+        all.filter(|name| !is_aside(name))
     }
 
     /// An operator says that this one is to be forgotten. `false` if there is none of that name.
+    /// The folder of a container that runs stays for as long: its programs would take themselves
+    /// for a host's, without limits, if it lost its mark.
     pub fn forget_unrestored(&mut self, name: &str) -> bool {
-        let found = self.unrestored.remove(name).is_some();
-        if found {
-            let name = name.to_owned();
+        if is_aside(name) {
+            return false;
+        }
+        let Some(mut kept) = self.unrestored.remove(name) else {
+            return false;
+        };
+        let name = name.to_owned();
+        if kept.contains() {
+            kept.living.clear();
+            self.unrestored.insert(aside(&name), kept);
+            self.effect(Effect::SetAside { name });
+        } else {
             self.effect(Effect::Forget { name });
         }
-        found
+        true
     }
 
     /// A command ends one that was not restored, if there is one of that name.
@@ -116,7 +142,7 @@ impl Node {
         from: ConnId,
         name: &str,
     ) -> Option<Result<Option<ControlReply>, WireError>> {
-        let kept = self.unrestored.get(name)?;
+        let kept = self.unrestored.get(name).filter(|_| !is_aside(name))?;
         if let Err(error) = self.may_forget(from, kept) {
             return Some(Err(error));
         }

@@ -1,6 +1,6 @@
 //! The sockets of classes, and the CDI specification that names them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -19,6 +19,8 @@ pub(super) struct Classes {
     /// tried again every second, and said once.
     said: BTreeMap<String, String>,
     unpublished: Option<String>,
+    /// Why hooks may not know whether limits are mandatory, if so.
+    untold: Option<String>,
     specification: Specification,
     /// Whether the folders of classes that are no more have been looked at since the last one went.
     are_swept: bool,
@@ -28,16 +30,20 @@ pub(super) struct Classes {
 
 impl Classes {
     /// Opens the sockets of the node's classes that have none, and closes those of classes that
-    /// are no more.
+    /// are no more. One that is no more keeps its socket while a container of its runs: the
+    /// container's programs may come back to the next daemon there.
     pub(super) fn follow(
         &mut self,
-        containers: &Containers,
+        (containers, in_use): (&Containers, &BTreeSet<&str>),
         folder: &Folder,
         poller: &Poller,
         lane: &Lane,
     ) {
+        let are_named = containers.classes.iter().map(|class| class.name.as_str());
+        let named: BTreeSet<&str> = are_named.collect();
+        let wanted: BTreeSet<&str> = named.union(in_use).copied().collect();
         for (name, listener) in &mut self.all {
-            let stays = containers.classes.iter().any(|class| class.name == *name);
+            let stays = wanted.contains(name.as_str());
             if let Some(listener) = listener.take_if(|_| !stays) {
                 if !self.closed {
                     poller.remove(listener.as_fd());
@@ -51,15 +57,17 @@ impl Classes {
             self.are_swept = true;
         }
         let mut said = BTreeMap::new();
-        for class in &containers.classes {
-            let Err(error) = self.open(&class.name, containers, folder, (poller, lane)) else {
+        for name in wanted {
+            // Containers of a class that is no more would have no limits without a daemon.
+            let allow = containers.allow_without_daemon && named.contains(name);
+            let Err(error) = self.open((name, allow), folder, (poller, lane)) else {
                 continue;
             };
             let error = error.to_string();
-            if self.said.get(&class.name) != Some(&error) {
-                tracing::error!(class = class.name, %error, "the class has no socket");
+            if self.said.get(name) != Some(&error) {
+                tracing::error!(class = name, %error, "the class has no socket");
             }
-            said.insert(class.name.clone(), error);
+            said.insert(name.to_owned(), error);
         }
         self.said = said;
         let error = self.specification.follow(containers, folder).err();
@@ -69,12 +77,17 @@ impl Classes {
             tracing::error!(%error, "the CDI specification is not as the settings say");
         }
         self.unpublished = error;
+        let told = folder.tell_hooks(containers.are_limits_mandatory());
+        let error = told.err().map(|error| error.to_string());
+        if let Some(error) = error.as_ref().filter(|_| self.untold.is_none()) {
+            tracing::error!(error, "hooks are not told whether limits are mandatory");
+        }
+        self.untold = error;
     }
 
     fn open(
         &mut self,
-        name: &str,
-        containers: &Containers,
+        (name, allow_without_daemon): (&str, bool),
         folder: &Folder,
         (poller, lane): (&Poller, &Lane),
     ) -> io::Result<()> {
@@ -83,7 +96,7 @@ impl Classes {
             self.all.push((name.to_owned(), None));
             self.all.len() - 1
         });
-        folder.furnish_class(name, containers.allow_without_daemon)?;
+        folder.furnish_class(name, allow_without_daemon)?;
         if self.all[at].1.is_some() && folder.has_class(name) {
             return Ok(());
         }
@@ -252,11 +265,7 @@ mod tests {
     }
 
     fn reload(server: &mut Server, settings: &crate::node::Settings) {
-        server
-            .node
-            .reload(crate::server::clock::now(), settings)
-            .unwrap();
-        server.follow_classes();
+        server.follow_settings(settings).unwrap();
     }
 
     #[test]
@@ -355,5 +364,40 @@ mod tests {
         // One that was taken out while no daemon ran.
         let _next = place.server(None);
         assert_eq!(place.has(both), [true, false]);
+    }
+
+    #[test]
+    fn a_class_that_is_gone_keeps_its_door_while_a_container_of_it_runs() {
+        let place = Place::new();
+        let door = || UnixStream::connect(place.at("run/classes/half/gpushare.sock"));
+        let allow = ["run/classes/half/allow-without-daemon"; 2];
+        let mut server = place.server(None);
+        let id = "ab".repeat(32);
+        let peer = crate::peer::Peer {
+            pid: 1,
+            uid: 0,
+            pidfd: crate::peer::open(std::process::id().cast_signed()).unwrap(),
+            cgroup: String::new(),
+            groups: crate::groups::Groups::parse(&format!("0::/docker/{id}\n")),
+        };
+        let now = crate::server::clock::now();
+        server
+            .node
+            .enter_class(now, ("half", false), &peer)
+            .unwrap();
+        server.carry_out();
+        assert_eq!(place.has(allow), [true; 2]);
+        server.follow_settings(&place.settings(None, &[])).unwrap();
+        door().unwrap();
+        assert_eq!(place.has(allow), [false; 2], "no program starts there");
+        drop(server);
+        let mut next = crate::server::still::server(&place.at("run"), place.settings(None, &[]));
+        door().unwrap();
+        assert_eq!(place.has(allow), [false; 2]);
+        // It is in no cgroup of this machine's, and so has ended.
+        next.node.recovered(now);
+        next.carry_out();
+        next.follow_classes();
+        door().unwrap_err();
     }
 }

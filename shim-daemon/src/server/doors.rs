@@ -32,6 +32,8 @@ struct Door {
     name: String,
     /// The socket, or why there is none.
     listener: Result<UnixListener, String>,
+    /// Why the files beside the socket are not there as they have to be, if so.
+    incomplete: Option<String>,
 }
 
 impl Doors {
@@ -75,7 +77,40 @@ impl Doors {
             tracing::error!(tenant = name, error, "no socket");
         }
         let name = name.to_owned();
-        self.tenants.insert(tenant, Door { name, listener });
+        let incomplete = None;
+        self.tenants.insert(
+            tenant,
+            Door {
+                name,
+                listener,
+                incomplete,
+            },
+        );
+    }
+
+    /// The files beside a tenant's socket were written, or why not. Says what is new.
+    pub(super) fn furnished(&mut self, tenant: TenantId, done: io::Result<()>) {
+        let Some(door) = self.tenants.get_mut(&tenant) else {
+            return;
+        };
+        let error = done.err().map(|error| error.to_string());
+        if let Some(error) = &error
+            && door.incomplete.as_ref() != Some(error)
+        {
+            tracing::error!(
+                tenant = door.name,
+                error,
+                "the container's folder is not complete"
+            );
+        }
+        door.incomplete = error;
+    }
+
+    /// The tenants whose folders are not complete.
+    pub(super) fn incomplete(&self) -> impl Iterator<Item = TenantId> {
+        let all = self.tenants.iter();
+        let amiss = all.filter(|(_, door)| door.incomplete.is_some());
+        amiss.map(|(tenant, _)| *tenant)
     }
 
     fn make(
@@ -105,10 +140,13 @@ impl Doors {
         }
     }
 
-    /// Why the tenant of this name cannot be reached, if it cannot.
-    pub(super) fn trouble(&self, name: &str) -> Option<&str> {
+    /// What the tenant of this name lacks, and why, if it cannot be reached or its programs would
+    /// not be limited.
+    pub(super) fn trouble(&self, name: &str) -> Option<(&'static str, &str)> {
         let door = self.tenants.values().find(|door| door.name == name)?;
-        door.listener.as_ref().err().map(String::as_str)
+        let closed = door.listener.as_ref().err();
+        let closed = closed.map(|why| ("socket", why.as_str()));
+        closed.or_else(|| Some(("complete folder", door.incomplete.as_deref()?)))
     }
 
     /// Once a second: reopens sockets that were closed for lack of descriptors, and restores files
@@ -188,6 +226,8 @@ impl Doors {
             if let Ok(old) = std::mem::replace(&mut door.listener, listener) {
                 part_with(old, lane);
             }
+            // The files beside it may be gone too.
+            door.incomplete = Some("its folder was made anew".to_owned());
         }
     }
 

@@ -7,16 +7,15 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use gpushare_protocol::injection::REMOVED;
-pub use gpushare_protocol::injection::SOCKET;
+use gpushare_protocol::injection::SOCKETS;
+pub use gpushare_protocol::injection::{CONTROL, SOCKET};
+use gpushare_protocol::injection::{MANDATORY, REMOVED};
 use gpushare_protocol::sockets;
 use nix::unistd::geteuid;
 
 use super::{furnish, starts};
-use crate::node::Registration;
+use crate::node::{Registration, aside};
 
-/// The control socket's name.
-pub const CONTROL: &str = "control.sock";
 /// The file that a daemon locks for as long as it serves.
 const LOCK: &str = "lock";
 
@@ -144,7 +143,7 @@ impl Folder {
     /// Makes the missing folders.
     pub(super) fn make(&self) -> io::Result<()> {
         let mode = if self.private { 0o700 } else { 0o755 };
-        let (sockets, registered) = (self.root.join("sockets"), self.root.join("registered"));
+        let (sockets, registered) = (self.root.join(SOCKETS), self.root.join("registered"));
         for folder in [&self.root, &sockets, &registered] {
             // An administrator may have closed one that is there.
             let is_new = fs::symlink_metadata(folder).is_err();
@@ -176,7 +175,7 @@ impl Folder {
     /// The folder with a tenant's socket.
     #[must_use]
     pub fn of(&self, name: &str) -> PathBuf {
-        self.root.join("sockets").join(name)
+        self.root.join(SOCKETS).join(name)
     }
 
     /// Makes this the only daemon of this folder for as long as the returned lock is kept.
@@ -216,7 +215,7 @@ impl Folder {
 
     /// Removes all that belongs to a daemon that leaves, its log too. Other files stay.
     pub(super) fn sweep(&self) {
-        self.clear(&[CONTROL, "log", "log.1", starts::FILE]);
+        self.clear(&[CONTROL, "log", "log.1", starts::FILE, MANDATORY]);
         let _ = fs::remove_dir(&self.root);
     }
 
@@ -225,7 +224,7 @@ impl Folder {
     fn undo(&self) {
         match self.is_new {
             true => self.sweep(),
-            false => self.clear(&[CONTROL, starts::FILE]),
+            false => self.clear(&[CONTROL, starts::FILE, MANDATORY]),
         }
     }
 
@@ -233,7 +232,7 @@ impl Folder {
         for file in files {
             let _ = fs::remove_file(self.root.join(file));
         }
-        for folder in ["sockets", "registered"] {
+        for folder in [SOCKETS, "registered"] {
             let _ = fs::remove_dir(self.root.join(folder));
         }
         // Until then no next daemon begins here.
@@ -314,6 +313,17 @@ impl Folder {
             let _ = fs::remove_file(self.of(name).join(file));
         }
         let _ = fs::remove_dir(self.of(name));
+    }
+
+    /// Forgets a registration whose container runs on. Its folder keeps the mark by which programs
+    /// there know that they are not without limits, under a name that no tenant has: the name is
+    /// free for another one.
+    pub(super) fn set_aside(&self, name: &str) {
+        let aside = aside(name);
+        // Of a container of this name that was set aside before, and has ended since.
+        self.forget(&aside);
+        let _ = fs::rename(self.of(name), self.of(&aside));
+        let _ = fs::remove_file(self.registered(name));
     }
 
     /// The registrations that the previous daemon left, and those of its files that do not parse,

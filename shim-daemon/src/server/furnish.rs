@@ -17,15 +17,29 @@ pub(super) const FILES: [&str; 3] = [injection::PRELOAD, injection::MARK, inject
 
 /// The folder with the socket of a class, below the runtime folder.
 pub(super) fn class_folder(root: &Path, name: &str) -> PathBuf {
-    root.join("classes").join(name)
+    root.join(injection::CLASSES).join(name)
 }
 
 impl Folder {
     /// Writes the files beside a container's socket: the mark that makes the registration the law
     /// there, the preload file, ours first, and, where that is allowed, the file that lets programs
     /// start without a daemon.
-    pub(super) fn furnish(&self, name: &str, container: &Container) -> io::Result<()> {
-        furnish(&self.of(name), container)
+    pub(super) fn furnish(
+        &self,
+        name: &str,
+        container: &Container,
+        allow_without_daemon: bool,
+    ) -> io::Result<()> {
+        furnish(&self.of(name), container, allow_without_daemon)
+    }
+
+    /// Has hooks ask about containers that ask for nothing, or not.
+    pub(super) fn tell_hooks(&self, are_limits_mandatory: bool) -> io::Result<()> {
+        let file = self.root.join(injection::MANDATORY);
+        match are_limits_mandatory {
+            true => write(&file, b""),
+            false => remove(&file),
+        }
     }
 
     /// The folder with the socket of a class.
@@ -41,17 +55,16 @@ impl Folder {
         fs::set_permissions(&folder, Permissions::from_mode(0o755))?;
         let container = Container {
             id: name.to_owned(),
-            allow_without_daemon,
             ..Container::default()
         };
-        furnish(&folder, &container)
+        furnish(&folder, &container, allow_without_daemon)
     }
 
     /// Takes back, from the folders of all classes but these, that programs may start without a
     /// daemon: a container of a class that is no more would have no limits. The folders stay, for
     /// the containers that have them mounted.
     pub(super) fn close_other_classes(&self, classes: &[Class]) {
-        let found = fs::read_dir(self.root.join("classes"))
+        let found = fs::read_dir(self.root.join(injection::CLASSES))
             .into_iter()
             .flatten();
         for folder in found.flatten() {
@@ -73,34 +86,52 @@ impl Folder {
     }
 }
 
-fn furnish(folder: &Path, container: &Container) -> io::Result<()> {
+fn furnish(folder: &Path, container: &Container, allow_without_daemon: bool) -> io::Result<()> {
     let mut preload = format!("{}\n", injection::LIBRARY);
     for line in &container.preload {
         preload.push_str(line);
         preload.push('\n');
     }
-    write(&folder.join(injection::PRELOAD), preload.as_bytes())?;
-    write(&folder.join(injection::MARK), container.id.as_bytes())?;
+    let files = [
+        (injection::PRELOAD, preload.as_bytes()),
+        (injection::MARK, container.id.as_bytes()),
+    ];
+    for (name, text) in files {
+        write(&folder.join(name), text).map_err(|error| of(name, &error))?;
+    }
     let allow = folder.join(injection::ALLOW);
-    match container.allow_without_daemon {
+    let done = match allow_without_daemon {
         true => write(&allow, b""),
-        false => match fs::remove_file(allow) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        },
+        false => remove(&allow),
+    };
+    done.map_err(|error| of(injection::ALLOW, &error))
+}
+
+fn remove(file: &Path) -> io::Result<()> {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 
-/// As [`write_whole`]. A file that is not there yet is in no container: it is written in place, and
-/// the next daemon writes what this one leaves unfinished.
+/// An error of a file, with its name.
+fn of(name: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{name}: {error}"))
+}
+
+/// As [`write_whole`]. A file that is not there yet is in no container: it is written in place. The
+/// next daemon writes what this one leaves unfinished, and where there is no room nothing stays.
 fn write(path: &Path, text: &[u8]) -> io::Result<()> {
     let new = File::options().write(true).create_new(true).open(path);
     match new {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => write_whole(path, text),
         new => {
             let mut new = new?;
-            new.write_all(text)?;
-            new.set_permissions(Permissions::from_mode(0o644))
+            let written = new.write_all(text);
+            let written = written.and_then(|()| new.set_permissions(Permissions::from_mode(0o644)));
+            written.inspect_err(|_| {
+                let _ = fs::remove_file(path);
+            })
         }
     }
 }
@@ -117,9 +148,10 @@ pub(super) fn write_whole(path: &Path, text: &[u8]) -> io::Result<()> {
 /// The same whatever the file has.
 pub(super) fn write_anew(path: &Path, text: &[u8]) -> io::Result<()> {
     let whole = path.with_extension("new");
-    fs::write(&whole, text)?;
-    fs::set_permissions(&whole, Permissions::from_mode(0o644))?;
-    fs::rename(&whole, path).inspect_err(|_| {
+    let written = fs::write(&whole, text)
+        .and_then(|()| fs::set_permissions(&whole, Permissions::from_mode(0o644)))
+        .and_then(|()| fs::rename(&whole, path));
+    written.inspect_err(|_| {
         let _ = fs::remove_file(&whole);
     })
 }

@@ -343,8 +343,9 @@ impl Server {
     fn follow_classes(&mut self) {
         let rules = self.node.containers();
         let lane = self.node.lanes().own();
+        let in_use = self.node.classes_in_use();
         self.classes
-            .follow(rules, &self.folder, &self.poller, &lane);
+            .follow((rules, &in_use), &self.folder, &self.poller, &lane);
     }
 
     /// A faulty file changes no setting.
@@ -353,13 +354,13 @@ impl Server {
             return;
         };
         self.notify.reloading();
-        let applied = (reload.read)().and_then(|read| {
-            let applied = read.map(|settings| self.node.reload(clock::now(), &settings));
+        let read = (reload.read)();
+        let applied = read.and_then(|read| {
+            let applied = read.map(|settings| self.follow_settings(&settings));
             applied.transpose()
         });
         match applied {
             Ok(Some(())) => {
-                self.follow_classes();
                 tracing::info!(
                     "the file was read again: [compute], [containers] and [classes] hold from now on, [defaults] and [maxima] for tenants that come, all else from the next start"
                 );
@@ -387,9 +388,7 @@ impl Server {
             }
             self.classes.open_again(&self.poller);
             self.follow_classes();
-            for tenant in self.unsaved.clone() {
-                self.node.write_down(tenant);
-            }
+            self.write_again();
             self.node.lanes().tend();
             self.forget_deleted();
             self.node
@@ -463,6 +462,7 @@ impl Server {
                     self.folder.forget(&name);
                 }
                 Effect::Forget { name } => self.folder.forget(&name),
+                Effect::SetAside { name } => self.folder.set_aside(&name),
                 Effect::Look { device } => self.looker.want(Job::Look(device)),
                 Effect::Copy(job) => {
                     let lane = job.host.lane().clone();

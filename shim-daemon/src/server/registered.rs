@@ -6,16 +6,16 @@ use std::os::fd::{AsFd, OwnedFd};
 use gpushare_core::TenantId;
 use gpushare_protocol::wire::{ControlReply, ErrorCode, WireError};
 
-use super::Server;
 use super::poller::Source;
-use crate::node::Registration;
+use super::{Server, clock};
+use crate::node::{Registration, Settings};
 
 impl Server {
     pub(super) fn with_folder(&self, reply: ControlReply) -> ControlReply {
         match reply {
             ControlReply::Created { name, .. } => {
-                if let Some(why) = self.doors.trouble(&name) {
-                    let text = format!("tenant {name} has no socket: {why}");
+                if let Some((what, why)) = self.doors.trouble(&name) {
+                    let text = format!("tenant {name} has no {what}: {why}");
                     return ControlReply::Error(WireError::retry(ErrorCode::Full, text));
                 }
                 let folder = self.folder.of(&name).to_string_lossy().into_owned();
@@ -37,11 +37,29 @@ impl Server {
         }
         let name = &registration.name;
         self.doors.add(tenant, name, &self.folder, &self.poller);
-        if let Some(container) = &registration.container
-            && let Err(error) = self.folder.furnish(name, container)
-        {
-            tracing::error!(tenant = name, %error, "the container's folder is not complete");
+        let allow = self.node.containers().allow_without_daemon;
+        let container = registration.container.as_ref();
+        let done = container.map_or(Ok(()), |container| {
+            self.folder.furnish(name, container, allow)
+        });
+        self.doors.furnished(tenant, done);
+    }
+
+    /// Once a second: what could not be written is tried again.
+    pub(super) fn write_again(&mut self) {
+        let mut all = self.unsaved.clone();
+        all.extend(self.doors.incomplete());
+        for tenant in all {
+            self.node.write_down(tenant);
         }
+    }
+
+    /// Settings that were read again hold from now on, for containers that run too.
+    pub(super) fn follow_settings(&mut self, settings: &Settings) -> Result<(), String> {
+        self.node.reload(clock::now(), settings)?;
+        self.follow_classes();
+        self.node.write_down_all();
+        Ok(())
     }
 
     /// An operator has deleted the files of tenants that were not restored.
@@ -68,3 +86,6 @@ impl Server {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

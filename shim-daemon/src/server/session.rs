@@ -341,9 +341,9 @@ impl Session {
             return Ok(());
         }
         let entered = match decode::<Request>(request, body) {
-            Ok(Request::Register(_)) => identify(self.connection.socket(), &self.maker)
+            Ok(Request::Register(register)) => identify(self.connection.socket(), &self.maker)
                 .map_err(|error| unknown_peer(&error))
-                .and_then(|peer| node.enter_class(now, class, &peer)),
+                .and_then(|peer| node.enter_class(now, (class, register.presents_page), &peer)),
             _ => Err(WireError::new(ErrorCode::OutOfOrder, "register first")),
         };
         match entered {

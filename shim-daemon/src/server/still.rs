@@ -3,11 +3,14 @@
 use std::path::Path;
 
 use gpushare_protocol::units::{Bytes, GIB};
+use gpushare_protocol::wire::Injection;
 use nix::sys::eventfd::EventFd;
 
 use super::{Folder, Server, Start};
 use crate::devices::{Capabilities, Device, Devices, Look, LookError};
-use crate::node::Settings;
+use crate::groups::Groups;
+use crate::init::Init;
+use crate::node::{ConnId, Settings};
 
 /// One device that cannot be looked at.
 #[derive(Debug)]
@@ -27,6 +30,31 @@ impl Devices for One {
     fn look(&mut self, _: usize) -> Result<Look, LookError> {
         Err(LookError::Lost)
     }
+}
+
+/// A hook registers a container with this id, whose first process is this one. `proc` is a folder
+/// in which its cgroup is written down.
+pub(super) fn contain(server: &mut Server, proc: &Path, id: &str) {
+    let pid = std::process::id();
+    let own = proc.join(pid.to_string());
+    std::fs::create_dir_all(&own).unwrap();
+    std::fs::write(
+        own.join("cgroup"),
+        format!("0::/system.slice/docker-{id}.scope\n"),
+    )
+    .unwrap();
+    let open = crate::peer::open(pid.cast_signed()).unwrap();
+    let init = Init::recorded(open, pid, proc).unwrap();
+    let injection = Injection {
+        id: id.to_owned(),
+        environment: vec![("GPUSHARE_MEM_LIMIT".to_owned(), "1GiB".to_owned())],
+        ..Injection::default()
+    };
+    let now = super::clock::now();
+    let hook = (ConnId(u64::MAX), 1);
+    let place = Groups::default();
+    server.node.inject(now, hook, &injection, init, &place);
+    server.carry_out();
 }
 
 /// With these settings and this folder, ready to run.

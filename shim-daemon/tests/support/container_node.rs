@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 
 use crate::driver::{Backend, Driver};
-use gpushare_core::{Nanos, TenantId};
+use gpushare_core::{Nanos, ProcessId, TenantId};
 use gpushare_protocol::wire::{
     Control, ControlReply, Cursor, Injection, Listing, PodRow, Register, Reply, Rows, TenantRow,
     WireError,
@@ -169,6 +169,24 @@ impl Machine {
     }
 
     pub fn joins(&mut self, tenant: TenantId, uid: u32, table: &str) -> Result<(), WireError> {
+        let (joined, answered) = self.registers(tenant, uid, table);
+        if let Some(process) = joined {
+            self.node.process_ended(NOW, process);
+            self.drain();
+        }
+        match answered {
+            Reply::Registered(_) => Ok(()),
+            Reply::Error(error) => Err(error),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A process joins and stays.
+    pub fn stays(&mut self, tenant: TenantId, table: &str) -> ProcessId {
+        self.registers(tenant, ROOT, table).0.unwrap()
+    }
+
+    fn registers(&mut self, tenant: TenantId, uid: u32, table: &str) -> (Option<ProcessId>, Reply) {
         let client = Client {
             connection: self.connection(),
             tenant,
@@ -188,15 +206,7 @@ impl Machine {
         let peer = peer(uid, table);
         let joined = self.node.register(NOW, client, (1, &register), peer, None);
         let (_, answered) = self.drain();
-        if let Some(process) = joined {
-            self.node.process_ended(NOW, process);
-            self.drain();
-        }
-        match answered.unwrap() {
-            Reply::Registered(_) => Ok(()),
-            Reply::Error(error) => Err(error),
-            other => panic!("{other:?}"),
-        }
+        (joined, answered.unwrap())
     }
 
     /// The pods that commands are told.

@@ -57,6 +57,22 @@ pub(super) fn says_an_image(annotations: &Map<String, Value>, variables: &Enviro
     variables.last(VISIBLE).map(str::trim) == Some("all") && cdi(annotations).is_empty()
 }
 
+/// All GPUs that the configuration names in any of these ways, and if none does those whose device
+/// files the container has, as a privileged one. An image's `all` counts: it is all that tells of
+/// the GPUs that NVIDIA's runtime gives such an image.
+pub(super) fn all_given(
+    config: &Value,
+    annotations: &Map<String, Value>,
+    variables: &Environment,
+) -> Vec<String> {
+    let mut all = given(config, annotations, variables);
+    all.retain(|device| !device.is_empty());
+    match all.is_empty() {
+        true => files(config),
+        false => all,
+    }
+}
+
 fn given(config: &Value, annotations: &Map<String, Value>, variables: &Environment) -> Vec<String> {
     let cdi = cdi(annotations);
     if !cdi.is_empty() {

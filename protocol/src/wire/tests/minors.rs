@@ -294,3 +294,17 @@ fn the_bytes_of_minor_19_never_change() {
     let bytes = postcard::to_allocvec(&has).expect("encodes");
     assert_eq!(bytes, [29, 0, 0, 1, 172, 2, 2, 0, 2, 0, 3]);
 }
+
+#[test]
+fn the_bytes_of_minor_22_never_change() {
+    let ask = Control::Unlimited {
+        id: "a".to_owned(),
+        devices: vec!["d".to_owned()],
+        labels: vec![("e".to_owned(), "f".to_owned())],
+    };
+    let expected = vec![16, 1, b'a', 1, 1, b'd', 1, 1, b'e', 1, b'f'];
+    assert_eq!(postcard::to_allocvec(&ask).expect("encodes"), expected);
+    let reply = ControlReply::Unlimited { takes_maxima: true };
+    assert_eq!(postcard::to_allocvec(&reply).expect("encodes"), [13, 1]);
+    assert_eq!(reply.since(), 22);
+}

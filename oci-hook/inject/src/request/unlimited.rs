@@ -1,0 +1,74 @@
+//! A container that has a GPU and asks for nothing: what the node has to know of it.
+
+use gpushare_protocol::injection::{FOLDER, PRELOAD, PRELOADED};
+use serde_json::{Map, Value};
+
+use super::devices::all_given;
+use super::environment::Environment;
+use super::{Request, labels, program};
+
+/// Annotations by which Run:ai's and KAI's schedulers place a part of a GPU. They limit nothing.
+const OF_SCHEDULERS: [&str; 2] = ["gpu-fraction", "gpu-memory"];
+/// KAI's for one container: `nvidia.com/container.NAME.gpu-memory.limit`.
+const OF_CONTAINERS: (&str, &str) = ("nvidia.com/container.", ".gpu-memory.");
+/// The kind of the label that has one of them.
+const SCHEDULER: &str = "scheduler";
+/// Bytes of a label.
+const MOST: usize = 1024;
+
+/// What only such a container has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Unlimited {
+    /// The host's folder that an engine mounts as the socket folder, with the preload file in it:
+    /// that of its class, if it has one.
+    pub folder: Option<String>,
+}
+
+/// The request of a container that asks for nothing. `None` if it has no GPU.
+pub(super) fn request(
+    config: &Value,
+    annotations: &Map<String, Value>,
+    variables: &Environment,
+) -> Option<Request> {
+    let devices = all_given(config, annotations, variables);
+    if devices.is_empty() {
+        return None;
+    }
+    let mut labels = labels(config, annotations);
+    labels.extend(of_scheduler(annotations).map(|text| (SCHEDULER.to_owned(), text)));
+    let folder = folder(config);
+    Some(Request {
+        environment: Vec::new(),
+        devices,
+        labels,
+        program: program(config, variables),
+        unlimited: Some(Unlimited { folder }),
+    })
+}
+
+/// An annotation by which its author may take the container for limited.
+fn of_scheduler(annotations: &Map<String, Value>) -> Option<String> {
+    let is_one = |name: &str| {
+        let of_container = name.strip_prefix(OF_CONTAINERS.0);
+        let of_container = of_container.is_some_and(|rest| rest.contains(OF_CONTAINERS.1));
+        OF_SCHEDULERS.contains(&name) || of_container
+    };
+    let (name, value) = annotations.iter().find(|(name, _)| is_one(name))?;
+    let text = format!("{name}={}", value.as_str().unwrap_or_default());
+    (text.len() <= MOST).then_some(text)
+}
+
+fn folder(config: &Value) -> Option<String> {
+    let mounts = config.get("mounts")?.as_array()?;
+    let source = |place: &str| {
+        let mut all = mounts.iter().rev();
+        let last = all.find(|mount| mount.get("destination").is_some_and(|end| end == place));
+        last?.get("source")?.as_str()
+    };
+    let folder = source(FOLDER)?;
+    let is_whole = source(PRELOADED)? == format!("{folder}/{PRELOAD}");
+    is_whole.then(|| folder.to_owned())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use super::*;
+use serde_json::json;
+
+fn config(annotations: &Value, env: &[&str]) -> Value {
+    json!({"annotations": annotations, "process": {"env": env, "args": ["sh"], "user": {"uid": 7}}})
+}
+
+fn of(config: &Value) -> Request {
+    Request::of(config).unwrap().unwrap()
+}
+
+#[test]
+fn a_container_with_a_gpu_that_asks_for_nothing_is_the_nodes_to_judge() {
+    for (annotations, variable, devices) in [
+        (
+            json!({}),
+            "NVIDIA_VISIBLE_DEVICES=GPU-1,0",
+            &["GPU-1", "0"][..],
+        ),
+        // Of an image, or of an engine: nothing tells the two apart.
+        (json!({}), "NVIDIA_VISIBLE_DEVICES=all", &["all"]),
+        (json!({"cdi.k8s.io/x": "nvidia.com/gpu=1"}), "A=1", &["1"]),
+    ] {
+        let asked = of(&config(&annotations, &[variable]));
+        assert!(asked.unlimited.is_some() && asked.environment.is_empty());
+        assert_eq!(asked.devices, devices, "{variable}");
+        assert!(asked.labels.contains(&("user".to_owned(), "7".to_owned())));
+    }
+    // One that asks is asked nothing more.
+    let limit = json!({"gpushare.io/mem-limit": "1GiB"});
+    let asked = of(&config(&limit, &["NVIDIA_VISIBLE_DEVICES=0"]));
+    assert_eq!(asked.unlimited, None);
+}
+
+#[test]
+fn device_files_are_a_gpu_whatever_the_variable_says() {
+    let mut privileged = config(&json!({}), &["NVIDIA_VISIBLE_DEVICES=none"]);
+    privileged["linux"]["devices"] = json!([
+        {"type": "c", "major": 1, "minor": 3},
+        {"type": "c", "major": 195, "minor": 255},
+    ]);
+    assert_eq!(Request::of(&privileged), Ok(None), "no GPU's");
+    privileged["linux"]["devices"][0] = json!({"type": "c", "major": 195, "minor": 2});
+    assert_eq!(of(&privileged).devices, ["/dev/nvidia2"]);
+}
+
+#[test]
+fn a_pods_own_container_has_no_gpu_to_judge() {
+    let sandbox = json!({"io.kubernetes.cri.container-type": "sandbox"});
+    let config = config(&sandbox, &["NVIDIA_VISIBLE_DEVICES=0"]);
+    assert_eq!(Request::of(&config), Ok(None));
+}
+
+#[test]
+fn a_schedulers_annotation_is_told_where_nothing_of_ours_is_asked() {
+    for name in [
+        "gpu-fraction",
+        "gpu-memory",
+        "nvidia.com/container.main.gpu-memory.limit",
+    ] {
+        let text = format!("{name}=0.5");
+        let env = ["NVIDIA_VISIBLE_DEVICES=0"];
+        let asked = of(&config(&json!({ name: "0.5" }), &env));
+        assert!(
+            asked.labels.contains(&(SCHEDULER.to_owned(), text)),
+            "{name}"
+        );
+        // Ours beside it is what counts.
+        let ours = json!({ name: "0.5", "gpushare.io/mem-limit": "50%" });
+        let asked = of(&config(&ours, &env));
+        assert!(asked.labels.iter().all(|(kind, _)| kind != SCHEDULER));
+        // A container of the pod that has no GPU.
+        assert_eq!(Request::of(&config(&json!({ name: "0.5" }), &[])), Ok(None));
+    }
+    for other in [
+        "gpu-type",
+        "nvidia.com/container.main.gpu-type",
+        "x/gpu-memory",
+    ] {
+        let asked = of(&config(
+            &json!({ other: "a" }),
+            &["NVIDIA_VISIBLE_DEVICES=0"],
+        ));
+        assert!(
+            asked.labels.iter().all(|(kind, _)| kind != SCHEDULER),
+            "{other}"
+        );
+    }
+}
+
+#[test]
+fn a_class_is_known_by_the_folder_that_both_its_mounts_are_of() {
+    let mount = |source: &str, place: &str| json!({"source": source, "destination": place});
+    let folder = "/run/gpushare/classes/half";
+    let preload = format!("{folder}/ld.so.preload");
+    let whole = [mount(folder, FOLDER), mount(&preload, PRELOADED)];
+    let found = |mounts: &[Value]| {
+        let mut config = config(&json!({}), &["NVIDIA_VISIBLE_DEVICES=0"]);
+        config["mounts"] = json!(mounts);
+        of(&config).unlimited.unwrap().folder
+    };
+    assert_eq!(found(&whole).as_deref(), Some(folder));
+    assert_eq!(found(&[]), None);
+    for at in 0..2 {
+        assert_eq!(found(&whole[at..=at]), None);
+        // A later mount at the same place covers it.
+        let covered = mount("/other", whole[at]["destination"].as_str().unwrap());
+        assert_eq!(found(&[&whole[..], &[covered]].concat()), None);
+    }
+}

@@ -1,0 +1,94 @@
+//! Containers that have a GPU and ask for nothing: what the node's settings make of them.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use crate::container_node::*;
+use gpushare_protocol::units::GIB;
+use gpushare_protocol::wire::{Control, ControlReply, ErrorCode};
+use gpushared::config;
+use gpushared::node::Settings;
+
+fn label(kind: &str, value: &str) -> (String, String) {
+    (kind.to_owned(), value.to_owned())
+}
+
+/// Whether a container with these labels takes the maxima; else it may run as it is.
+fn takes_maxima(machine: &mut Machine, labels: &[(String, String)]) -> Result<bool, String> {
+    let from = machine.connection();
+    let question = Control::Unlimited {
+        id: "a".to_owned(),
+        devices: vec!["GPU-1".to_owned()],
+        labels: labels.to_vec(),
+    };
+    machine.node.command(NOW, from, 1, &question);
+    match machine.drain().0.unwrap() {
+        ControlReply::Unlimited { takes_maxima } => Ok(takes_maxima),
+        ControlReply::Error(error) => {
+            assert_eq!(error.code, ErrorCode::Forbidden);
+            Err(error.message)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_node_says_what_becomes_of_a_container_without_limits() {
+    for (text, answer) in [
+        ("", Ok(false)),
+        ("[containers]\nunlimited = \"allow\"\n", Ok(false)),
+        ("[containers]\nunlimited = \"maxima\"\n", Ok(true)),
+        ("[containers]\nunlimited = \"deny\"\n", Err(())),
+    ] {
+        let told = takes_maxima(&mut Machine::configured(text), &[]);
+        assert_eq!(told.map_err(|_| ()), answer, "{text}");
+    }
+    for text in [
+        "[containers]\nunlimited = \"no\"\n",
+        "[[containers.rules]]\nuser = \"0\"\nunlimited = \"x\"\n",
+    ] {
+        assert!(config::read(text, Settings::default()).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn a_refusal_names_the_gpu_the_setting_and_the_way_out() {
+    let mut machine = Machine::configured("[containers]\nunlimited = \"deny\"\n");
+    let told = takes_maxima(&mut machine, &[]).unwrap_err();
+    for word in ["container a", "GPU-1", "unlimited", "gpushare.io/mem-limit"] {
+        assert!(told.contains(word), "{word} in {told}");
+    }
+    assert!(!told.contains("scheduler"), "{told}");
+    let fraction = label("scheduler", "gpu-fraction=0.5");
+    let told = takes_maxima(&mut machine, &[fraction]).unwrap_err();
+    assert!(told.contains("annotation gpu-fraction=0.5"), "{told}");
+}
+
+#[test]
+fn a_rule_says_otherwise_for_the_containers_that_it_is_about() {
+    let text = "[containers]\nunlimited = \"deny\"\n\
+        [[containers.rules]]\nnamespace = \"kube-*\"\nunlimited = \"allow\"\n\
+        [[containers.rules]]\nnamespace = \"team\"\nunlimited = \"maxima\"\n\
+        [containers.rules.maxima]\nGPUSHARE_MEM_LIMIT = \"8GiB\"\n\
+        [[containers.rules]]\nnamespace = \"silent\"\n";
+    let mut machine = Machine::configured(text);
+    let mut of = |namespace: &str| takes_maxima(&mut machine, &[label("namespace", namespace)]);
+    assert_eq!(of("kube-system"), Ok(false));
+    assert_eq!(of("team"), Ok(true));
+    of("silent").unwrap_err();
+    of("other").unwrap_err();
+}
+
+#[test]
+fn a_container_that_takes_the_maxima_has_those_of_its_rule() {
+    let text = "[maxima]\nGPUSHARE_MEM_LIMIT = \"16GiB\"\n\
+        [[containers.rules]]\nnamespace = \"students\"\n\
+        [containers.rules.maxima]\nGPUSHARE_MEM_LIMIT = \"8GiB\"\n";
+    for (namespace, limit) in [("students", 8 * GIB), ("other", 16 * GIB)] {
+        let mut machine = Machine::configured(text);
+        let first = First::start(&group("a"));
+        let mut injection = asks("a", "1GiB");
+        injection.environment.clear();
+        injection.labels = vec![label("namespace", namespace)];
+        machine.inject(&injection, &first).unwrap();
+        assert_eq!(machine.tenants()[0].limit, limit, "{namespace}");
+    }
+}

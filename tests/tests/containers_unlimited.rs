@@ -1,0 +1,74 @@
+//! Containers that have a GPU and ask for nothing, on a node where limits are mandatory.
+
+use gpushare_tests::container::{Bundle, Lab, Runtime};
+use gpushare_tests::{GIB, until};
+
+const CONFIG: &str = "[containers]\nunlimited = \"deny\"\n\
+    [[containers.rules]]\nnamespace = \"team\"\nunlimited = \"maxima\"\n\
+    [containers.rules.maxima]\nGPUSHARE_MEM_LIMIT = \"2GiB\"\n\
+    [[containers.rules]]\nnamespace = \"system\"\nunlimited = \"allow\"\n";
+
+fn lab(config: &str) -> Option<Lab> {
+    let test = std::thread::current();
+    Lab::start(test.name().unwrap_or("containers_unlimited"), config)
+}
+
+/// A container of this namespace that has the machine's GPU, or none, and asks for nothing.
+fn silent(id: &str, namespace: &str, gpu: &str) -> Bundle {
+    let of = "io.kubernetes.cri.sandbox-namespace";
+    Bundle {
+        annotations: vec![(of.to_owned(), namespace.to_owned())],
+        environment: vec![format!("NVIDIA_VISIBLE_DEVICES={gpu}")],
+        ..Bundle::new(id, Runtime::ByHand, &[])
+    }
+}
+
+/// The memory that its program finds.
+#[track_caller]
+fn total(lab: &Lab, bundle: &Bundle) -> String {
+    let mut guest = lab.run(bundle).started();
+    let total = guest.ask("total");
+    guest.finish().silently();
+    total
+}
+
+#[track_caller]
+fn refused(lab: &Lab, bundle: &Bundle, word: &str) {
+    let ended = lab.ends(bundle);
+    assert!(
+        !ended.status.success() && ended.stdout.is_empty(),
+        "{ended:?}"
+    );
+    assert!(ended.stderr.contains(word), "{ended:?}");
+}
+
+#[test]
+fn no_container_with_a_gpu_runs_without_limits_where_they_are_mandatory() {
+    let Some(mut lab) = lab(CONFIG) else { return };
+    let limit = format!("total {} 0", 2 * GIB);
+    refused(&lab, &silent("one", "other", "0"), "gpushare.io/mem-limit");
+    assert_eq!(total(&lab, &silent("two", "team", "0")), limit);
+    assert_ne!(total(&lab, &silent("three", "system", "0")), limit);
+    assert!(lab.row("three").is_none());
+    let without = silent("four", "other", "void");
+    assert_ne!(total(&lab, &without), limit, "it has none to limit");
+    let mut asks = silent("five", "other", "0");
+    asks.annotations
+        .push(("gpushare.io/mem-limit".to_owned(), "2GiB".to_owned()));
+    assert_eq!(total(&lab, &asks), limit);
+    // Also while no daemon runs.
+    lab.kill_daemon();
+    refused(&lab, &silent("six", "other", "0"), "does not answer");
+    refused(&lab, &silent("seven", "system", "0"), "does not answer");
+    assert_ne!(total(&lab, &silent("eight", "other", "void")), limit);
+}
+
+#[test]
+fn a_container_that_asks_for_nothing_runs_as_it_is_by_default() {
+    let Some(mut lab) = lab("") else { return };
+    let whole = total(&lab, &silent("one", "team", "0"));
+    assert_ne!(whole, format!("total {} 0", 2 * GIB));
+    until("nothing is left of it", || lab.row("one").is_none());
+    lab.kill_daemon();
+    assert_eq!(total(&lab, &silent("two", "team", "0")), whole);
+}
