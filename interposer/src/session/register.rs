@@ -8,6 +8,7 @@ use gpushare_protocol::wire::{
 };
 
 use super::socket::{self, Connection};
+use crate::guest::clock;
 use crate::guest::descriptor::Descriptor;
 
 /// The result of a registration.
@@ -56,6 +57,9 @@ pub(super) fn greet(
     capabilities: u64,
     end: Instant,
 ) -> Result<Hello, Failed> {
+    // A process that was restored from a checkpoint is in another namespace than before, and has
+    // lost its connection.
+    clock::find_namespace();
     let mut frame = Vec::new();
     let ours = Hello {
         capabilities,

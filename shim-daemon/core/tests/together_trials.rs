@@ -161,5 +161,10 @@ fn a_capped_higher_class_makes_no_bad_help_go_on() {
         let case = case(what, &programs).of(7, 900, limit(5));
         let pair = case.times(5 * S, 20 * S).pair();
         at_least(what, pair.useful_of_bare(), 85.0);
+        assert!(
+            pair.changes <= 60,
+            "{what}: {} changes of mode",
+            pair.changes
+        );
     }
 }

@@ -279,16 +279,23 @@ impl Steering {
         rules: &Rules,
         now: Nanos,
     ) -> Option<Case> {
-        let active = active.iter().filter_map(|id| tenants.get(*id));
+        let active = || active.iter().filter_map(|id| tenants.get(*id));
         let is_free = rules.switch == Nanos::ZERO;
         let turns = !is_free && self.trials.allows(Regime::Turns, now);
         let yields = is_free || self.trials.allows(Regime::Yields, now);
-        let all = Contenders::of(pending, active, (turns, yields), now);
+        let all = Contenders::of(pending, active(), (turns, yields), now);
         let case = all.and_then(|all| self.case(&all, rules, now));
         let due = case.as_ref().filter(|case| case.due.is_some());
         self.due = due.map(|case| case.behind);
         let promised = || pending.iter().any(|(_, tenant)| tenant.has_promise());
-        if case.is_none() && !yields && !promised() {
+        // A higher class at its cap is back within some milliseconds, and finds the mode as it was.
+        let lowest = pending.iter().map(|(_, tenant)| tenant.class()).min();
+        let pauses = |above: &Tenant| {
+            let higher = lowest.is_some_and(|lowest| lowest < above.class());
+            higher && above.is_throttled() && above.is_expected(now)
+        };
+        let paused = || active().any(pauses);
+        if case.is_none() && !yields && !promised() && !paused() {
             self.rest(now);
         }
         case
