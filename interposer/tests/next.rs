@@ -47,6 +47,42 @@ fn a_wrapper_without_a_driver_gets_nothing_next() {
     assert_eq!(run(&client, &[], &[&library(), &wrapper]), bare);
 }
 
+/// What `versioned.c` says, with one more line where a tool is there.
+fn lookups(by_name: &str, tools: Option<&str>, by_version: &str) -> String {
+    let tools = tools.map(|file| format!("the tool's next dlsym: {file}\n"));
+    let tools = tools.unwrap_or_default();
+    let ways = ["dlsym, default", "dlsym, next", "dlsym of libc"];
+    let ways = ways.map(|way| format!("{way}: {by_version}\n")).concat();
+    format!(
+        "cuInit: {by_name}\n{tools}{ways}malloc: libc.so.6\n\
+         dlsym of no version: none, with an error\n\
+         dlsym of the driver: none, with an error\n"
+    )
+}
+
+#[test]
+fn a_tool_that_finds_dlsym_by_its_version_leaves_the_driver_hooked() {
+    let folder = folder("versioned");
+    let driver = driver_in(&folder);
+    let (client, tool) = (folder.join("versioned"), folder.join("libtool.so"));
+    compile("versioned.c", &client, &["-ldl"]);
+    compile("tool.c", &tool, &["-shared", "-fPIC", "-ldl"]);
+    let says = |preloads: &[&Path]| run(&client, &[driver.to_str().expect("text")], preloads);
+    let (libc, cuda, ours) = ("libc.so.6", "libcuda.so.1", "libgpushare.so");
+    assert_eq!(says(&[]), lookups(cuda, None, libc));
+    assert_eq!(says(&[&tool]), lookups(cuda, Some(libc), libc));
+    let library = library();
+    assert_eq!(says(&[&library]), lookups(ours, None, ours));
+    let before = says(&[&tool, &library]);
+    assert_eq!(before, lookups(ours, Some(ours), ours));
+    let behind = says(&[&library, &tool]);
+    assert_eq!(
+        behind,
+        lookups(ours, Some(libc), ours),
+        "its next is libc's"
+    );
+}
+
 #[test]
 fn a_wrapper_asks_while_libraries_behind_it_are_unloaded() {
     let folder = folder("unloading");

@@ -5,7 +5,9 @@
  *   fork-after    parent forks after CUDA started; the child tries, then runs this program anew
  *   fresh         uses CUDA and says so
  *   race          many threads make the first call at once
- *   closed        the program closes the driver before calling what it had looked up */
+ *   closed        the program closes the driver before calling what it had looked up
+ *   loading       another thread makes the first call; once that waits for a daemon, the program loads the library that
+ *                 it is given beside the moment */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -81,6 +83,15 @@ static int opens(pid_t thread) {
     return number == SYS_openat;
 }
 
+/* Whether a thread waits for a message. */
+static int polls(pid_t thread) {
+    long number = call_of(thread);
+#ifdef SYS_poll
+    if (number == SYS_poll) return 1;
+#endif
+    return number == SYS_ppoll;
+}
+
 static void *starter(void *unused) {
     starter_id = (int)syscall(SYS_gettid);
     starters_answer = start();
@@ -148,6 +159,16 @@ int main(int argc, char **argv) {
         pthread_join(thread, NULL);
         printf("child ended %d\nparent: %d\n", status, starters_answer);
         use("parent");
+        context = NULL;
+        return 0;
+    }
+    if (!strcmp(moment, "loading") && argc > 2) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, starter, NULL);
+        for (int seen = 0; seen < 5; usleep(1000)) seen = starter_id && polls(starter_id) ? seen + 1 : 0;
+        if (!dlopen(argv[2], RTLD_NOW)) puts(dlerror());
+        pthread_join(thread, NULL);
+        printf("starter: %d\n", starters_answer);
         context = NULL;
         return 0;
     }

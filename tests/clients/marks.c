@@ -3,7 +3,7 @@
  *
  *   init                 -> init RESULT             cuInit, device 0, its primary context; stream 0 is the legacy one
  *   make I FLAGS         -> make RESULT             stream I, 1 to 7
- *   hidden I             -> hidden RESULT           non-blocking stream I, made through the C library's own dlsym
+ *   hidden I             -> hidden RESULT           non-blocking stream I, made by the driver's function from its table of symbols
  *   launch I NS          -> launch RESULT           a kernel of NS nanoseconds in stream I
  *   own NS               -> own RESULT              the same in the own default stream of a thread, which then does nothing more
  *   await I              -> await RESULT            stream I waits for a value in memory
@@ -20,6 +20,7 @@
  * RESULT is the first CUresult that is not success, as a number. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -59,14 +60,27 @@ static int spin_by(const char *name, uint64_t ns, void *stream) {
 }
 static int spin(uint64_t ns, void *stream) { return spin_by("cuLaunchKernel", ns, stream); }
 
-/* A maker that no hook of anybody's sees: found by the C library's own dlsym. */
+/* A function of a loaded library, read from its table of symbols, which ends where the next table begins. */
+static void *in_table(const struct link_map *library, const char *name) {
+    ElfW(Addr) from = 0, to = -1;
+    const char *names = NULL;
+    const ElfW(Dyn) *entry;
+    for (entry = library->l_ld; entry->d_tag != DT_NULL; entry++) {
+        if (entry->d_tag == DT_SYMTAB) from = entry->d_un.d_ptr;
+        if (entry->d_tag == DT_STRTAB) names = (const char *)entry->d_un.d_ptr;
+    }
+    for (entry = library->l_ld; entry->d_tag != DT_NULL; entry++) {
+        int is_table = entry->d_tag == DT_STRTAB || entry->d_tag == DT_VERSYM || entry->d_tag == DT_GNU_HASH;
+        if (is_table && entry->d_un.d_ptr > from && entry->d_un.d_ptr < to) to = entry->d_un.d_ptr;
+    }
+    for (const ElfW(Sym) *symbol = (void *)from; (ElfW(Addr))(symbol + 1) <= to; symbol++)
+        if (symbol->st_value && !strcmp(names + symbol->st_name, name)) return (void *)(library->l_addr + symbol->st_value);
+    return NULL;
+}
+
+/* A maker that no hook of anybody's sees. */
 static int hidden(void **stream) {
-    static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
-    void *(*plain)(void *, const char *) = NULL;
-    void *libc = dlopen("libc.so.6", RTLD_LAZY);
-    for (int i = 0; i < 3 && !plain; i++) plain = (void *(*)(void *, const char *))dlvsym(libc, "dlsym", versions[i]);
-    if (!plain) return 990;
-    int (*create)(void **, unsigned) = (int (*)(void **, unsigned))plain(driver, "cuStreamCreate");
+    int (*create)(void **, unsigned) = (int (*)(void **, unsigned))in_table(driver, "cuStreamCreate");
     return create ? create(stream, 1) : 991;
 }
 

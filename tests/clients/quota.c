@@ -14,6 +14,8 @@
  *   nvml              -> nvml FREE TOTAL RESULT     the first device's memory, by NVML
  *   fork              -> fork PID                   a child that does nothing until it is killed
  *   exec              -> exec 0                  from then on it is sleep(1), a program without CUDA
+ *   anew TENANT       -> anew 0                  from then on it is this program from its beginning, in that tenant;
+ *                                               without the library if that is "-"
  *   preload           -> preload YES                whether the library is in this process: 1 or 0
  *   exit STATUS       (no answer)
  *
@@ -200,6 +202,14 @@ int main(void) {
         } else if (!strcmp(word, "exec")) {
             printf("exec 0\n");
             execlp("sleep", "sleep", "infinity", NULL);
+            exit(2);
+        } else if (!strcmp(word, "anew")) {
+            char tenant[65] = "";
+            sscanf(line, "%*s %64s", tenant);
+            if (strcmp(tenant, "-")) setenv("GPUSHARE_TENANT", tenant, 1);
+            else unsetenv("LD_PRELOAD");
+            printf("anew 0\n");
+            execl("/proc/self/exe", "quota", NULL);
             exit(2);
         } else if (!strcmp(word, "preload")) {
             printf("preload %d\n", preloaded());

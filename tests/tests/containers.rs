@@ -67,6 +67,9 @@ fn a_container_sees_its_quota_and_hits_it() {
 fn no_variable_in_a_container_raises_or_disables_a_limit() {
     let Some(lab) = lab("") else { return };
     let quota = clients::compile("quota", &[]).display().to_string();
+    // It stands before the library, and finds the C library's dlsym by its version.
+    let tool = clients::compile("../../interposer/tests/clients/tool", &["-shared", "-fPIC"]);
+    let tool = format!("LD_PRELOAD={}", tool.display());
     for (at, set) in [
         &["GPUSHARE_DISABLE=1"][..],
         &["GPUSHARE_SOCKET=/tmp", "GPUSHARE_DISABLE=1"],
@@ -78,6 +81,7 @@ fn no_variable_in_a_container_raises_or_disables_a_limit() {
         &["GPUSHARE_TENANT=other", "XDG_RUNTIME_DIR=/tmp"],
         &["-u", "GPUSHARE_SOCKET"],
         &["LD_PRELOAD=", "LD_BIND_NOW=1"],
+        &[&tool],
     ]
     .iter()
     .enumerate()

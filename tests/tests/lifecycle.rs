@@ -2,7 +2,10 @@
 //! a race for the first call.
 
 use gpushare_tests::guest::{command, plain};
-use gpushare_tests::{Daemon, Gpu, Guest, artefacts, clients};
+use gpushare_tests::process::goes_on;
+use gpushare_tests::{Daemon, Gpu, Guest, artefacts, clients, until};
+use nix::libc::SYS_clock_nanosleep;
+use nix::unistd::Pid;
 
 /// The client's output without the library, then with it: by a plain preload, under `gpushare run`,
 /// in a daemon's tenant.
@@ -82,6 +85,30 @@ fn a_child_forked_after_the_first_call_is_refused_until_it_execs() {
 #[test]
 fn threads_that_race_for_the_first_call_all_get_the_drivers_answer() {
     same("race", "0000000000000000\nafter the race: 0 0 0\n");
+}
+
+/// The loading thread has the linker's lock while the constructor waits for the first call.
+#[test]
+fn a_constructor_that_calls_cuda_during_anothers_first_call_works() {
+    let gpu = Gpu::new("");
+    let daemon = Daemon::start(&gpu);
+    let tenant = daemon.tenant("lifecycle", &[("GPUSHARE_MEM_LIMIT", "64MiB")]);
+    let library = clients::compile("constructed", &["-shared", "-fPIC"]);
+    let mut command = tenant.command(&clients::compile("lifecycle", &[]));
+    command.arg("loading").arg(library);
+    gpu.stop(Pid::from_raw(
+        i32::try_from(daemon.pid()).expect("a process"),
+    ));
+    let mut guest = Guest::start(command);
+    assert_eq!(guest.line(), "constructor");
+    let (pid, nap) = (guest.id(), format!("{SYS_clock_nanosleep} "));
+    until("the constructor waits for the first call", || {
+        let call = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/syscall"));
+        call.is_ok_and(|call| call.starts_with(&nap))
+    });
+    goes_on(daemon.pid());
+    let rest = guest.finish().silently();
+    assert_eq!(rest, "constructor: 0\nstarter: 0\n");
 }
 
 #[test]

@@ -66,6 +66,7 @@ mod dist;
 mod doctor;
 mod driver_refused;
 mod env;
+mod exec_in_files;
 mod exits;
 mod facts;
 mod floods;

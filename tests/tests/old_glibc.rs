@@ -82,6 +82,23 @@ impl Old {
         driver: &Path,
         limits: &[(&str, &str)],
     ) -> String {
+        let preloads: &[&Path] = if limits.is_empty() {
+            &[]
+        } else {
+            &[&self.library]
+        };
+        self.run_under(preloads, root, command, driver, limits)
+    }
+
+    /// The same under these libraries, in this order.
+    fn run_under(
+        &self,
+        preloads: &[&Path],
+        root: &Path,
+        command: &[&OsStr],
+        driver: &Path,
+        limits: &[(&str, &str)],
+    ) -> String {
         let runtime = tempfile::tempdir().expect("a temporary folder");
         let multiarch = format!("{}-linux-gnu", std::env::consts::ARCH);
         let mut path: Vec<PathBuf> = ["lib", "usr/lib"]
@@ -97,8 +114,9 @@ impl Old {
             .env("SOFTGPU", self.gpu.spec())
             .env("XDG_RUNTIME_DIR", runtime.path())
             .envs(limits.iter().copied());
-        if !limits.is_empty() {
-            run.env("LD_PRELOAD", &self.library);
+        if !preloads.is_empty() {
+            let preloads: Vec<_> = preloads.iter().map(|path| path.as_os_str()).collect();
+            run.env("LD_PRELOAD", preloads.join(OsStr::new(":")));
         }
         let output = run.output().expect("the linker runs");
         let said = String::from_utf8_lossy(&output.stderr);
@@ -162,6 +180,35 @@ fn a_program_that_opens_the_driver_meets_its_quota_in_debian_11_and_13() {
         };
         let seen = old.in_root(&root, &client, old.folder.path());
         assert_eq!(seen, output(before, after), "{suite}");
+    }
+}
+
+#[test]
+fn a_malloc_that_looks_for_the_next_one_works_before_and_behind_us() {
+    let name = "a_malloc_that_looks_for_the_next_one_works_before_and_behind_us";
+    let Some(old) = Old::new(name) else { return };
+    old.stub_driver();
+    let driver = old.folder.path();
+    let client = old.compile("clients/oldlinks.c", "opens", &[]);
+    let flags = ["-shared", "-fPIC", "-ldl"];
+    let wrapper = &*old.compile("clients/mallocs.c", "mallocs.so", &flags);
+    let (ours, limit) = (&*old.library, LIMIT.to_string());
+    let limits = [("GPUSHARE_MEM_LIMIT", &*limit)];
+    for (suite, after) in [("bullseye", (1, 1)), ("trixie", (0, 1))] {
+        let Some(root) = prepared(name, "debian_root.sh", &[suite]) else {
+            return;
+        };
+        let shell = ["bin/dash", "usr/bin/dash"].map(|path| root.join(path));
+        let shell = shell.iter().find(|path| path.exists()).expect("a shell");
+        let without_cuda: [&OsStr; 3] = [shell.as_ref(), "-c".as_ref(), "echo works".as_ref()];
+        let under = |preloads: &[&Path]| old.run_under(preloads, &root, &without_cuda, driver, &[]);
+        assert_eq!(under(&[wrapper]), "works\n", "{suite}: the wrapper alone");
+        for preloads in [[wrapper, ours], [ours, wrapper]] {
+            assert_eq!(under(&preloads), "works\n", "{suite}: {preloads:?}");
+            let command = [client.as_os_str(), limit.as_ref()];
+            let seen = old.run_under(&preloads, &root, &command, driver, &limits);
+            assert_eq!(seen, output((0, 1), after), "{suite}: {preloads:?}");
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -414,4 +415,32 @@ fn a_daemon_that_does_not_see_the_program_says_so_and_what_to_do() {
     assert!(said.contains("hostPID"), "{said}");
     daemon.kill().unwrap();
     daemon.wait().unwrap();
+}
+
+#[test]
+fn unnamed_programs_of_two_namespaces_found_a_tenant_each() {
+    if !possible() {
+        return;
+    }
+    let (gpu, folder) = (Gpu::new(""), tempfile::tempdir().expect("a folder"));
+    // Another folder is passed over.
+    let own = fs::Permissions::from_mode(0o700);
+    fs::set_permissions(folder.path(), own).expect("it is ours");
+    let mut command = guest::plain(&gpu, &clients::compile("quota", &[]));
+    command
+        .env("LD_PRELOAD", artefacts::interposer())
+        .env("XDG_RUNTIME_DIR", folder.path())
+        .env("GPUSHARE_MEM_LIMIT", "64MiB");
+    let _guests = [(); 2].map(|()| Guest::start(nested(&command)).started());
+    let tenants = fs::read_dir(folder.path().join("gpushare/c")).expect("their folder");
+    let names = tenants.map(|entry| entry.expect("it stays").file_name());
+    let names: Vec<_> = names
+        .map(|name| name.into_string().expect("text"))
+        .collect();
+    let namespace = |name: &String| Some(name.splitn(3, '-').nth(2)?.to_owned());
+    let namespaces: Vec<_> = names.iter().map(namespace).collect();
+    assert!(
+        matches!(&namespaces[..], [Some(one), Some(other)] if one != other),
+        "{names:?}"
+    );
 }

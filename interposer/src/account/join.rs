@@ -1,12 +1,12 @@
 //! Joining a tenant: which one, under which limits, and in which slot.
 //!
 //! `GPUSHARE_TENANT` names it. Without a name a process joins the tenant of its nearest ancestor
-//! that is in one. If no ancestor is in a tenant, it founds one under a name made of its own pid
-//! and start time.
+//! that is in one. If no ancestor is in a tenant, it founds one under a name made of its own pid,
+//! start time and pid namespace.
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
@@ -20,9 +20,11 @@ use gpushare_protocol::uuid::Uuid;
 use super::backend::Backend;
 use super::file::UsageFile;
 use super::killpoint;
+use super::limbo;
 use super::lock::{self, Unavailable};
 use super::lock_file::LockFile;
 use super::process::{self, Identity};
+use super::slots::{self, Dead};
 use crate::account::views::Shown;
 use crate::driver::device::{Unknown, Visible};
 
@@ -139,10 +141,11 @@ pub(crate) fn join(request: &Request<'_>) -> Result<Membership, StartError> {
         Some(name) => name.clone(),
         None => ancestors_tenant(request.root, request.me).unwrap_or_else(|| {
             super::stale::remove(request.root);
-            TenantName::of_process(request.me.pid, request.me.start)
+            founded_by(request.me, process::namespace())
         }),
     };
     let folder = request.root.folder(&name);
+    let mut gone = Vec::new();
     for _ in 0..ATTEMPTS {
         let fault = |error| StartError::Folder(folder.clone(), error);
         let folder = request.root.create(&name, request.uid).map_err(fault)?;
@@ -151,19 +154,35 @@ pub(crate) fn join(request: &Request<'_>) -> Result<Membership, StartError> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             opened => opened.map_err(fault)?,
         };
-        match enter(request, &name, file) {
+        match enter(request, &name, file, &gone) {
             Err(StartError::Folder(_, error)) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(StartError::Full) if gone.is_empty() => {
+                gone = rows_of_the_gone(&folder).map_err(fault)?;
+                if gone.is_empty() {
+                    return Err(StartError::Full);
+                }
+            }
             entered => return entered,
         }
     }
     Err(StartError::Folder(folder, io::ErrorKind::NotFound.into()))
 }
 
-/// Takes the tenant lock and, under it, a slot.
+/// The rows of the dead whose memory the driver has freed, in a tenant that is full: nobody who
+/// lives in it has needed that memory. NVML is asked here, in the middle of a step, because there
+/// is no account yet.
+fn rows_of_the_gone(folder: &Path) -> io::Result<Vec<Dead>> {
+    let file = UsageFile::open(folder, false)?;
+    let page = file.map()?;
+    Ok(limbo::gone(page, |slot| file.is_alive(slot)))
+}
+
+/// Takes the tenant lock and, under it, a slot: one of the `gone` where no other is to be had.
 fn enter(
     request: &Request<'_>,
     name: &TenantName,
     file: UsageFile,
+    gone: &[Dead],
 ) -> Result<Membership, StartError> {
     let folder = request.root.folder(name);
     let fault = |error| StartError::Folder(folder.clone(), error);
@@ -182,7 +201,7 @@ fn enter(
         .map_err(|error| StartError::Page(folder.clone(), error))?;
     agree(request, name, page, alone)?;
     let device_indices = claim_devices(request, name, page, alone)?;
-    let slot = claim_slot(request, &file, page)?.ok_or(StartError::Full)?;
+    let slot = claim_slot(request, &file, page, gone)?.ok_or(StartError::Full)?;
     let row = page.row(slot).ok_or(StartError::Full)?;
     drop(held);
     Ok(Membership {
@@ -325,32 +344,26 @@ fn claim_devices(
 
 /// Frees the indices of devices without charges of any process, dead or live.
 fn vacate_devices(page: &Page) {
-    let taken = |slot: &usize| page.slots[*slot].taken.load(Ordering::Acquire) != 0;
     for (index, device_index) in page.devices.iter().enumerate() {
-        let charged = |slot: usize| {
-            page.line(slot, index)
-                .is_some_and(|line| line.word.load().charged > 0)
-        };
-        if !(0..MAX_SLOTS).filter(taken).any(charged) {
+        if !slots::taken(page).any(|slot| slots::is_charged(page, slot, index)) {
             device_index.vacate();
         }
     }
 }
 
-/// Takes a free slot, or one whose process is dead and holds no memory.
+/// Takes a free slot, or one whose process is dead and holds no memory, or is one of the `gone`.
 fn claim_slot(
     request: &Request<'_>,
     file: &UsageFile,
     page: &Page,
+    gone: &[Dead],
 ) -> Result<Option<usize>, StartError> {
     let fault = |error| StartError::Folder(request.root.path().to_owned(), error);
-    let empty = |slot: usize| {
-        let lines = (0..MAX_DEVICES).filter_map(|device_index| page.line(slot, device_index));
-        lines.into_iter().all(|line| line.word.load().charged == 0)
-    };
+    let empty = |slot: usize| !(0..MAX_DEVICES).any(|index| slots::is_charged(page, slot, index));
     let usable = |slot: &usize| {
         let taken = page.slots[*slot].taken.load(Ordering::Acquire) != 0;
-        !taken || (!file.is_alive(*slot) && empty(*slot))
+        let holds_nothing = || empty(*slot) || gone.contains(&slots::owner(page, *slot));
+        !taken || (!file.is_alive(*slot) && holds_nothing())
     };
     for slot in (0..MAX_SLOTS).filter(usable) {
         if file.hold_slot(slot).is_err() {
@@ -360,22 +373,66 @@ fn claim_slot(
             file.drop_slot(slot);
             return Err(fault(error));
         }
-        super::slots::occupy(page, slot, request.me, process::namespace());
+        slots::occupy(page, slot, request.me, process::namespace());
+        if !gone.is_empty() {
+            // Its former owner's charges may be in sums that others remember.
+            for device in &page.devices {
+                device.watch.changed_by_another();
+            }
+        }
         return Ok(Some(slot));
     }
     Ok(None)
 }
 
+/// The name of a tenant that an unnamed process founds. In another pid namespace than the first
+/// one, that is part of it: two containers with one `/dev/shm` may each have begun a process of
+/// this pid in one tick.
+fn founded_by(founder: Identity, namespace: u64) -> TenantName {
+    let plain = TenantName::of_process(founder.pid, founder.start);
+    if process::is_first(namespace) {
+        return plain;
+    }
+    TenantName::parse(TENANT, &format!("{plain}-{namespace}")).unwrap_or(plain)
+}
+
 /// The tenant of the nearest ancestor that lives in one of its own making.
 pub(crate) fn ancestors_tenant(root: &Root, me: Identity) -> Option<TenantName> {
     let (_, mut parent) = process::look_up(me.pid)?;
+    // A process sees no ancestor outside its namespace.
+    let namespace = process::namespace();
     for _ in 0..ANCESTORS {
         let (ancestor, next) = process::look_up(parent)?;
-        let name = TenantName::of_process(ancestor.pid, ancestor.start);
+        let name = founded_by(ancestor, namespace);
         if UsageFile::open(&root.folder(&name), false).is_ok_and(|file| file.has_company()) {
             return Some(name);
         }
         parent = next;
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_of_two_namespaces_found_two_tenants() {
+        let founder = Identity { pid: 1, start: 345 };
+        let name = |namespace| founded_by(founder, namespace).to_string();
+        assert_eq!(name(4_026_532_001), "p1-345-4026532001");
+        assert_eq!(name(4_026_532_002), "p1-345-4026532002");
+        assert_eq!(name(4_026_532_001), name(4_026_532_001));
+        assert_eq!(name(0xEFFF_FFFC), "p1-345", "the machine's own");
+        assert_eq!(name(0), "p1-345", "unknown");
+        let longest = Identity {
+            pid: u32::MAX,
+            start: u64::MAX,
+        };
+        assert!(
+            founded_by(longest, u64::MAX)
+                .as_str()
+                .ends_with("-18446744073709551615")
+        );
+    }
 }

@@ -5,21 +5,29 @@
 //! is asked only when a process died with charges. It may be unavailable, or list pids of another
 //! namespace (its list then shows none of our live processes). In both cases the bytes count as
 //! freed: a late out-of-memory from the driver is better than a quota that is never released.
+//!
+//! A process whose slot lock is gone though it has not ended has executed another program. NVML
+//! lists that one under the same pid, so being listed keeps the bytes only for [`AFTER_EXEC`].
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use gpushare_protocol::page::UNIT;
+use gpushare_protocol::page::{Page, UNIT};
 
 use super::join::Membership;
 use super::lock;
 use super::nvml::{Listed, Watch};
-use super::process;
-use super::slots::Dead;
+use super::process::{self, Now};
+use super::slots::{self, Dead};
 use crate::session::Deadline;
 
 /// Longest that a call waits for dead processes' bytes. Drivers need milliseconds, for very large
 /// processes a second.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Longest that a call waits for the bytes of a process that has executed another program, where
+/// NVML lists its pid. The kernel has closed all files of the program before: the wait is for
+/// a driver that frees later.
+const AFTER_EXEC: Duration = Duration::from_secs(2);
 
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -59,15 +67,18 @@ pub(crate) fn settle(
         device_index,
         dead,
         Watch::start().as_ref(),
+        Duration::ZERO,
         patience,
     )
 }
 
+/// The same where the call has waited for them as long as `waited`.
 fn settle_by(
     member: &Membership,
     device_index: usize,
     dead: &[Dead],
     watch: Option<&Watch>,
+    waited: Duration,
     patience: Duration,
 ) -> bool {
     let Some(uuid) = member
@@ -85,7 +96,7 @@ fn settle_by(
         .filter(|dead| {
             !listed
                 .as_deref()
-                .is_some_and(|list| holds(list, dead, &living))
+                .is_some_and(|list| holds(list, dead, &living, waited))
         })
         .collect();
     tracing::debug!(
@@ -125,6 +136,7 @@ pub(super) fn wait(member: &Membership, short: &Short, call: &Deadline) -> bool 
         ..
     } = *short;
     let mut watch = None;
+    let began = Instant::now();
     loop {
         let dead = member.dead(device_index);
         let line = |dead: &Dead| member.page.line(dead.slot, device_index);
@@ -138,7 +150,15 @@ pub(super) fn wait(member: &Membership, short: &Short, call: &Deadline) -> bool 
         }
         let watch = watch.get_or_insert_with(Watch::start);
         let patience = member.backend.lock_patience(call);
-        if settle_by(member, device_index, &dead, watch.as_ref(), patience) {
+        let waited = began.elapsed();
+        if settle_by(
+            member,
+            device_index,
+            &dead,
+            watch.as_ref(),
+            waited,
+            patience,
+        ) {
             return true;
         }
         if call.left_of(PATIENCE).is_zero() {
@@ -152,19 +172,48 @@ pub(super) fn wait(member: &Membership, short: &Short, call: &Deadline) -> bool 
     }
 }
 
-/// Whether the list shows that the driver still holds memory for a dead process.
-fn holds(list: &[Listed], dead: &Dead, living: &[u32]) -> bool {
+/// The dead whose memory no device has any more, or that cannot be known, in a page of which this
+/// process has no row.
+pub(super) fn gone(page: &Page, is_alive: impl Fn(usize) -> bool) -> Vec<Dead> {
+    let (living, mut dead): (Vec<usize>, Vec<usize>) =
+        slots::taken(page).partition(|slot| is_alive(*slot));
+    let watch = Watch::start();
+    for (device_index, device) in page.devices.iter().enumerate() {
+        let charged = |slot: &usize| slots::is_charged(page, *slot, device_index);
+        let listed = device
+            .uuid()
+            .filter(|_| dead.iter().any(charged))
+            .and_then(|uuid| watch.as_ref()?.processes(&uuid));
+        let Some(list) = listed else { continue };
+        let pids: Vec<u32> = living
+            .iter()
+            .filter(|slot| charged(slot))
+            .map(|slot| slots::owner(page, *slot).identity.pid)
+            .chain([std::process::id()])
+            .collect();
+        dead.retain(|slot| {
+            !charged(slot) || !holds(&list, &slots::owner(page, *slot), &pids, AFTER_EXEC)
+        });
+    }
+    let owner = |slot| slots::owner(page, slot);
+    dead.into_iter().map(owner).collect()
+}
+
+/// Whether the list shows that the driver still holds memory for a dead process, for which a call
+/// has waited so long.
+fn holds(list: &[Listed], dead: &Dead, living: &[u32], waited: Duration) -> bool {
     let ours = dead.namespace == process::namespace()
         && (process::in_first_namespace()
             || living
                 .iter()
                 .any(|pid| list.iter().any(|listed| listed.pid == *pid)));
-    // A live process under this pid is another process now.
-    let reused = || {
-        process::look_up(dead.identity.pid).is_some_and(|(now, _)| now.start != dead.identity.start)
+    let has_it = || match process::now(dead.identity) {
+        Now::Ended => true,
+        Now::Another => false,
+        Now::Same => waited < AFTER_EXEC,
     };
     ours && list
         .iter()
         .any(|listed| listed.pid == dead.identity.pid && listed.bytes > 0)
-        && !reused()
+        && has_it()
 }

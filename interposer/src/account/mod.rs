@@ -173,9 +173,18 @@ fn start_in_files(limits: &Limits) -> Result<(), StartError> {
     if let Ok(mut parents) = PARENTS_TENANT.try_lock() {
         *parents = Some(member.name.clone());
     }
-    limbo::settle_all(member);
     tracing::info!(tenant = %member.name, slot = member.slot, %limits, "joined");
     Ok(())
+}
+
+/// After [`start`], once other threads no longer wait for that: gives back what processes have left
+/// that died in the tenant. NVML is loaded for it, where there is any.
+pub(crate) fn started() {
+    if let Some(member) = member()
+        && matches!(member.backend, Backend::File(_))
+    {
+        limbo::settle_all(member);
+    }
 }
 
 /// Whether a daemon may still make room for a request that does not fit now.

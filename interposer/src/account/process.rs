@@ -25,11 +25,28 @@ const FIRST_NAMESPACE: u64 = 0xEFFF_FFFC;
 
 /// The process of this pid and its parent's pid, `None` if there is none.
 pub(crate) fn look_up(pid: u32) -> Option<(Identity, u32)> {
-    // The name in it need not be text: the kernel cuts it off within a letter.
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let (parent, start) = parse(&String::from_utf8_lossy(&stat))?;
-    let start = clock::offsets().machines_start(start);
+    let Stat { parent, start, .. } = stat(pid)?;
     Some((Identity { pid, start }, parent))
+}
+
+/// What a process's pid means now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Now {
+    /// No process, or that one as it ends: the kernel closes its files.
+    Ended,
+    /// Another process.
+    Another,
+    /// That process, which has not ended.
+    Same,
+}
+
+/// What has become of a process.
+pub(crate) fn now(identity: Identity) -> Now {
+    match stat(identity.pid) {
+        Some(stat) if !identity.started(stat.start) => Now::Another,
+        Some(stat) if stat.flags & EXITING == 0 => Now::Same,
+        _ => Now::Ended,
+    }
 }
 
 /// This process. A start of 0 where there is no `/proc`.
@@ -44,6 +61,11 @@ pub(crate) fn namespace() -> u64 {
     let text = link.to_string_lossy();
     let digits = text.trim_start_matches("pid:[").trim_end_matches(']');
     digits.parse().unwrap_or(0)
+}
+
+/// Whether pids in this namespace are the machine's own, or nothing tells.
+pub(crate) fn is_first(namespace: u64) -> bool {
+    matches!(namespace, 0 | FIRST_NAMESPACE)
 }
 
 /// Whether pids here are the machine's own.
@@ -71,14 +93,37 @@ fn outermost(status: &str) -> Option<u32> {
     second.and_then(|_| first.parse().ok())
 }
 
-/// Parent and start of a `/proc/<pid>/stat` line. The name in it may hold anything, so fields count
-/// from its last `)`.
-fn parse(stat: &str) -> Option<(u32, u64)> {
+/// `PF_EXITING` of the kernel's flags of a thread: set before the first of its files is closed.
+const EXITING: u64 = 4;
+
+/// Of a `/proc/<pid>/stat`.
+#[derive(Debug, PartialEq, Eq)]
+struct Stat {
+    parent: u32,
+    flags: u64,
+    /// In the machine's clock.
+    start: u64,
+}
+
+fn stat(pid: u32) -> Option<Stat> {
+    // The name in it need not be text: the kernel cuts it off within a letter.
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let own = parse(&String::from_utf8_lossy(&stat))?;
+    Some(Stat {
+        start: clock::offsets().machines_start(own.start),
+        ..own
+    })
+}
+
+/// The name in the line may hold anything, so fields count from its last `)`.
+fn parse(stat: &str) -> Option<Stat> {
     let rest = &stat[stat.rfind(')')? + 1..];
     let mut fields = rest.split_ascii_whitespace();
-    let parent = fields.nth(1)?.parse().ok()?;
-    let start = fields.nth(17)?.parse().ok()?;
-    Some((parent, start))
+    Some(Stat {
+        parent: fields.nth(1)?.parse().ok()?,
+        flags: fields.nth(4)?.parse().ok()?,
+        start: fields.nth(12)?.parse().ok()?,
+    })
 }
 
 #[cfg(test)]
@@ -90,8 +135,33 @@ mod tests {
     #[test]
     fn parent_and_start_are_found_behind_any_name() {
         let stat = "7 (a) b (c) S 3 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 8812345 1 2 3";
-        assert_eq!(parse(stat), Some((3, 8_812_345)));
+        let expected = Stat {
+            parent: 3,
+            flags: 4_194_560,
+            start: 8_812_345,
+        };
+        assert_eq!(parse(stat), Some(expected));
         assert_eq!(parse("7 (a"), None);
+    }
+
+    #[test]
+    fn a_process_that_nobody_has_reaped_has_ended() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let (identity, _) = look_up(child.id()).unwrap();
+        assert_eq!(now(identity), Now::Same);
+        let another = Identity {
+            start: identity.start + 2,
+            ..identity
+        };
+        assert_eq!(now(another), Now::Another);
+        drop(child.stdin.take());
+        while now(identity) == Now::Same {
+            std::thread::yield_now();
+        }
+        assert_eq!(now(identity), Now::Ended);
+        assert!(look_up(child.id()).is_some(), "it is there until reaped");
+        child.wait().unwrap();
+        assert_eq!(now(identity), Now::Ended);
     }
 
     #[test]

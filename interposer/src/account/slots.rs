@@ -43,6 +43,32 @@ pub(crate) fn occupy(page: &Page, index: usize, me: Identity, namespace: u64) {
     killpoint::hit();
 }
 
+/// The slots that are taken, by dead processes or live ones.
+pub(super) fn taken(page: &Page) -> impl Iterator<Item = usize> {
+    (0..MAX_SLOTS).filter(|slot| page.slots[*slot].taken.load(Ordering::Acquire) != 0)
+}
+
+/// Whether a slot's process is charged with memory on one device.
+pub(super) fn is_charged(page: &Page, slot: usize, device_index: usize) -> bool {
+    let line = page.line(slot, device_index);
+    line.is_some_and(|line| line.word.load().charged > 0)
+}
+
+/// The process that has taken a slot.
+pub(super) fn owner(page: &Page, index: usize) -> Dead {
+    let slot = &page.slots[index];
+    let (pid, start) = (
+        slot.pid.load(Ordering::Relaxed),
+        slot.start.load(Ordering::Relaxed),
+    );
+    Dead {
+        slot: index,
+        generation: slot.generation.load(Ordering::Relaxed),
+        identity: Identity { pid, start },
+        namespace: slot.pid_namespace.load(Ordering::Relaxed),
+    }
+}
+
 /// Empties a line of a process that is gone. Under the tenant lock.
 fn clear(line: &Line) {
     line.word.clear();
@@ -81,10 +107,7 @@ impl Membership {
 
     /// The slots that other processes have taken, dead or live.
     fn others(&self) -> impl Iterator<Item = usize> {
-        let taken = |slot: &usize| self.page.slots[*slot].taken.load(Ordering::Acquire) != 0;
-        (0..MAX_SLOTS)
-            .filter(|slot| *slot != self.slot)
-            .filter(taken)
+        taken(self.page).filter(|slot| *slot != self.slot)
     }
 
     /// The words of the other processes on one device.
@@ -129,11 +152,7 @@ impl Membership {
     /// The dead that still have bytes charged on one device. A system call for each slot with a
     /// charge.
     pub(crate) fn dead(&self, device_index: usize) -> Vec<Dead> {
-        let charged = |slot: &usize| {
-            self.page
-                .line(*slot, device_index)
-                .is_some_and(|line| line.word.load().charged > 0)
-        };
+        let charged = |slot: &usize| is_charged(self.page, *slot, device_index);
         let dead = |slot: &usize| !self.backend.is_alive(*slot);
         self.others()
             .filter(charged)
@@ -144,11 +163,7 @@ impl Membership {
 
     /// Pids of the processes that hold something on one device and live.
     pub(crate) fn living(&self, device_index: usize) -> Vec<u32> {
-        let holds = |slot: &usize| {
-            self.page
-                .line(*slot, device_index)
-                .is_some_and(|line| line.word.load().charged > 0)
-        };
+        let holds = |slot: &usize| is_charged(self.page, *slot, device_index);
         let others = self
             .others()
             .filter(holds)
@@ -160,17 +175,7 @@ impl Membership {
     }
 
     fn owner(&self, index: usize) -> Dead {
-        let slot = &self.page.slots[index];
-        let (pid, start) = (
-            slot.pid.load(Ordering::Relaxed),
-            slot.start.load(Ordering::Relaxed),
-        );
-        Dead {
-            slot: index,
-            generation: slot.generation.load(Ordering::Relaxed),
-            identity: Identity { pid, start },
-            namespace: slot.pid_namespace.load(Ordering::Relaxed),
-        }
+        owner(self.page, index)
     }
 
     /// Gives back a dead process's charges on one device. Under the tenant lock; no effect if the
@@ -185,11 +190,7 @@ impl Membership {
         for device in &self.page.devices {
             device.watch.changed_by_another();
         }
-        let holds = |device_index| {
-            self.page
-                .line(dead.slot, device_index)
-                .is_some_and(|line| line.word.load().charged > 0)
-        };
+        let holds = |device_index| is_charged(self.page, dead.slot, device_index);
         if !(0..MAX_DEVICES).any(holds) {
             for line in
                 (0..MAX_DEVICES).filter_map(|device_index| self.page.line(dead.slot, device_index))

@@ -7,7 +7,7 @@ use gpushare_protocol::paths::Root;
 
 use super::file::UsageFile;
 use super::lock_file::LockFile;
-use super::process;
+use super::process::{self, Identity};
 
 /// Folders looked at in one go: the rest is the next founder's.
 const AT_MOST: usize = 64;
@@ -21,22 +21,46 @@ pub(crate) fn remove(root: &Root) {
         if entry
             .file_name()
             .to_str()
-            .and_then(founder)
-            .is_some_and(|(pid, start)| !lives(pid, start))
+            .and_then(Founder::of)
+            .is_some_and(|founder| !founder.lives_here())
         {
             remove_if_empty(&entry.path());
         }
     }
 }
 
-/// The pid and start time in a name `p<pid>-<start>`.
-fn founder(name: &str) -> Option<(u32, u64)> {
-    let (pid, start) = name.strip_prefix('p')?.split_once('-')?;
-    Some((pid.parse().ok()?, start.parse().ok()?))
+/// What a name `p<pid>-<start>` or `p<pid>-<start>-<namespace>` says.
+#[derive(Debug, PartialEq, Eq)]
+struct Founder {
+    identity: Identity,
+    /// The pid namespace in which that is its pid; `None` for the machine's first one.
+    namespace: Option<u64>,
 }
 
-fn lives(pid: u32, start: u64) -> bool {
-    process::look_up(pid).is_some_and(|(found, _)| found.started(start))
+impl Founder {
+    fn of(name: &str) -> Option<Self> {
+        let mut parts = name.strip_prefix('p')?.split('-');
+        let (pid, start) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        let namespace = match parts.next() {
+            Some(namespace) => Some(namespace.parse().ok()?),
+            None => None,
+        };
+        parts.next().is_none().then_some(Self {
+            identity: Identity { pid, start },
+            namespace,
+        })
+    }
+
+    /// Whether this process sees it alive. One of another namespace it does not see.
+    fn lives_here(&self) -> bool {
+        let here = process::namespace();
+        let is_here = match self.namespace {
+            Some(namespace) => namespace == here,
+            None => process::is_first(here),
+        };
+        let found = process::look_up(self.identity.pid);
+        is_here && found.is_some_and(|(found, _)| found.started(self.identity.start))
+    }
 }
 
 /// Deletes under the tenant lock. A process that joins meanwhile sees that the file has no name any
@@ -60,9 +84,32 @@ mod tests {
 
     #[test]
     fn only_names_made_from_a_process_are_taken_for_one() {
-        assert_eq!(founder("p12-345"), Some((12, 345)));
-        for name in ["train", "p12", "p-1", "p12-345x", "q12-345"] {
-            assert_eq!(founder(name), None, "{name}");
+        let identity = Identity {
+            pid: 12,
+            start: 345,
+        };
+        for (name, namespace) in [("p12-345", None), ("p12-345-6", Some(6))] {
+            let expected = Founder {
+                identity,
+                namespace,
+            };
+            assert_eq!(Founder::of(name), Some(expected), "{name}");
         }
+        for name in [
+            "train", "p12", "p-1", "p12-345x", "q12-345", "p1-2-x", "p1-2-3-4",
+        ] {
+            assert_eq!(Founder::of(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_founder_is_looked_for_in_its_own_namespace() {
+        let name = |identity: Identity, namespace| Founder {
+            identity,
+            namespace: Some(namespace),
+        };
+        let (me, here) = (process::this(), process::namespace());
+        assert!(name(me, here).lives_here());
+        assert!(!name(me, here + 1).lives_here());
     }
 }

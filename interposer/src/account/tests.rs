@@ -249,6 +249,30 @@ fn a_full_tenant_says_so() {
 }
 
 #[test]
+fn a_tenant_full_of_the_dead_is_joined_once_nobody_lists_them() {
+    let world = World::new();
+    let members: Vec<Membership> = (0..MAX_SLOTS).map(|_| world.join("1GiB")).collect();
+    assert!(members.iter().all(|member| charge(member, MIB)));
+    drop(members);
+    let member = world.join("1GiB");
+    assert_eq!(charged(&member), (MAX_SLOTS as u64 - 1) * MIB, "one row");
+    limbo::settle_all(&member);
+    assert_eq!(charged(&member), 0);
+    assert!(charge(&member, 1024 * MIB) && !charge(&member, UNIT));
+}
+
+#[test]
+fn a_tenant_full_of_the_dead_is_not_joined_in_the_place_of_the_living() {
+    let world = World::new();
+    let mut members: Vec<Membership> = (0..MAX_SLOTS).map(|_| world.join("1GiB")).collect();
+    assert!(members.iter().all(|member| charge(member, MIB)));
+    let dead = members.remove(77);
+    let slot = dead.slot;
+    drop(dead);
+    assert_eq!(world.join("1GiB").slot, slot);
+}
+
+#[test]
 fn a_lost_file_ends_growth_and_nothing_else() {
     let world = World::new();
     let member = world.join("100MiB");

@@ -17,7 +17,8 @@ use gpushare_cuda_abi::cuda::*;
 pub(crate) use super::outcome::Asked;
 use super::outcome::Outcome;
 
-/// Declares driver functions by their C signature: a slot and a function that calls through it.
+/// Declares driver functions by their C signature: a slot and a function that calls through it, and
+/// the list of all.
 macro_rules! driver {
     ($(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty;)*) => {$(
         #[doc = concat!("The driver's `", stringify!($name), "`.")]
@@ -38,7 +39,12 @@ macro_rules! driver {
                 None => <$ret as $crate::driver::real::Missing>::MISSING,
             }
         }
-    )*};
+    )*
+        /// The functions that this file calls.
+        pub(super) const CALLED: &[$crate::driver::real::Row] = &[$(
+            $crate::driver::real::Row::of($crate::driver::real::c_name(concat!(stringify!($name), "\0")))
+        ),*];
+    };
 }
 pub(super) use driver;
 

@@ -15,3 +15,11 @@ pub(crate) mod tracker;
 pub(crate) mod vmm;
 
 pub(crate) use tracker::{captures, contexts, marking, streams};
+
+/// Finds all functions that this library calls for itself, in what of the driver's libraries the
+/// program has loaded ([`real::bind`]).
+pub(crate) fn bind() {
+    for called in [calls::CALLED, vmm::CALLED, across::CALLED, nvml::CALLED] {
+        real::bind(called);
+    }
+}

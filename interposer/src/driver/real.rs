@@ -17,13 +17,13 @@ use core::cmp;
 use core::ffi::{CStr, c_char, c_void};
 use core::marker::PhantomData;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use gpushare_cuda_abi::cuda::{CUcontext, CUresult};
 use gpushare_cuda_abi::nvml::nvmlReturn_t;
 use gpushare_cuda_abi::symbols;
 
-use crate::guest::linker;
+use crate::guest::{late, linker};
 
 /// A C status code that says that the driver has no such function.
 pub(crate) trait Missing {
@@ -49,6 +49,10 @@ pub(crate) const fn c_name(with_nul: &'static str) -> &'static CStr {
 
 /// The type of `dlsym`, and of the function behind our hook.
 pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+
+/// The type of `dlvsym`, and of the function behind our hook.
+pub(crate) type Dlvsym =
+    unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
 
 /// The library a function belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,8 +131,15 @@ static CUDA: [AtomicPtr<c_void>; symbols::CUDA.len()] =
 static NVML: [AtomicPtr<c_void>; symbols::NVML.len()] =
     [const { AtomicPtr::new(ptr::null_mut()) }; symbols::NVML.len()];
 
+/// By rank: whether the library has been seen not to export the function, so that it is not looked
+/// for again.
+static LACKED: [AtomicBool; RANKS] = [const { AtomicBool::new(false) }; RANKS];
+
 /// How many symbols both tables have.
-pub(crate) const RANKS: usize = symbols::CUDA.len() + symbols::NVML.len();
+pub(crate) const RANKS: usize = CUDA_RANKS + symbols::NVML.len();
+/// How many that of the driver has. A number of its own: a program would have to load a table that
+/// is read for it.
+const CUDA_RANKS: usize = symbols::CUDA.len();
 
 /// Room for the longest symbol that is hooked or called, and the zero behind it.
 const LONGEST: usize = 56;
@@ -183,7 +194,7 @@ impl Row {
     pub(crate) const fn rank(&self) -> usize {
         match self.library {
             Library::Cuda => self.index,
-            Library::Nvml => symbols::CUDA.len() + self.index,
+            Library::Nvml => CUDA_RANKS + self.index,
         }
     }
 
@@ -218,6 +229,9 @@ impl Row {
 
     #[cold]
     fn fill(&self) -> Option<*mut c_void> {
+        if LACKED[self.rank()].load(Ordering::Relaxed) {
+            return None;
+        }
         let found = self.library.own(self.symbol())?;
         self.cell().store(found, Ordering::Release);
         Some(found)
@@ -229,6 +243,23 @@ impl Row {
         if self.address().is_none() {
             self.cell().store(address, Ordering::Release);
         }
+    }
+}
+
+/// Finds these functions of one library now, where the program has it. To find one takes the lock
+/// that the linker holds while it runs the constructors of a library. A constructor may call the
+/// driver and wait for another thread's step, which so must need no function that is not found yet.
+pub(crate) fn bind(rows: &[Row]) {
+    let loaded = |row: &Row| row.library.handle().is_some();
+    let mut failed = !rows.first().is_some_and(loaded);
+    if !failed {
+        for row in rows.iter().filter(|row| row.address().is_none()) {
+            LACKED[row.rank()].store(true, Ordering::Relaxed);
+            failed = true;
+        }
+    }
+    if failed {
+        linker::forget_error();
     }
 }
 
@@ -344,54 +375,33 @@ impl<F: Copy> Jump<F> {
     }
 }
 
-/// The `dlsym` of the C library, found without using `dlsym`. `None` only where no known version of
-/// it exists.
+/// The `dlsym` of the C library. `None` only where that has none.
+///
+/// It is read from the C library's tables and not asked for by name and version: where the version
+/// is missing, as that of glibc 2.34 is in older ones, the linker makes a message, for which it
+/// calls `malloc`, and another library's `malloc` may call `dlsym` for the next one.
 pub(crate) fn real_dlsym() -> Option<Dlsym> {
     static REAL: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-    let mut address = REAL.load(Ordering::Acquire);
-    if address.is_null() {
-        address = find_dlsym()?;
-        REAL.store(address, Ordering::Release);
-    }
-    // SAFETY: the address is that of a function named `dlsym` with a version only the C library
-    // gives.
+    let address = of_the_c_library(&REAL, c"dlsym")?;
+    // SAFETY: the address is that of the C library's function of this name.
     Some(unsafe { core::mem::transmute::<*mut c_void, Dlsym>(address) })
 }
 
-/// glibc 2.34 moved `dlsym` from libdl to libc and gave it a second version; older ones know only
-/// the first.
-const DLSYM_VERSIONS: [&CStr; 2] = [
-    c"GLIBC_2.34",
-    if cfg!(target_arch = "aarch64") {
-        c"GLIBC_2.17"
-    } else {
-        c"GLIBC_2.2.5"
-    },
-];
+/// The `dlvsym` of the C library.
+pub(crate) fn real_dlvsym() -> Option<Dlvsym> {
+    static REAL: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+    let address = of_the_c_library(&REAL, c"dlvsym")?;
+    // SAFETY: the address is that of the C library's function of this name.
+    Some(unsafe { core::mem::transmute::<*mut c_void, Dlvsym>(address) })
+}
 
-#[cold]
-fn find_dlsym() -> Option<*mut c_void> {
-    // Behind this library; else, where another preload's `dlvsym` sees that differently, in the C
-    // library itself.
-    let places = [None, Some(c"libc.so.6"), Some(c"libdl.so.2")];
-    places.into_iter().find_map(|place| {
-        let handle = match place {
-            None => libc::RTLD_NEXT,
-            // SAFETY: a static string; RTLD_NOLOAD loads nothing. The C library stays anyway.
-            Some(name) => unsafe {
-                libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD)
-            },
-        };
-        let in_place = |version: &&'static CStr| {
-            // SAFETY: a live or special handle and static strings.
-            let found = unsafe { libc::dlvsym(handle, c"dlsym".as_ptr(), version.as_ptr()) };
-            (!found.is_null() && !linker::is_ours(found)).then_some(found)
-        };
-        if handle.is_null() {
-            return None;
-        }
-        DLSYM_VERSIONS.iter().find_map(in_place)
-    })
+fn of_the_c_library(cell: &AtomicPtr<c_void>, name: &CStr) -> Option<*mut c_void> {
+    let mut address = cell.load(Ordering::Acquire);
+    if address.is_null() {
+        address = late::own(name)?;
+        cell.store(address, Ordering::Release);
+    }
+    Some(address)
 }
 
 /// The current context of a program's thread that is about to launch: none of this library's own

@@ -6,10 +6,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use crate::account::law;
-use crate::driver::contexts;
+use crate::driver::{self, contexts};
 use crate::guest::background::Uncancelled;
 use crate::guest::frames::{self, Frame, Undisturbed};
-use crate::guest::sys;
+use crate::guest::{late, sys};
 use crate::holdings::objects::physical;
 
 /// Where the process stands.
@@ -92,7 +92,7 @@ fn phase() -> Phase {
 fn settle(need: Need) -> Result<(), Bypass> {
     // The program may have initialised the driver past our hooks: a call that needs the account
     // opens it then.
-    advance(need, &crate::driver::calls::is_initialised)
+    advance(need, &driver::calls::is_initialised)
 }
 
 fn advance(need: Need, driver_runs: &dyn Fn() -> bool) -> Result<(), Bypass> {
@@ -104,12 +104,16 @@ fn advance(need: Need, driver_runs: &dyn Fn() -> bool) -> Result<(), Bypass> {
             Phase::Inactive => return Err(Bypass::Inactive),
             Phase::Refused => return Err(Bypass::Refused),
             Phase::Fresh => {
+                late::bind();
                 // Before the first step: a fork in its middle is seen too.
                 watch_forks();
                 step(Phase::Fresh, prepare);
             }
             Phase::Prepared if !driver_runs() => return Err(Bypass::NoDriverYet),
-            Phase::Prepared => step(Phase::Prepared, open_account),
+            Phase::Prepared => {
+                driver::bind();
+                step(Phase::Prepared, open_account);
+            }
             Phase::Starting if began.elapsed() > START_LIMIT => return Err(Bypass::StartTimedOut),
             Phase::Starting => {
                 let _uncancelled = Uncancelled::begin();
@@ -121,6 +125,9 @@ fn advance(need: Need, driver_runs: &dyn Fn() -> bool) -> Result<(), Bypass> {
 
 /// Takes one step out of `from`, unless another thread is faster. A panic on the way ends in
 /// refusal, not in "no limit".
+///
+/// A step asks the dynamic linker nothing: other threads wait for it, and one of them may be in a
+/// constructor of a library that is being loaded, with the linker's lock.
 fn step(from: Phase, work: fn() -> Phase) {
     let starting = Phase::Starting as u8;
     let _uncancelled = Uncancelled::begin();
@@ -136,6 +143,7 @@ fn step(from: Phase, work: fn() -> Phase) {
     PHASE.store(end as u8, Ordering::Release);
     if end == Phase::Active {
         crate::gate::started();
+        crate::account::started();
     }
 }
 

@@ -4,7 +4,8 @@
 //! A library that names them has both loaded into every program, which took a third of what this
 //! library costs a program that never uses a GPU (ADR 136). So they are defined here, for this
 //! library alone, also where the standard library calls them: each finds the C library's own at
-//! its first call. That comes with the program's first CUDA call, and libcuda needs both libraries.
+//! its first call, or all do by [`bind`]. That comes with the program's first CUDA call, and
+//! libcuda needs both libraries.
 //!
 //! # Safety
 //! Each function here has the type of the C library's function of its name, which it calls with its
@@ -35,9 +36,7 @@ macro_rules! late {
         /// # Safety
         /// As the C library's function of this name.
         unsafe extern "C" fn $name($($argument: $type),*) -> $answer {
-            static FOUND: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-            const NAME: &CStr = c_name(concat!(stringify!($name), "\0"));
-            let address = known(&FOUND, NAME);
+            let address = $name::address();
             if address.is_null() {
                 return $missing;
             }
@@ -45,6 +44,16 @@ macro_rules! late {
             let real = unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> $answer>(address) };
             // SAFETY: the caller's own promise to the C library's function.
             unsafe { real($($argument),*) }
+        }
+
+        mod $name {
+            use super::*;
+
+            pub(super) fn address() -> *mut c_void {
+                static FOUND: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+                const NAME: &CStr = c_name(concat!(stringify!($name), "\0"));
+                known(&FOUND, NAME)
+            }
         }
 
         // The name itself: hidden, so that the program's calls stay the C library's.
@@ -62,7 +71,13 @@ macro_rules! late {
             ".popsection",
             ours = sym $name,
         );
-    )*};
+    )*
+
+    /// Finds all of them now. To find one takes the lock that the linker holds while it runs the
+    /// constructors of a library, and a constructor may call us.
+    pub(crate) fn bind() {
+        $($name::address();)*
+    }};
 }
 
 /// A name with its NUL as a C string.
@@ -77,8 +92,6 @@ late! {
     dlopen(name: *const c_char, flags: c_int) -> *mut c_void, else ptr::null_mut();
     dlclose(handle: *mut c_void) -> c_int, else -1;
     dlerror() -> *mut c_char, else ptr::null_mut();
-    dlvsym(handle: *mut c_void, name: *const c_char, version: *const c_char) -> *mut c_void,
-        else ptr::null_mut();
     dladdr(address: *const c_void, info: *mut libc::Dl_info) -> c_int, else 0;
     dladdr1(
         address: *const c_void, info: *mut libc::Dl_info, extra: *mut *mut c_void, flags: c_int
@@ -131,7 +144,9 @@ fn look_up(name: &CStr) -> *mut c_void {
     };
     // SAFETY: `dlsym` of the C library.
     let find: Find = unsafe { core::mem::transmute(find) };
-    let threads = name.to_bytes().starts_with(b"pthread_");
+    let threads = [&b"pthread_"[..], b"__pthread_"]
+        .iter()
+        .any(|prefix| name.to_bytes().starts_with(prefix));
     // Some of the functions for threads stand in an old libc.so.6, too, and do nothing there until
     // the library for threads is loaded.
     let family = if threads { c"pthread_create" } else { name };
@@ -163,8 +178,9 @@ fn look_up(name: &CStr) -> *mut c_void {
 }
 
 /// A function of the dynamic linker's in the C library: in `libc.so.6`, in older ones in
-/// `libdl.so.2`, which is loaded for that where nothing else has.
-fn own(name: &CStr) -> Option<*mut c_void> {
+/// `libdl.so.2`, which is loaded for that where nothing else has. No function is called where one
+/// of the two is loaded that has it, as both are in a program that calls such a function itself.
+pub(crate) fn own(name: &CStr) -> Option<*mut c_void> {
     let loaded =
         || exports::find(b"libc.so.6", name).or_else(|| exports::find(b"libdl.so.2", name));
     loaded().or_else(|| {

@@ -146,12 +146,6 @@ pub(crate) fn forget_error() {
     unsafe { libc::dlerror() };
 }
 
-/// Whether an address lies in the object that this library is: never true of the C library's.
-pub(crate) fn is_ours(address: *const c_void) -> bool {
-    let object = Object::of(address);
-    object.is_some() && object == Object::of(is_ours as *const c_void)
-}
-
 /// True if the object that holds `address` was loaded before this library, so that its `RTLD_NEXT`
 /// can find ours.
 pub(crate) fn precedes_us(address: *const c_void) -> bool {

@@ -10,7 +10,7 @@ mod exports;
 pub(crate) mod fork;
 pub(crate) mod frames;
 pub(crate) mod futex;
-mod late;
+pub(crate) mod late;
 pub(crate) mod linker;
 pub(crate) mod log;
 pub(crate) mod map;

@@ -13,12 +13,13 @@
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr;
 
-use crate::driver::real::{Dlsym, real_dlsym};
+use crate::driver::real::{Dlsym, real_dlsym, real_dlvsym};
 use crate::entry::state;
 use crate::guest::linker::{self, Caller, Object};
 use crate::hooks::{self, Found};
+use crate::resolve::dlsym;
 
-/// The next step of the `dlsym` thunk; returned in two registers.
+/// The next step of a thunk; returned in two registers.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Verdict {
@@ -30,8 +31,12 @@ pub(crate) struct Verdict {
 
 impl Verdict {
     fn forward(real: Dlsym) -> Self {
+        Self::jump(real as *const c_void)
+    }
+
+    fn jump(real: *const c_void) -> Self {
         Self {
-            forward: real as *const c_void,
+            forward: real,
             answer: ptr::null_mut(),
         }
     }
@@ -63,7 +68,7 @@ pub(crate) unsafe extern "C" fn classify(
     let name = unsafe { CStr::from_ptr(name) };
     match name.to_bytes() {
         [b'c', b'u', b'A'..=b'Z', ..] | [b'n', b'v', b'm', b'l', ..] => {}
-        b"dlsym" => return itself(real, handle),
+        b"dlsym" | b"dlvsym" => return itself(real, handle, name),
         _ => return Verdict::forward(real),
     }
     match hooks::find(name) {
@@ -72,18 +77,78 @@ pub(crate) unsafe extern "C" fn classify(
     }
 }
 
-/// `dlsym` looked up by name: a program that looks it up in the C library gets ours, which does the
-/// same.
-fn itself(real: Dlsym, handle: *mut c_void) -> Verdict {
+/// A way to look names up: the C library's function, and ours, which does the same.
+struct Way {
+    theirs: *const c_void,
+    ours: *mut c_void,
+}
+
+impl Way {
+    fn named(name: &CStr) -> Option<Self> {
+        match name.to_bytes() {
+            b"dlsym" => Some(Self {
+                theirs: real_dlsym()? as *const c_void,
+                ours: dlsym::dlsym as *mut c_void,
+            }),
+            b"dlvsym" => Some(Self {
+                theirs: real_dlvsym()? as *const c_void,
+                ours: dlsym::dlvsym as *mut c_void,
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// `dlsym` or `dlvsym` looked up by name: a program that looks it up in the C library gets ours.
+fn itself(real: Dlsym, handle: *mut c_void, name: &CStr) -> Verdict {
     if ptr::eq(handle, libc::RTLD_NEXT) {
         return Verdict::forward(real);
     }
-    // SAFETY: the caller's handle and a static name; only compared.
-    let found = unsafe { real(handle, c"dlsym".as_ptr()) };
-    if ptr::eq(found, real as *const c_void) && !state::is_secure() {
-        return Verdict::answer(crate::resolve::dlsym::dlsym as *mut c_void);
+    // SAFETY: the caller's handle and name; only compared.
+    let found = unsafe { real(handle, name.as_ptr()) };
+    match Way::named(name) {
+        Some(way) if ptr::eq(found, way.theirs) && !state::is_secure() => Verdict::answer(way.ours),
+        _ => Verdict::forward(real),
     }
-    Verdict::forward(real)
+}
+
+/// Decides one `dlvsym(handle, name, version)` called from the code at `caller`.
+///
+/// Tools that wrap `dlsym` find the C library's by its version. A definition of ours has none, so
+/// they would pass by us; and a preload by variable stands before one by `/etc/ld.so.preload`, so
+/// that all the program's lookups are the tool's.
+///
+/// # Safety
+/// As [`classify`], and `version` is the program's argument.
+pub(crate) unsafe extern "C" fn classify_versioned(
+    handle: *mut c_void,
+    name: *const c_char,
+    version: *const c_char,
+    caller: *const c_void,
+) -> Verdict {
+    let Some(real) = real_dlvsym() else {
+        return Verdict::answer(ptr::null_mut());
+    };
+    let forward = Verdict::jump(real as *const c_void);
+    if name.is_null() || state::is_secure() {
+        return forward;
+    }
+    // SAFETY: not null, and the caller's promise makes it a string.
+    let name = unsafe { CStr::from_ptr(name) };
+    let Some(way) = Way::named(name) else {
+        return forward;
+    };
+    // Behind us the next one is not ours.
+    if ptr::eq(handle, libc::RTLD_NEXT) && !linker::precedes_us(caller) {
+        return forward;
+    }
+    // SAFETY: the caller's handle, name and version; only compared.
+    let found = unsafe { real(handle, name.as_ptr(), version) };
+    if ptr::eq(found, way.theirs) {
+        Verdict::answer(way.ours)
+    } else {
+        forward
+    }
 }
 
 /// A look for a symbol that we hook.
