@@ -84,9 +84,10 @@ pub(crate) fn is_set() -> bool {
     GATE.word.load() & ANY_SEALED != 0
 }
 
-/// Whether calls wait at a seal, and will go on.
-pub(crate) fn holds_calls() -> bool {
-    is_set() && !is_lost() && !exit::is_leaving()
+/// Waits at the seal, as a call that touches device memory does. Whether one was set, and such a
+/// call goes on.
+pub(crate) fn waits() -> bool {
+    is_set() && pass(|| CUresult::SUCCESS).is_success()
 }
 
 /// Seals: from now on no call begins that touches device memory.

@@ -16,9 +16,11 @@ use crate::holdings::launches::{Given, Launch, Launches, Lessening};
 /// The known graph memory of each device.
 static KNOWN: ForkLocal<[Known; MAX_DEVICES]> = ForkLocal::new();
 /// The longest wait of a launch that relies on room for another that does. That one may be waiting
-/// for the device; this one would, too. While the process is sealed that one sleeps in its call,
-/// and this one waits as long.
+/// for the device; this one would, too. While the process is sealed that one may sleep in its call:
+/// this one waits at the seal too, and then so long again.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How often it waits at a seal. The turn may have been left by a jump.
+const ROUNDS: usize = 3;
 
 #[derive(Debug, Default)]
 struct Known {
@@ -105,15 +107,15 @@ impl GraphMemory {
     }
 
     /// Room for `bytes`, if there is any: memory that no graph uses, or what the same graph's last
-    /// launch was given. Other launches take no more of it than they have booked. `sleeps`: whether
-    /// a call that has the turn sleeps until the process's memory is back.
+    /// launch was given. Other launches take no more of it than they have booked. `waits`: a wait
+    /// at the seal, and whether one was set. It is made where another call keeps the turn.
     pub(crate) fn room(
         &self,
         bytes: u64,
         last: Option<&Given>,
-        sleeps: impl Fn() -> bool,
+        waits: impl Fn() -> bool,
     ) -> Option<(TimedLockGuard<'static>, Promise<'static>)> {
-        let turn = taken(&self.known.turns, PATIENCE, sleeps)?;
+        let turn = taken(&self.known.turns, PATIENCE, waits)?;
         let promise = Promise::of(&self.known.held, bytes);
         let reserved = self.reserved()?;
         let own = last.is_some_and(|given| self.known.launches.has(given, reserved));
@@ -122,18 +124,19 @@ impl GraphMemory {
     }
 }
 
-/// A turn, waited for `patience` and as long as `sleeps` says that none can end.
+/// A turn, waited for `patience`, and so long again each time that `waits` was a wait at the seal.
 fn taken(
     turns: &TimedLock,
     patience: Duration,
-    sleeps: impl Fn() -> bool,
+    waits: impl Fn() -> bool,
 ) -> Option<TimedLockGuard<'_>> {
-    loop {
-        match turns.take(patience) {
-            None if sleeps() => {}
-            turn => return turn,
+    for _ in 0..ROUNDS {
+        let turn = turns.take(patience);
+        if turn.is_some() || !waits() {
+            return turn;
         }
     }
+    turns.take(patience)
 }
 
 #[cfg(test)]
@@ -148,29 +151,43 @@ mod tests {
     fn a_turn_is_waited_for_while_calls_sleep_at_the_seal() {
         let turns = TimedLock::new();
         let other = Cell::new(turns.take(NONE));
-        let looks = Cell::new(3);
+        let returns = Cell::new(ROUNDS);
         let turn = taken(&turns, NONE, || {
-            looks.set(looks.get() - 1);
-            if looks.get() == 0 {
+            returns.set(returns.get() - 1);
+            if returns.get() == 0 {
                 // It came back, and the other call is over.
                 drop(other.take());
             }
             true
         });
         assert!(turn.is_some());
-        assert_eq!(looks.get(), 0);
+        assert_eq!(returns.get(), 0);
+    }
+
+    #[test]
+    fn a_turn_that_is_left_is_not_waited_for_without_bound() {
+        let turns = TimedLock::new();
+        let _left = turns.take(NONE);
+        let waits = Cell::new(0);
+        let turn = taken(&turns, NONE, || {
+            waits.set(waits.get() + 1);
+            assert!(waits.get() < 100, "it waits for ever");
+            true
+        });
+        assert!(turn.is_none());
     }
 
     #[test]
     fn a_turn_is_waited_for_no_longer_once_no_call_sleeps() {
         let turns = TimedLock::new();
         let other = turns.take(NONE);
-        let looks = Cell::new(3);
-        let sleeps = || {
+        let looks = Cell::new(2);
+        let waits = || {
             looks.set(looks.get() - 1);
             looks.get() > 0
         };
-        assert!(taken(&turns, NONE, sleeps).is_none());
+        assert!(taken(&turns, NONE, waits).is_none());
+        assert_eq!(looks.get(), 0);
         drop(other);
         assert!(taken(&turns, NONE, || false).is_some());
     }

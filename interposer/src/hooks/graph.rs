@@ -257,10 +257,10 @@ impl Hold {
         let memory = GraphMemory::of(device);
         let found = match account::charge(device, bytes, call) {
             Ok(charge) => Found::Booked(charge),
-            Err(_) => match (refusal(), memory.room(bytes, last, seal::holds_calls)) {
+            Err(_) => match (refusal(), memory.room(bytes, last, seal::waits)) {
                 (CUresult::OUT_OF_MEMORY, Some(room)) => Found::Otherwise(room),
                 (CUresult::OUT_OF_MEMORY, None) => {
-                    let mut room = || memory.room(bytes, last, seal::holds_calls);
+                    let mut room = || memory.room(bytes, last, seal::waits);
                     reclaim::reserve_or(device, bytes, call, &mut room)?
                 }
                 (wrong, _) => return Err(wrong),

@@ -6,7 +6,8 @@
 //! one came meanwhile, its stream may have more to do, and all begins anew. Where each stream has
 //! an event of its own, work that has no name is marked then, and waited for in the same way.
 //!
-//! A device that is lost has no work, and its contexts take no mark.
+//! A device that is lost has no work, and its contexts take no mark. Where one is lost while its
+//! marks are asked, all begins anew without it.
 
 use gpushare_pacing::mover::Drained;
 use gpushare_protocol::page::MAX_DEVICES;
@@ -24,6 +25,8 @@ use crate::gate::seal;
 pub(super) struct Drain {
     stage: Stage,
     marks: Vec<Mark>,
+    /// The devices that were lost when the marks were put.
+    lost: [bool; MAX_DEVICES],
     /// Contexts in which work that has no name is not marked yet.
     unnamed: Vec<Life>,
     /// The count of stream memory operations before the marks were put.
@@ -59,10 +62,11 @@ impl Drain {
                     }
                     self.stage = Stage::Work;
                 }
+                // Marks there may never be passed.
+                Stage::Work if self.lost != blocks().lost => self.over(),
                 Stage::Work => {
-                    let lost = blocks().lost;
                     let passed = marked::are_passed(&mut self.marks)
-                        & kept_marks::are_passed(|index| !lost[index], self.kept);
+                        & kept_marks::are_passed(|index| !self.lost[index], self.kept);
                     if !passed {
                         return Drained::No(Obstacle::Work);
                     }
@@ -110,6 +114,7 @@ impl Drain {
     fn mark(&mut self) -> Result<(), Unmarked> {
         self.unnamed.clear();
         let lost = blocks().lost;
+        self.lost = lost;
         let devices = (0..MAX_DEVICES).filter(|device_index| !lost[*device_index]);
         for life in devices.flat_map(contexts::alive_on) {
             match marked::mark(life, &mut self.marks, Capturing::Reported)? {

@@ -133,6 +133,13 @@ impl Entering {
         }
     }
 
+    /// The device is lost: no copy there is waited for again, and none changes anything.
+    pub(super) fn give_up(&mut self, fetched: &mut Fetched, device_index: usize) {
+        self.lands();
+        self.under_way = Begun::default();
+        self.undo(fetched, device_index);
+    }
+
     /// Copies failed: what the return has made is given up, unless one of them may be under way
     /// still. That memory is not unmapped; the next return goes on with it.
     fn dropped(

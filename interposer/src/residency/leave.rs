@@ -81,8 +81,8 @@ impl Leaving {
         }
     }
 
-    /// The process opens: what is under way reads memory that stays, and the next drain stands
-    /// behind all work.
+    /// The process opens: what is under way reads memory that stays. The next drain stands behind
+    /// it where the driver has one event behind all work of a context. Why: ADR 244.
     pub(super) fn opens(&mut self) {
         self.under_way = Begun::default();
     }

@@ -392,7 +392,7 @@ impl Rounds {
             // The driver has managed memory wherever it can be reached.
             Act::GiveUp if managed::is_on() => {}
             Act::GiveUp => {
-                device.entering.undo(&mut self.fetched, device_index);
+                device.entering.give_up(&mut self.fetched, device_index);
                 let bytes = blocks().give_up(device_index);
                 tracing::warn!(
                     device_index,
