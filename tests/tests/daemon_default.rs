@@ -5,7 +5,12 @@ use gpushare_tests::gpu::links;
 use gpushare_tests::{Ended, GIB, Gpu, Guest, Home, MIB, artefacts, clients};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use std::process::Command;
+use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
 
 /// A process that is stopped; it goes on when this is dropped.
 struct Stopped(Pid);
@@ -82,14 +87,13 @@ fn without(home: &Home, run: impl Fn(&[&str]) -> Command, why: &str) {
 fn without_the_daemons_folder_the_library_keeps_limits_and_says_so() {
     let home = Home::new("mem=16GiB");
     ready(run(&home, &["--daemon", "off"])).finish().silently();
-    std::fs::write(home.folder().join("gpushare/d"), "no folder").unwrap();
+    fs::write(home.folder().join("gpushare/d"), "no folder").unwrap();
     without(&home, |flags| run(&home, flags), "cannot make a folder");
 }
 
-#[test]
-fn without_a_daemon_installed_the_library_keeps_limits_and_says_so() {
-    let home = Home::new("mem=16GiB");
-    let installed = tempfile::tempdir().unwrap();
+/// A folder with all of `gpushare` but the daemon.
+fn installed() -> TempDir {
+    let installed = tempfile::tempdir().expect("a temporary folder");
     let parts = [
         artefacts::gpushare(),
         artefacts::interposer(),
@@ -98,24 +102,33 @@ fn without_a_daemon_installed_the_library_keeps_limits_and_says_so() {
     ];
     for part in &parts {
         let name = part.file_name().expect("a file");
-        std::fs::copy(part, installed.path().join(name)).unwrap();
+        fs::copy(part, installed.path().join(name)).expect("they are built");
     }
-    let bare = |flags: &[&str]| {
-        let whole = run(&home, flags);
-        let mut command = Command::new(installed.path().join("gpushare"));
-        command.args(whole.get_args());
-        for (name, value) in whole.get_envs() {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
-        command
-    };
+    installed
+}
+
+/// The same command of the `gpushare` there.
+fn of(installed: &Path, whole: &Command) -> Command {
+    let mut command = Command::new(installed.join("gpushare"));
+    command.args(whole.get_args());
+    for (name, value) in whole.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command
+}
+
+#[test]
+fn without_a_daemon_installed_the_library_keeps_limits_and_says_so() {
+    let home = Home::new("mem=16GiB");
+    let installed = installed();
+    let bare = |flags: &[&str]| of(installed.path(), &run(&home, flags));
     without(&home, bare, "gpushared is neither in");
     let bin = installed.path().display();
     without(&home, bare, &format!("-p gpushared` and copy it to {bin}"));
-    let worlds = std::fs::read_dir(home.folder().join("gpushare/d"));
+    let worlds = fs::read_dir(home.folder().join("gpushare/d"));
     assert_eq!(worlds.map_or(0, Iterator::count), 0, "no folder for none");
 }
 
@@ -193,6 +206,35 @@ fn a_private_daemon_that_does_not_answer_is_not_done_without() {
     first.finish().silently();
 }
 
+/// A daemon that listens and never learns which devices it has. It leaves with its starter.
+const NEVER_SERVES: &str = "#!/usr/bin/env python3
+import os, socket, sys
+os.chdir(sys.argv[sys.argv.index('--runtime-dir') + 1])
+listener = socket.socket(socket.AF_UNIX)
+listener.bind('control.sock')
+listener.listen(16)
+sys.stdin.read()
+os.unlink('control.sock')
+";
+
+/// It was made for the question, and has no tenants.
+#[test]
+fn a_private_daemon_that_a_run_starts_and_that_is_slow_is_done_without() {
+    let home = Home::new("mem=16GiB");
+    let installed = installed();
+    let daemon = installed.path().join("gpushared");
+    fs::write(&daemon, NEVER_SERVES).unwrap();
+    fs::set_permissions(&daemon, Permissions::from_mode(0o755)).unwrap();
+    let limits = run(&home, &["--mem-limit", "1GiB"]);
+    let mut guest = ready(of(installed.path(), &limits));
+    assert_eq!(guest.ask(&format!("fill {}", 256 * MIB)), "fill 4 2");
+    let Ended { status, stderr, .. } = guest.finish();
+    assert!(status.success());
+    for words in ["note: no daemon can be had here", "waited 3"] {
+        assert!(stderr.contains(words), "{words}: {stderr}");
+    }
+}
+
 /// The mirror of a name that lives without a daemon.
 #[test]
 fn a_name_that_a_daemon_has_is_never_doubled_without_one() {
@@ -247,6 +289,38 @@ fn a_name_that_a_daemon_has_is_never_doubled_without_one() {
     first.finish();
 }
 
+/// A tenant has a limit on each GPU, so nothing is doubled.
+#[test]
+fn a_name_that_a_daemon_has_on_another_gpu_may_be_without_one_here() {
+    let home = Home::new("count=2,mem=16GiB");
+    let limits = ["--name", "x", "--mem-limit", "1GiB"];
+    let on = |devices: &str, flags: &[&str]| {
+        let mut run = run(&home, &[&limits[..], flags].concat());
+        run.env("CUDA_VISIBLE_DEVICES", devices);
+        run
+    };
+    let off = ["--daemon", "off"];
+    let mut first = ready(on("0", &[]));
+    assert_eq!(first.ask(&format!("alloc {}", GIB / 2)), "alloc 0");
+    let refused = |keeper: &str| {
+        for devices in ["0", "1,0"] {
+            let told = not_started(on(devices, &off));
+            assert!(told.contains(keeper), "{devices}: {told}");
+        }
+    };
+    refused("tenant x is kept by the daemon at ");
+    ready(on("1", &off)).finish().silently();
+    let [daemon] = home.daemons()[..] else {
+        panic!("one daemon: {:?}", home.daemons());
+    };
+    let daemon = Pid::from_raw(i32::try_from(daemon).expect("a pid"));
+    kill(daemon, Signal::SIGKILL).expect("it lives");
+    home.until_no_daemon();
+    refused("a daemon of yours that has ended");
+    ready(on("1", &off)).finish().silently();
+    first.finish();
+}
+
 #[test]
 fn ps_of_a_gpu_has_its_tenants_without_a_daemon() {
     let home = Home::new("count=2,mem=16GiB");
@@ -281,6 +355,29 @@ fn ps_of_a_gpu_has_its_tenants_without_a_daemon() {
     assert_eq!((has, has_not), (true, false));
     kept.finish().silently();
     second.finish().silently();
+}
+
+#[test]
+fn ps_that_watches_a_gpu_asks_the_driver_once() {
+    let home = Home::new("count=2,mem=16GiB");
+    let mut files = ready(run(&home, &["--daemon", "off", "--name", "files"]));
+    assert_eq!(files.ask(&format!("alloc {MIB}")), "alloc 0");
+    let trace = home.folder().join("trace");
+    let mut ps = home.command(&["ps", "--gpu", "0", "--watch", "0.1"]);
+    ps.env("LD_LIBRARY_PATH", links())
+        .env("SOFTGPU", home.gpu().spec())
+        .env("SOFTGPU_TRACE", &trace)
+        .stdout(Stdio::piped());
+    let mut ps = ps.spawn().expect("gpushare starts");
+    let lines = BufReader::new(ps.stdout.take().expect("piped")).lines();
+    let listed = lines.map_while(Result::ok);
+    let listed = listed.filter(|line| line.starts_with("files "));
+    assert_eq!(listed.take(5).count(), 5);
+    assert!(ps.wait().expect("a child").success(), "nothing reads it");
+    let trace = fs::read_to_string(trace).unwrap();
+    let asked = trace.lines().filter(|line| line.contains(" cuInit "));
+    assert_eq!(asked.count(), 1, "{trace}");
+    files.finish().silently();
 }
 
 #[test]
