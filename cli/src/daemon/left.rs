@@ -116,7 +116,7 @@ mod tests {
     fn a_tenant_lives_on_the_devices_that_it_was_registered_for() {
         let dir = tempfile::tempdir().unwrap();
         let (pid, start) = (id(), started(id()).unwrap());
-        let devices = serde_json::json!([[1; 16], [2; 16]]);
+        let devices = serde_json::to_string(&[[1_u8; 16], [2; 16]]).unwrap();
         let members = format!(r#""members":[{{"pid":{pid},"start":{start}}}]"#);
         register(
             dir.path(),
