@@ -244,6 +244,14 @@ const LETS_IN: &[&str] = &[
 /// Asks a child started in `environment`, without our library or any other, so that neither a limit
 /// nor a driver that hangs stands in the way.
 pub(crate) fn probe(environment: &Environment) -> Result<Vec<Device>, String> {
+    probe_within(environment, PATIENCE)
+}
+
+/// The same of a driver that may take so long.
+pub(crate) fn probe_within(
+    environment: &Environment,
+    patience: Duration,
+) -> Result<Vec<Device>, String> {
     let executable = own_executable().map_err(|failure| failure.message)?;
     let plain = environment
         .iter()
@@ -257,11 +265,11 @@ pub(crate) fn probe(environment: &Environment) -> Result<Vec<Device>, String> {
         .stderr(Stdio::piped())
         .spawn()
         .map_err(|error| format!("cannot start myself: {error}"))?;
-    let Some(status) = within(&mut child, PATIENCE) else {
+    let Some(status) = within(&mut child, patience) else {
         end(&mut child, Group::Ours, GRACE);
         return Err(format!(
             "the driver did not answer within {} s",
-            PATIENCE.as_secs()
+            patience.as_secs()
         ));
     };
     if status.success() {

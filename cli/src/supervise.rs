@@ -2,10 +2,11 @@
 //!
 //! CMD stays in our process group, so that the terminal's own signals (Ctrl-C, Ctrl-Z, a resize)
 //! reach it directly; those are not sent on. A signal that a process sent to us is. Where CMD has
-//! made a group of its own (`timeout`, `setsid`), the terminal's foreground group is still ours,
-//! and we send its signals on to CMD's. When the terminal hangs up, the kernel tells the session's
-//! leader alone: where that is us, we send it on. When job control stops CMD we stop likewise, so
-//! that a shell sees its job stopped, and wake it when we are woken.
+//! made a group of its own (`timeout`), the terminal's foreground group is still ours, and we send
+//! its signals on to CMD's; not where it has made a session (`setsid`), which the terminal's keys
+//! never reach. When the terminal hangs up, the kernel tells the session's leader alone: where that
+//! is us, we send it on. When job control stops CMD we stop likewise, so that a shell sees its job
+//! stopped, and wake it when we are woken.
 
 use crate::failure::Failure;
 use crate::output;
@@ -131,10 +132,12 @@ fn whose(received: &siginfo) -> Option<(i32, Whose)> {
     })
 }
 
-/// CMD's process group, as `kill(2)` takes one, if it is not ours, which the terminal reaches.
+/// CMD's process group, as `kill(2)` takes one, if it is another one of our session. The terminal
+/// reaches ours by itself, and none of another session.
 fn own_group(child: Pid) -> Option<Pid> {
     let group = getpgid(Some(child)).ok()?;
-    (group != getpgrp()).then(|| Pid::from_raw(-group.as_raw()))
+    let is_in_ours = getsid(Some(child)).ok()? == getsid(None).ok()?;
+    (is_in_ours && group != getpgrp()).then(|| Pid::from_raw(-group.as_raw()))
 }
 
 /// Collects everything there is to collect: as a tenant's first process we also inherit orphans.

@@ -1,11 +1,14 @@
 //! `gpushare run` uses a daemon by default. Also tested: no daemon is available, and a tenant runs
 //! without one.
 
-use gpushare_tests::gpu::links;
 use gpushare_tests::{Ended, GIB, Gpu, Guest, Home, MIB, artefacts, clients};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
+use tempfile::TempDir;
 
 /// A process that is stopped; it goes on when this is dropped.
 struct Stopped(Pid);
@@ -82,14 +85,13 @@ fn without(home: &Home, run: impl Fn(&[&str]) -> Command, why: &str) {
 fn without_the_daemons_folder_the_library_keeps_limits_and_says_so() {
     let home = Home::new("mem=16GiB");
     ready(run(&home, &["--daemon", "off"])).finish().silently();
-    std::fs::write(home.folder().join("gpushare/d"), "no folder").unwrap();
+    fs::write(home.folder().join("gpushare/d"), "no folder").unwrap();
     without(&home, |flags| run(&home, flags), "cannot make a folder");
 }
 
-#[test]
-fn without_a_daemon_installed_the_library_keeps_limits_and_says_so() {
-    let home = Home::new("mem=16GiB");
-    let installed = tempfile::tempdir().unwrap();
+/// A folder with all of `gpushare` but the daemon.
+fn installed() -> TempDir {
+    let installed = tempfile::tempdir().expect("a temporary folder");
     let parts = [
         artefacts::gpushare(),
         artefacts::interposer(),
@@ -98,24 +100,33 @@ fn without_a_daemon_installed_the_library_keeps_limits_and_says_so() {
     ];
     for part in &parts {
         let name = part.file_name().expect("a file");
-        std::fs::copy(part, installed.path().join(name)).unwrap();
+        fs::copy(part, installed.path().join(name)).expect("they are built");
     }
-    let bare = |flags: &[&str]| {
-        let whole = run(&home, flags);
-        let mut command = Command::new(installed.path().join("gpushare"));
-        command.args(whole.get_args());
-        for (name, value) in whole.get_envs() {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
-        command
-    };
+    installed
+}
+
+/// The same command of the `gpushare` there.
+fn of(installed: &Path, whole: &Command) -> Command {
+    let mut command = Command::new(installed.join("gpushare"));
+    command.args(whole.get_args());
+    for (name, value) in whole.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command
+}
+
+#[test]
+fn without_a_daemon_installed_the_library_keeps_limits_and_says_so() {
+    let home = Home::new("mem=16GiB");
+    let installed = installed();
+    let bare = |flags: &[&str]| of(installed.path(), &run(&home, flags));
     without(&home, bare, "gpushared is neither in");
     let bin = installed.path().display();
     without(&home, bare, &format!("-p gpushared` and copy it to {bin}"));
-    let worlds = std::fs::read_dir(home.folder().join("gpushare/d"));
+    let worlds = fs::read_dir(home.folder().join("gpushare/d"));
     assert_eq!(worlds.map_or(0, Iterator::count), 0, "no folder for none");
 }
 
@@ -193,6 +204,35 @@ fn a_private_daemon_that_does_not_answer_is_not_done_without() {
     first.finish().silently();
 }
 
+/// A daemon that listens and never learns which devices it has. It leaves with its starter.
+const NEVER_SERVES: &str = "#!/usr/bin/env python3
+import os, socket, sys
+os.chdir(sys.argv[sys.argv.index('--runtime-dir') + 1])
+listener = socket.socket(socket.AF_UNIX)
+listener.bind('control.sock')
+listener.listen(16)
+sys.stdin.read()
+os.unlink('control.sock')
+";
+
+/// It was made for the question, and has no tenants.
+#[test]
+fn a_private_daemon_that_a_run_starts_and_that_is_slow_is_done_without() {
+    let home = Home::new("mem=16GiB");
+    let installed = installed();
+    let daemon = installed.path().join("gpushared");
+    fs::write(&daemon, NEVER_SERVES).unwrap();
+    fs::set_permissions(&daemon, Permissions::from_mode(0o755)).unwrap();
+    let limits = run(&home, &["--mem-limit", "1GiB"]);
+    let mut guest = ready(of(installed.path(), &limits));
+    assert_eq!(guest.ask(&format!("fill {}", 256 * MIB)), "fill 4 2");
+    let Ended { status, stderr, .. } = guest.finish();
+    assert!(status.success());
+    for words in ["note: no daemon can be had here", "waited 3"] {
+        assert!(stderr.contains(words), "{words}: {stderr}");
+    }
+}
+
 /// The mirror of a name that lives without a daemon.
 #[test]
 fn a_name_that_a_daemon_has_is_never_doubled_without_one() {
@@ -247,40 +287,36 @@ fn a_name_that_a_daemon_has_is_never_doubled_without_one() {
     first.finish();
 }
 
+/// A tenant has a limit on each GPU, so nothing is doubled.
 #[test]
-fn ps_of_a_gpu_has_its_tenants_without_a_daemon() {
+fn a_name_that_a_daemon_has_on_another_gpu_may_be_without_one_here() {
     let home = Home::new("count=2,mem=16GiB");
-    let mut second = run(&home, &["--daemon", "off", "--name", "files"]);
-    second.env("CUDA_VISIBLE_DEVICES", "1");
-    let mut second = ready(second);
-    assert_eq!(second.ask(&format!("alloc {MIB}")), "alloc 0");
-    let asked = |gpu: &str, sees: bool| {
-        let mut ps = home.command(&["ps", "--gpu", gpu]);
-        if sees {
-            ps.env("LD_LIBRARY_PATH", links());
-            ps.env("SOFTGPU", home.gpu().spec());
-        }
-        let output = ps.output().expect("gpushare starts");
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        let shown = String::from_utf8_lossy(&output.stdout).into_owned();
-        (output.status.code(), shown.contains("files "), told)
+    let limits = ["--name", "x", "--mem-limit", "1GiB"];
+    let on = |devices: &str, flags: &[&str]| {
+        let mut run = run(&home, &[&limits[..], flags].concat());
+        run.env("CUDA_VISIBLE_DEVICES", devices);
+        run
     };
-    let [(one, has, _), (other, has_not, told)] = ["1", "0"].map(|gpu| asked(gpu, true));
-    assert_eq!((one, has, other, has_not), (Some(0), true, Some(0), false));
-    assert!(told.contains("there is no tenant on GPU 0"), "{told}");
-    let (status, _, told) = asked("7", true);
-    assert_eq!(status, Some(2), "{told}");
-    assert!(told.contains("there is no GPU 7"), "{told}");
-    // Nothing here knows that GPU.
-    let (status, has, told) = asked("0", false);
-    assert_eq!((status, has), (Some(0), true), "{told}");
-    assert!(told.contains("is not known here"), "{told}");
-    // A daemon does.
-    let kept = ready(run(&home, &["--name", "kept"]));
-    let [has, has_not] = ["1", "0"].map(|gpu| asked(gpu, false).1);
-    assert_eq!((has, has_not), (true, false));
-    kept.finish().silently();
-    second.finish().silently();
+    let off = ["--daemon", "off"];
+    let mut first = ready(on("0", &[]));
+    assert_eq!(first.ask(&format!("alloc {}", GIB / 2)), "alloc 0");
+    let refused = |keeper: &str| {
+        for devices in ["0", "1,0"] {
+            let told = not_started(on(devices, &off));
+            assert!(told.contains(keeper), "{devices}: {told}");
+        }
+    };
+    refused("tenant x is kept by the daemon at ");
+    ready(on("1", &off)).finish().silently();
+    let [daemon] = home.daemons()[..] else {
+        panic!("one daemon: {:?}", home.daemons());
+    };
+    let daemon = Pid::from_raw(i32::try_from(daemon).expect("a pid"));
+    kill(daemon, Signal::SIGKILL).expect("it lives");
+    home.until_no_daemon();
+    refused("a daemon of yours that has ended");
+    ready(on("1", &off)).finish().silently();
+    first.finish();
 }
 
 #[test]

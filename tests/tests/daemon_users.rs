@@ -137,3 +137,33 @@ fn a_user_commands_its_own_tenant_beside_roots_of_that_name() {
     assert!(told.contains("not yours"), "{output:?}");
     roots.finish().silently();
 }
+
+/// An administrator may have closed the folder to some.
+#[test]
+fn a_user_without_access_to_the_machines_daemon_has_its_own_shown() {
+    let test = "a_user_without_access_to_the_machines_daemon_has_its_own_shown";
+    let Some(machine) = Machine::start(test) else {
+        return;
+    };
+    machine.sh(ROOT, "chmod 0700 /run/gpushare");
+    let gpu = ["--gpu", "soft:name=closed", "--name", "try"];
+    let own = machine.guest(ALICE, &gpu).started();
+    let commands: [&[&str]; 2] = [&["top", "--once"], &["metrics"]];
+    for command in commands {
+        let output = machine.run(ALICE, command);
+        let [shown, told] = [&output.stdout, &output.stderr].map(|text| {
+            let text = String::from_utf8_lossy(text);
+            text.into_owned()
+        });
+        assert!(output.status.success(), "{command:?}: {output:?}");
+        assert!(shown.contains("try"), "{command:?}: {output:?}");
+        assert!(
+            told.contains("/run/gpushare is not to be used"),
+            "{command:?}: {told}"
+        );
+        // There is none that speaks for it.
+        let output = machine.run(BOB, command);
+        assert_eq!(output.status.code(), Some(3), "{command:?}: {output:?}");
+    }
+    own.finish().silently();
+}

@@ -139,6 +139,7 @@ mod pool_storm;
 mod pools;
 mod procaddr;
 mod prometheus;
+mod ps_places;
 mod quota;
 mod race;
 mod registering;

@@ -5,8 +5,10 @@ use gpushare_tests::terminal::Terminal;
 use gpushare_tests::{Gpu, Guest};
 use nix::fcntl::OFlag;
 use nix::pty::{PtyMaster, grantpt, posix_openpt, ptsname_r, unlockpt};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 
 /// A Python program under `run` on a terminal whose session `run` leads, as sshd and terminal
 /// multiplexers start it; and the terminal's other end.
@@ -26,17 +28,20 @@ fn on_a_terminal(gpu: &Gpu, program: &str) -> (Guest, PtyMaster) {
     (Guest::start(leader), master)
 }
 
-/// Ends at a hang-up, with 10 and the number of interrupts until then. Python, because a shell
-/// needs a child to wait for, which an interrupt ends too.
+/// Ends at a hang-up, with 10 and the number of interrupts until then; says that another signal
+/// came. Python, because a shell needs a child to wait for, which an interrupt ends too.
 const COUNT_INTERRUPTS: &str = "
 import signal, sys
-wanted = {signal.SIGINT, signal.SIGHUP}
+wanted = {signal.SIGINT, signal.SIGHUP, signal.SIGUSR1}
 signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
 print('ready', flush=True)
 status = 10
 while got := signal.sigtimedwait(wanted, 60):
     if got.si_signo == signal.SIGHUP:
         sys.exit(status + (signal.SIGINT in signal.sigpending()))
+    if got.si_signo == signal.SIGUSR1:
+        print('told', flush=True)
+        continue
     status += 1
     print('interrupted', flush=True)
 ";
@@ -74,6 +79,39 @@ fn a_program_in_a_group_of_its_own_hears_the_terminal_once_too() {
     assert_eq!(guest.finish().status.code(), Some(11));
 }
 
+/// As `setsid` and servers make one, to be left alone by the terminal: a bare one is.
+#[test]
+fn a_program_in_a_session_of_its_own_is_not_interrupted() {
+    let gpu = Gpu::new("");
+    let apart = "import os; os.setsid(); print(os.getppid(), flush=True)";
+    let program = format!("{apart}\n{COUNT_INTERRUPTS}");
+    let (mut guest, mut terminal) = on_a_terminal(&gpu, &program);
+    let run = Pid::from_raw(guest.line().parse().expect("a pid"));
+    assert_eq!(guest.line(), "ready");
+    terminal.write_all(b"\x03").unwrap();
+    // The terminal shows the key once it has sent the signal.
+    let mut shown = [0; 2];
+    terminal.read_exact(&mut shown).unwrap();
+    assert_eq!(&shown, b"^C");
+    // `run` sends them on in this order.
+    kill(run, Signal::SIGUSR1).expect("it lives");
+    assert_eq!(guest.line(), "told");
+    drop(terminal);
+    assert_eq!(guest.finish().status.code(), Some(10));
+}
+
+/// Starts no process, so that all of it stops at once. A shell that has just begun to start one
+/// stops only when that one has begun.
+const WAIT: &str = "
+import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+print('begun', flush=True)
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.05)
+print('continued', flush=True)
+signal.pause()
+";
+
 /// `timeout` makes a group of its own, and so do launchers of ranks.
 #[test]
 fn the_keys_of_job_control_reach_a_program_in_any_group() {
@@ -82,17 +120,16 @@ fn the_keys_of_job_control_reach_a_program_in_any_group() {
     let run = command(&gpu, &[]);
     let folder = tempfile::tempdir().unwrap();
     let [program, go_on] = ["program", "go-on"].map(|name| folder.path().join(name));
-    let waits = format!("until [ -e {} ]; do sleep 0.05; done", go_on.display());
-    let text = format!("echo begun\n{waits}\necho continued\nexec sleep 600\n");
-    fs::write(&program, text).unwrap();
+    fs::write(&program, WAIT).unwrap();
     let Some(terminal) = Terminal::open(test, &run, (200, 30)) else {
         return;
     };
     let words = run.get_args().map(|word| word.to_string_lossy());
     let words: Vec<_> = words.collect();
     let run = format!("{} {}", run.get_program().display(), words.join(" "));
+    let waits = format!("python3 {} {}", program.display(), go_on.display());
     for around in ["timeout 600 ", ""] {
-        terminal.write(&format!("clear; {run} {around}sh {}", program.display()));
+        terminal.write(&format!("clear; {run} {around}{waits}"));
         terminal.press(&["Enter"]);
         terminal.until(|screen| screen.contains("begun"));
         terminal.press(&["C-z"]);

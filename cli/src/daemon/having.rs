@@ -39,19 +39,33 @@ impl Has {
 
 /// Asks a daemon.
 pub(crate) fn has(daemon: &mut Talk, name: &str) -> Result<Has, TalkError> {
+    has_on(daemon, name, |_| true)
+}
+
+/// The same of tenants on one of the devices that are meant.
+fn has_on(
+    daemon: &mut Talk,
+    name: &str,
+    is_meant: impl Fn([u8; 16]) -> bool,
+) -> Result<Has, TalkError> {
     let (status, tenants) = (daemon.status()?, daemon.tenants()?);
     // One of before minor 8 lists no owners. It gives the reason if it refuses.
     let is_private = status.is_empty() || daemon.folder() != Path::new(NODE);
-    let status = status.iter().filter(|row| row.name == name);
+    let status = status.iter().filter(|row| {
+        let asks = &row.asks;
+        row.name == name && (asks.is_empty() || asks.iter().any(|ask| is_meant(ask.device)))
+    });
     let owners: Vec<_> = status.map(|row| row.owner).collect();
-    let is_listed = tenants.iter().any(|row| row.name == name);
+    let mut tenants = tenants.iter();
+    let is_listed = tenants.any(|row| row.name == name && is_meant(row.device));
     let unknown = (owners.is_empty() && is_listed).then_some(None);
     let owners = owners.into_iter().chain(unknown);
     Ok(Has::by(owners, is_private, geteuid().as_raw()))
 }
 
-/// Refuses to keep the books of the plan's tenant in files where a daemon of its GPU keeps them;
-/// `instead` says what to do. Of a name that no other process can know there are no other books.
+/// Refuses to keep the books of the plan's tenant in files where a daemon keeps them for one of its
+/// GPUs; `instead` says what to do. On other GPUs the name has a limit of its own. Of a name that
+/// no other process can know there are no other books.
 pub(crate) fn check_apart(plan: &Plan, instead: &str) -> Result<(), Failure> {
     if plan.tenant.is_new() || plan.limits.disabled() {
         return Ok(());
@@ -63,9 +77,10 @@ pub(crate) fn check_apart(plan: &Plan, instead: &str) -> Result<(), Failure> {
              --name"
         ))
     };
+    let is_meant = |uuid| plan.devices.iter().any(|device| device.uuid == uuid);
     let listed = |mut daemon: Talk| {
         let keeper = format!("the daemon at {}", daemon.folder().display());
-        match has(&mut daemon, name) {
+        match has_on(&mut daemon, name, is_meant) {
             Ok(Has::Ours) => Err(refused(&keeper)),
             Ok(Has::Nothing | Has::AnotherUsers) => Ok(()),
             Err(lost) => {
@@ -92,7 +107,7 @@ pub(crate) fn check_apart(plan: &Plan, instead: &str) -> Result<(), Failure> {
     let folder = daemons_in(&root).join(plan.gpu.world(name));
     match Talk::connect(&folder) {
         Ok(daemon) => listed(daemon),
-        Err(_) if !left::lives(&folder, name) => Ok(()),
+        Err(_) if !left::lives(&folder, name, is_meant) => Ok(()),
         Err(error) if is_absent(&error) => Err(refused(&format!(
             "a daemon of yours that has ended, at {}, for the next one",
             folder.display()

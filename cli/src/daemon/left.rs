@@ -7,9 +7,11 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// The part of a registration that says which processes the tenant had.
+/// The part of a registration that says which devices and processes the tenant had.
 #[derive(Debug, Default, Deserialize)]
 struct Registered {
+    #[serde(default)]
+    devices: Vec<[u8; 16]>,
     #[serde(default)]
     members: Vec<Member>,
 }
@@ -28,28 +30,39 @@ pub(super) fn living(folder: &Path) -> usize {
     let files = files.map(|entry| entry.path());
     let kept = files.filter(|path| path.extension().is_some_and(|kind| kind == "json"));
     let names = kept.filter_map(|file| Some(file.file_stem()?.to_owned()));
-    names.filter(|name| is_alive(folder, name)).count()
+    names
+        .filter(|name| is_alive(folder, name, |_| true))
+        .count()
 }
 
-/// Whether this daemon's folder has the tenant, and processes of it live.
-pub(super) fn lives(folder: &Path, tenant: &str) -> bool {
-    is_alive(folder, tenant.as_ref())
+/// Whether this daemon's folder has the tenant, on one of the devices that are meant, and processes
+/// of it live.
+pub(super) fn lives(folder: &Path, tenant: &str, is_meant: impl Fn([u8; 16]) -> bool) -> bool {
+    is_alive(folder, tenant.as_ref(), is_meant)
 }
 
 /// The same of a name that the folder may have.
-fn is_alive(folder: &Path, name: &OsStr) -> bool {
+fn is_alive(folder: &Path, name: &OsStr, is_meant: impl Fn([u8; 16]) -> bool) -> bool {
     let mut file = name.to_owned();
     file.push(".json");
     let file = folder.join("registered").join(file);
-    file.exists() && (has_members(&file) || has_programs(&folder.join("sockets").join(name)))
-}
-
-/// Whether one of the processes that the daemon last saw in the tenant lives.
-fn has_members(file: &Path) -> bool {
+    if !file.exists() {
+        return false;
+    }
     let text = fs::read(file).unwrap_or_default();
     let registered: Registered = serde_json::from_slice(&text).unwrap_or_default();
-    let lives = |member: &Member| started(member.pid) == Some(member.start);
-    registered.members.iter().any(lives)
+    // One that names no device may be on any.
+    let on = &registered.devices;
+    (on.is_empty() || on.iter().any(|uuid| is_meant(*uuid)))
+        && (registered.has_members() || has_programs(&folder.join("sockets").join(name)))
+}
+
+impl Registered {
+    /// Whether one of the processes that the daemon last saw in the tenant lives.
+    fn has_members(&self) -> bool {
+        let lives = |member: &Member| started(member.pid) == Some(member.start);
+        self.members.iter().any(lives)
+    }
 }
 
 /// Whether a process of this user was started in the tenant with this socket folder: also one that
@@ -91,11 +104,29 @@ mod tests {
         let member = |start: u64| format!(r#"{{"members":[{{"pid":{pid},"start":{start}}}]}}"#);
         register(dir.path(), "a", &member(start));
         assert_eq!(living(dir.path()), 1);
-        assert!(lives(dir.path(), "a") && !lives(dir.path(), "b"));
+        let lives = |name: &str| lives(dir.path(), name, |_| true);
+        assert!(lives("a") && !lives("b"));
         // The pid is another process's now.
         register(dir.path(), "a", &member(start + 1));
         assert_eq!(living(dir.path()), 0);
-        assert!(!lives(dir.path(), "a"));
+        assert!(!lives("a"));
+    }
+
+    #[test]
+    fn a_tenant_lives_on_the_devices_that_it_was_registered_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let (pid, start) = (id(), started(id()).unwrap());
+        let devices = serde_json::to_string(&[[1_u8; 16], [2; 16]]).unwrap();
+        let members = format!(r#""members":[{{"pid":{pid},"start":{start}}}]"#);
+        register(
+            dir.path(),
+            "a",
+            &format!(r#"{{"devices":{devices},{members}}}"#),
+        );
+        register(dir.path(), "b", &format!("{{{members}}}"));
+        let on = |name: &str, device: u8| lives(dir.path(), name, |uuid| uuid == [device; 16]);
+        assert!(on("a", 1) && on("a", 2) && !on("a", 3));
+        assert!(on("b", 3), "nothing says that it is not there");
     }
 
     #[test]

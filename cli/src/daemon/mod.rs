@@ -21,7 +21,7 @@ use gpushare_protocol::paths::Root;
 use machine::Machine;
 use nix::unistd::geteuid;
 use std::fs;
-use std::io::Error;
+use std::io::{Error, ErrorKind};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
@@ -69,6 +69,8 @@ pub(crate) struct Daemons {
     pub(crate) serving: Vec<Talk>,
     /// How the machine's daemon does not, though there is one.
     pub(crate) silent: Vec<String>,
+    /// That the machine's daemon is closed to this user. It may serve others.
+    pub(crate) closed: Option<String>,
     /// How this user's own do not whose tenants' programs live on.
     pub(crate) died: Vec<String>,
 }
@@ -81,7 +83,10 @@ pub(crate) fn all() -> Daemons {
         Machine::Silent(silence) => found.silent.push(silence.to_string()),
         Machine::Refuses(error) => {
             let text = format!("the machine's daemon at {NODE} is not to be used: {error}");
-            found.silent.push(text);
+            match error.kind() {
+                ErrorKind::PermissionDenied => found.closed = Some(text),
+                _ => found.silent.push(text),
+            }
         }
         Machine::Outside => found.silent.push(machine::OUTSIDE.to_owned()),
         Machine::None => {}
@@ -125,8 +130,8 @@ pub(crate) fn some() -> Result<Vec<Talk>, Failure> {
     of(all())
 }
 
-/// The same for a command about the machine: where it has a daemon that does not serve this user,
-/// no other one speaks for it.
+/// The same for a command about the machine: where it has a daemon that does not serve, no other
+/// one speaks for it. One that is closed to this user is passed over, with a note.
 pub(crate) fn of_machine_or_own() -> Result<Vec<Talk>, Failure> {
     let found = all();
     if !found.silent.is_empty() && !is_container() {
@@ -139,8 +144,10 @@ fn of(found: Daemons) -> Result<Vec<Talk>, Failure> {
     let Daemons {
         serving,
         mut silent,
+        closed,
         died,
     } = found;
+    silent.extend(closed);
     silent.extend(died);
     if serving.is_empty() {
         return Err(Failure::no_daemon(if silent.is_empty() {

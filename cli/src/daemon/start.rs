@@ -28,6 +28,8 @@ const PAUSE: Duration = Duration::from_millis(2);
 
 /// Pause before another try, when another daemon has the folder: it starts, or leaves.
 const TURN: Duration = Duration::from_millis(20);
+/// A new daemon that lives for longer has the folder: one that finds another there leaves at once.
+const ITS_OWN: Duration = Duration::from_secs(5);
 
 /// Exit status of a daemon whose settings are wrong (`EX_CONFIG` of sysexits.h).
 const WRONG_SETTINGS: i32 = 78;
@@ -69,7 +71,7 @@ pub(super) fn for_program(
     let folder = own_folder(gpu, environment, tenant).map_err(Without::Impossible)?;
     let began = Instant::now();
     let patience = PATIENCE.min(most);
-    let mut started: Option<Child> = None;
+    let mut started: Option<New> = None;
     let (mut taken, mut told) = (false, false);
     loop {
         let error = match Talk::connect(&folder) {
@@ -78,12 +80,16 @@ pub(super) fn for_program(
         };
         let waited = began.elapsed();
         let is_over = waited >= patience || error.kind() == ErrorKind::InvalidData;
-        if is_over && (taken || !is_absent(&error)) {
-            return Err(Without::NotNow(not_answering(&folder, &error, waited)));
-        }
         if is_over {
-            let failure = not_serving(&folder, &error.to_string());
-            return Err(Without::Impossible(failure));
+            let is_ours = started.as_mut().is_some_and(|new| new.has(&folder));
+            let is_anothers = !is_ours && (taken || !is_absent(&error));
+            return Err(match is_anothers {
+                true => Without::NotNow(not_answering(&folder, &error, waited)),
+                false => Without::Impossible(not_serving(
+                    &folder,
+                    &format!("{error}; waited {} s", waited.as_secs()),
+                )),
+            });
         }
         if error.kind() == ErrorKind::WouldBlock && !told {
             told = true;
@@ -93,11 +99,11 @@ pub(super) fn for_program(
                 patience.as_secs()
             ));
         }
-        let ended = match started.as_mut().map(Child::try_wait) {
+        let ended = match started.as_mut().map(|new| new.child.try_wait()) {
             None => {
                 check_settings(environment).map_err(Without::WrongSettings)?;
                 let child = start(gpu, &folder, environment);
-                started = Some(child.map_err(Without::Impossible)?);
+                started = Some(New::of(child.map_err(Without::Impossible)?));
                 None
             }
             Some(ended) => ended.ok().flatten(),
@@ -120,6 +126,27 @@ pub(super) fn for_program(
             }
         }
         sleep(PAUSE);
+    }
+}
+
+/// A daemon that was started here. It has registered no tenant, and leaves when we hang up.
+struct New {
+    child: Child,
+    since: Instant,
+}
+
+impl New {
+    fn of(child: Child) -> Self {
+        let since = Instant::now();
+        Self { child, since }
+    }
+
+    /// Whether it lives and the folder is its own, though it may not serve yet.
+    fn has(&mut self, folder: &Path) -> bool {
+        let listens = |pid| u32::try_from(pid).is_ok_and(|pid| pid == self.child.id());
+        let is_its_own =
+            Talk::listener(folder).map_or_else(|| self.since.elapsed() >= ITS_OWN, listens);
+        is_its_own && matches!(self.child.try_wait(), Ok(None))
     }
 }
 

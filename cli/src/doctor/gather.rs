@@ -65,7 +65,7 @@ pub(super) fn facts(gpu_text: &str) -> Result<Facts, Failure> {
         library,
         proof,
         daemons: daemons(found.serving),
-        silent: found.silent,
+        silent: found.silent.into_iter().chain(found.closed).collect(),
         died: found.died,
         container: daemon::is_container().then(daemon::hears_container),
         own_minor: MINOR,

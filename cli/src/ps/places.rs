@@ -8,6 +8,8 @@ use crate::select::{GpuIs, Seen};
 use crate::settings::Environment;
 use gpushare_protocol::uuid::Uuid;
 use std::ffi::OsStr;
+use std::sync::OnceLock;
+use std::time::Duration;
 
 /// Keeps the rows on that GPU, and those of which nothing tells whether they are on it: no place is
 /// known for these UUIDs, which are returned. `devices` are those of the daemons; where they do not
@@ -53,15 +55,23 @@ fn uuid(row: &Row) -> Option<[u8; 16]> {
     Uuid::parse(&row.device, '-').map(|uuid| uuid.0)
 }
 
-/// The devices of this environment's driver, in the order in which `nvidia-smi` counts them.
+/// Longest that the driver is waited for. Without its answer a few rows more are listed.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The devices of this environment's driver, in the order in which `nvidia-smi` counts them. It is
+/// asked once, however often this process lists: each time would initialise CUDA.
 pub(super) fn of_driver() -> Vec<Seen> {
-    let mut environment: Environment = std::env::vars_os().collect();
-    environment.remove(OsStr::new(VISIBLE));
-    environment.insert(ORDER.into(), BY_BUS.into());
-    let devices = devices::probe(&environment).unwrap_or_default();
-    let seen = devices.iter();
-    seen.map(|device| (device.uuid, Some(device.ordinal)))
-        .collect()
+    static SEEN: OnceLock<Vec<Seen>> = OnceLock::new();
+    let ask = || {
+        let mut environment: Environment = std::env::vars_os().collect();
+        environment.remove(OsStr::new(VISIBLE));
+        environment.insert(ORDER.into(), BY_BUS.into());
+        let devices = devices::probe_within(&environment, PATIENCE).unwrap_or_default();
+        let seen = devices.iter();
+        seen.map(|device| (device.uuid, Some(device.ordinal)))
+            .collect()
+    };
+    SEEN.get_or_init(ask).clone()
 }
 
 #[cfg(test)]
