@@ -11,8 +11,8 @@ use super::host::OF_HOST;
 /// How many there may be, with that of this machine: 512 MiB, if each is as large as it may be.
 const MOST: usize = 32;
 
-/// Removes the journals of other machines beside this machine's `own` but those that were written to
-/// last. A daemon that has lost its own so begins another one. What cannot be removed stays, and
+/// Removes the journals of other machines beside this machine's `own` but those that were written
+/// to last. A daemon that has lost its own so begins another one. What cannot be removed stays, and
 /// the next start tries it.
 pub(super) fn bound(own: &Path) {
     let is_hosts = |path: &Path| {

@@ -91,8 +91,8 @@ pub(super) struct Strangers {
 impl Strangers {
     /// A look at `device` that was `taken` then lists these, of which some are set aside. A process
     /// that only draws is none that a limit is for: nothing is done about it, and its time of grace
-    /// begins once it computes. One in a cgroup that the rules name is told of once for all devices,
-    /// however much it holds.
+    /// begins once it computes. One in a cgroup that the rules name is told of once for all
+    /// devices, however much it holds.
     pub(super) fn seen(
         &mut self,
         (now, taken): (Nanos, Nanos),
