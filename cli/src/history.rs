@@ -1,6 +1,7 @@
 //! Past events: from the daemons that serve, and from the journals, which outlive them.
 
 mod host;
+mod siblings;
 
 use crate::daemon::{self, Talk};
 use crate::failure::Failure;
@@ -9,7 +10,7 @@ use crate::settings::Environment;
 use gpushare_protocol::wire::EventRecord;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Where the machine's daemon keeps its journal.
 pub(crate) const MACHINE: &str = "/var/lib/gpushare";
@@ -27,6 +28,11 @@ pub(crate) fn own_state(environment: &Environment) -> Option<PathBuf> {
 /// Where a daemon of this user's on this machine keeps its journal.
 pub(crate) fn own_journal(environment: &Environment) -> Option<PathBuf> {
     Some(host::journals(own_state(environment)?).0)
+}
+
+/// A daemon begins to keep its journal there: journals of machines that are no more make room.
+pub(crate) fn begin(journal: &Path) {
+    siblings::bound(journal);
 }
 
 /// Everything since then that is still known, oldest first.

@@ -92,6 +92,8 @@ struct File {
     unmanaged_root: bool,
     /// How long such a process is listed before it is ended.
     unmanaged_grace: Option<Span>,
+    /// The cgroups of which no process counts as one, or is ended.
+    unmanaged_spare: Vec<spare::Group>,
     /// Whether the driver limits the tenants' cgroups too.
     driver_fence: Fence,
     /// Most bytes of the journal of events.
@@ -111,6 +113,7 @@ struct File {
 }
 
 mod containers;
+mod spare;
 mod swap;
 
 /// Variables and their values.
@@ -468,6 +471,7 @@ pub fn read(text: &str, base: Settings) -> Result<Settings, String> {
         grace: file
             .unmanaged_grace
             .map_or(unmanaged.grace, |Span(grace)| grace),
+        spare: spare::names(file.unmanaged_spare),
     };
     Ok(settings)
 }

@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use crate::metrics::{HALF, rows, tenant};
 use crate::support::{Client, Daemon, FakeDevices, GPU, until};
@@ -90,13 +89,15 @@ fn the_time_of_a_process_that_has_ended_since_the_last_look_counts() {
         };
         rows.iter().map(|row| row.processes.len()).sum::<usize>()
     };
-    let ran = |socket: &Path| {
+    // What has ended is known for ten seconds: all end together, right before their time is told.
+    let running = [&a, &a, &socket].map(|socket| {
         let mut client = Client::register(socket);
         client.open();
-        daemon.devices.until_looked_at();
-        client.process.pid()
-    };
-    let ended = [ran(&a), ran(&a), ran(&socket)];
+        client
+    });
+    daemon.devices.until_looked_at();
+    let ended = running.each_ref().map(|client| client.process.pid());
+    drop(running);
     until("they have ended", || processes() == 0);
     drop(b);
     until("their tenant, too", || busy(&daemon).len() == 1);

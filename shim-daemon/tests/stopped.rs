@@ -185,6 +185,7 @@ fn a_process_that_has_not_come_back_is_no_stranger() {
             end: true,
             root: true,
             grace: Nanos(0),
+            ..Unmanaged::default()
         },
         ..soon()
     };

@@ -43,6 +43,7 @@ fn settings(end: bool) -> Settings {
             // These tests may run as root.
             root: true,
             grace: Nanos(0),
+            ..Unmanaged::default()
         },
         ..Settings::default()
     };

@@ -213,6 +213,7 @@ fn start(gpu: &Gpu, folder: &Path, environment: &Environment) -> Result<Child, F
         .arg("--log")
         .arg(folder.join("log"));
     if let Some(state) = history::own_journal(environment) {
+        history::begin(&state);
         daemon.arg("--state-dir").arg(state);
     }
     if !gpu.is_real() {

@@ -9,6 +9,9 @@ use nix::sys::statfs::{
 };
 use std::path::{Path, PathBuf};
 
+/// How the name of a machine's folder begins.
+pub(super) const OF_HOST: &str = "on-";
+
 /// File systems that no other machine writes to. ext2, ext3 and ext4 have one number; an overlay
 /// is a container's own.
 const LOCAL: [FsType; 8] = [
@@ -34,7 +37,7 @@ fn of_host(state: PathBuf, shared: Option<&str>) -> (PathBuf, Vec<PathBuf>) {
     match shared {
         None => (state.clone(), vec![state]),
         Some(host) => {
-            let own = state.join(format!("on-{}", host.replace('/', "_")));
+            let own = state.join(format!("{OF_HOST}{}", host.replace('/', "_")));
             (own.clone(), vec![own, state])
         }
     }

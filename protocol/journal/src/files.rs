@@ -1,6 +1,8 @@
 //! Names and sizes of the journal's files.
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+use std::{fs, io};
 
 /// Files that a journal consists of.
 const FILES: u32 = 4;
@@ -40,6 +42,32 @@ pub(crate) fn current(folder: &Path) -> PathBuf {
 pub(crate) fn renames(folder: &Path) -> impl Iterator<Item = (PathBuf, PathBuf)> {
     let older = (1..FILES).rev();
     older.map(|age| (of_age(folder, age - 1), of_age(folder, age)))
+}
+
+/// When the journal in a folder was last written to, as far as that is known.
+///
+/// # Errors
+/// If there is no such folder.
+pub fn last_written(folder: &Path) -> io::Result<SystemTime> {
+    // Without the newest file, the folder changed when that was renamed.
+    let newest = fs::symlink_metadata(current(folder));
+    newest.or_else(|_| fs::symlink_metadata(folder))?.modified()
+}
+
+/// Removes a journal, and its folder if nothing else is in there.
+///
+/// # Errors
+/// If the folder is still there.
+pub fn remove(folder: &Path) -> io::Result<()> {
+    for file in all(folder).chain([lock(folder)]) {
+        let _ = fs::remove_file(file);
+    }
+    fs::remove_dir(folder)
+}
+
+/// What is locked while a new file begins.
+pub(crate) fn lock(folder: &Path) -> PathBuf {
+    folder.join("lock")
 }
 
 fn of_age(folder: &Path, age: u32) -> PathBuf {

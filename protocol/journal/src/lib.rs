@@ -11,7 +11,7 @@ mod line;
 mod read;
 mod write;
 
-pub use files::Bounds;
+pub use files::{Bounds, last_written, remove};
 pub use line::{json, write_json};
 pub use read::{Past, read};
 pub use write::{Readers, Writer};

@@ -158,7 +158,7 @@ impl Writer {
 
     /// Begins a new file, unless another daemon just has.
     fn turn(&mut self) -> io::Result<()> {
-        let path = self.folder.join("lock");
+        let path = files::lock(&self.folder);
         let mut options = File::options();
         let lock = options
             .create(true)

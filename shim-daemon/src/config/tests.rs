@@ -72,6 +72,22 @@ fn unmanaged_processes_are_ended_only_where_the_file_says_so() {
 }
 
 #[test]
+fn cgroups_are_spared_only_by_their_whole_names() {
+    let read =
+        |text: &str| read(text, Settings::default()).map(|settings| settings.unmanaged.spare);
+    let service = "/system.slice/nvidia-mps.service";
+    assert_eq!(read(""), Ok(vec![]));
+    let one = format!("unmanaged_spare = [{service:?}]");
+    assert_eq!(read(&one), Ok(vec![service.to_owned()]));
+    for group in ["", "/", "mps", "/a/", "/a//b", "/a/../b"] {
+        let text = format!("unmanaged_spare = [{group:?}]");
+        let refused = read(&text).unwrap_err();
+        let words = ["line 1", "/proc/PID/cgroup", service];
+        assert!(words.iter().all(|word| refused.contains(word)), "{refused}");
+    }
+}
+
+#[test]
 fn fences_are_only_where_file_build_and_machine_have_them() {
     let read = |text| read(text, Settings::default()).map(|settings| settings.fences);
     assert_eq!(read(""), Ok(None));

@@ -381,7 +381,7 @@ impl Node {
             defaults: settings.defaults.clone(),
             maxima: settings.maxima.clone(),
             guard: settings.guard.map(Guard::new),
-            watch: strangers::Watch::new(settings.unmanaged, settings.policy.term_grace),
+            watch: strangers::Watch::new(settings.unmanaged.clone(), settings.policy.term_grace),
             leases: lease::Leases::new(settings.policy.lease, now),
             pids: pids::Pids::new(settings.own_pids),
             fences: Fences::new(settings.fences.clone()),

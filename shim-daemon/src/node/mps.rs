@@ -1,7 +1,5 @@
 //! Processes that are MPS clients: MPS shares their compute, and keeps their part of it as it was
-//! when they started. And the servers of MPS, which never register.
-
-use std::fs;
+//! when they started.
 
 use gpushare_core::ProcessId;
 use gpushare_protocol::wire::{ErrorCode, WireError};
@@ -9,9 +7,6 @@ use gpushare_protocol::wire::{ErrorCode, WireError};
 use super::Node;
 use super::processes::Process;
 use super::tenant::Tenant;
-
-/// The name of an MPS server, `nvidia-cuda-mps-server`, as far as the kernel keeps it.
-const SERVER: &[u8] = b"nvidia-cuda-mps\n";
 
 /// How the variables begin that say a part of a device's time.
 const PARTS: &str = "GPUSHARE_SM_";
@@ -30,20 +25,6 @@ impl Node {
         members.any(|member| {
             let known = self.processes.get(member);
             known.is_some_and(Process::is_mps_client)
-        })
-    }
-
-    /// Those of these processes that are MPS servers, while a registered process is a client of
-    /// one. A server has all devices of the node open, also those on which none of its clients is.
-    /// Its name is all that the daemon's rights show of it.
-    pub(super) fn mps_servers(&self, pids: impl Iterator<Item = u32>) -> impl Iterator<Item = u32> {
-        let has_client = self
-            .processes
-            .iter()
-            .any(|(_, known)| known.is_mps_client());
-        pids.filter(move |pid| {
-            let name = || fs::read(self.watch.of_process(*pid).join("comm"));
-            has_client && name().is_ok_and(|name| name == SERVER)
         })
     }
 

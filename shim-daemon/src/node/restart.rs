@@ -56,6 +56,7 @@ impl Node {
         let tenant = self.add(now, registration, &limits, device_ids, &spec)?;
         if let Some(known) = self.tenants.get_mut(&tenant) {
             known.restored();
+            known.tally_mut().spread(tenant);
         }
         self.refused = None;
         self.happened(

@@ -62,7 +62,7 @@ impl Watch {
 
 impl Node {
     /// A look at time `taken` lists these processes, which belong to no tenant of ours. Those that
-    /// only draw there, and the MPS servers of our programs, are told of, and not ended.
+    /// only draw there, and those in cgroups that the rules name, are told of, and not ended.
     pub(super) fn mind_strangers(
         &mut self,
         (now, taken): (Nanos, Nanos),
@@ -74,12 +74,14 @@ impl Node {
             // Any of them may be a program of the previous daemon that has not come back yet.
             return;
         }
-        let mut aside: BTreeMap<u32, Aside> = self
-            .mps_servers(listed.keys().copied())
-            .map(|pid| (pid, Aside::Serves))
-            .collect();
-        for pid in drawing {
-            aside.entry(*pid).or_insert(Aside::Draws);
+        let mut above = None;
+        let draw = drawing.iter().map(|pid| (*pid, Aside::Draws));
+        let mut aside: BTreeMap<u32, Aside> = draw.collect();
+        for pid in listed.keys().filter(|pid| self.is_in_a_named_group(**pid)) {
+            let above = above.get_or_insert_with(|| self.above());
+            if self.runs_under(*pid, above).is_none() {
+                aside.insert(*pid, Aside::Named);
+            }
         }
         let watch = &mut self.watch;
         let rules = (&watch.rules, watch.term_grace);
@@ -88,12 +90,11 @@ impl Node {
         let strangers = &watch.strangers;
         watch.held.retain(|pid, _| strangers.lists(*pid));
         let id = Some(DeviceId(device as u64));
-        let mut above = None;
         for step in steps {
             match step {
-                Step::Report { pid, bytes } if aside.get(&pid) == Some(&Aside::Serves) => {
+                Step::Report { pid, bytes } if aside.get(&pid) == Some(&Aside::Named) => {
                     let text = format!(
-                        "process {pid} is left alone: it is an MPS server ({}), and programs of tenants are MPS clients",
+                        "process {pid} is left alone: it is in a cgroup that unmanaged_spare names (it holds {})",
                         bytes.human()
                     );
                     self.event("unmanaged-spared", None, id, text);
@@ -126,6 +127,16 @@ impl Node {
                 Step::Kill { pid } => self.end_stranger(id, pid, Signal::SIGKILL),
             }
         }
+    }
+
+    /// Whether a process is in a cgroup that the rules name, as the kernel says it.
+    fn is_in_a_named_group(&self, pid: u32) -> bool {
+        let named = &self.watch.rules.spare;
+        if named.is_empty() {
+            return false;
+        }
+        let found = peer::inspect_by(&self.watch.proc, pid);
+        found.is_ok_and(|known| named.iter().any(|group| below(&known.cgroup, group)))
     }
 
     /// How many processes that compute on a device belong to no tenant of ours.

@@ -67,8 +67,8 @@ struct Open {
 pub(super) struct Tally {
     /// What earlier daemons counted.
     before: Totals,
-    /// When all of it was last stored because it was time.
-    stored: Nanos,
+    /// When it is time to store all of it.
+    due: Nanos,
     devices: Vec<DeviceTally>,
     /// When the tenant was registered.
     since: Nanos,
@@ -86,7 +86,7 @@ impl Tally {
     pub(super) fn new(devices: usize, now: Nanos) -> Self {
         Self {
             before: Totals::default(),
-            stored: now,
+            due: now + totals::EACH,
             devices: (0..devices).map(|_| DeviceTally::default()).collect(),
             since: now,
             queued: Nanos::ZERO,

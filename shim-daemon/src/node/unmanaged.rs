@@ -12,7 +12,7 @@ use gpushare_protocol::units::Bytes;
 use crate::groups::{Groups, below};
 
 /// The node's rules for unmanaged processes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unmanaged {
     /// Whether to end them or only report them.
     pub end: bool,
@@ -21,6 +21,9 @@ pub struct Unmanaged {
     /// How long one is listed before it is ended: programs that start, or come back to a new
     /// daemon, need a moment.
     pub grace: Nanos,
+    /// The cgroups whose processes, with those below, are left alone and not counted. The
+    /// administrator names them: nothing that a program says of itself spares it.
+    pub spare: Vec<String>,
 }
 
 impl Default for Unmanaged {
@@ -29,6 +32,7 @@ impl Default for Unmanaged {
             end: false,
             root: false,
             grace: Nanos::secs(10),
+            spare: Vec::new(),
         }
     }
 }
@@ -52,8 +56,8 @@ pub(super) enum Step {
 pub(super) enum Aside {
     /// It only draws on this device.
     Draws,
-    /// It is the MPS server of registered programs.
-    Serves,
+    /// The node's rules name its cgroup.
+    Named,
 }
 
 /// What was last told of a process on a device.
@@ -80,16 +84,15 @@ enum Stage {
 pub(super) struct Strangers {
     reported: BTreeMap<(usize, u32), Told>,
     stages: BTreeMap<u32, Stage>,
-    /// The MPS servers of registered programs. Each is one for as long as it is listed: it waits
-    /// for its next client.
-    serving: BTreeSet<u32>,
+    /// Those in cgroups that the node's rules name, as the last look at each shows it.
+    named: BTreeSet<u32>,
 }
 
 impl Strangers {
     /// A look at `device` that was `taken` then lists these, of which some are set aside. A process
     /// that only draws is none that a limit is for: nothing is done about it, and its time of grace
-    /// begins once it computes. An MPS server is told of once, and takes all its clients with it
-    /// where it is ended, also on the devices where none of them is.
+    /// begins once it computes. One in a cgroup that the rules name is told of once for all
+    /// devices, however much it holds.
     pub(super) fn seen(
         &mut self,
         (now, taken): (Nanos, Nanos),
@@ -102,11 +105,10 @@ impl Strangers {
             .retain(|(at, pid), _| *at != device || listed.contains_key(pid));
         for (pid, bytes) in listed {
             let draws = aside.get(pid) == Some(&Aside::Draws);
-            let serves = aside.get(pid) == Some(&Aside::Serves);
-            let is_news = match serves && self.serving.insert(*pid) {
-                true => true,
-                false if self.serving.contains(pid) => false,
-                false => self.is_news(device, *pid, *bytes, draws),
+            let is_named = aside.get(pid) == Some(&Aside::Named);
+            let is_news = match is_named {
+                true => self.named.insert(*pid),
+                false => self.named.remove(pid) || self.is_news(device, *pid, *bytes, draws),
             };
             let told = self.reported.entry((device, *pid)).or_insert(Told {
                 bytes: *bytes,
@@ -122,7 +124,7 @@ impl Strangers {
                     bytes: *bytes,
                 });
             }
-            if self.serving.contains(pid) {
+            if is_named {
                 self.stages.remove(pid);
                 continue;
             }
@@ -140,7 +142,7 @@ impl Strangers {
         }
         let present: BTreeSet<u32> = self.reported.keys().map(|(_, pid)| *pid).collect();
         self.stages.retain(|pid, _| present.contains(pid));
-        self.serving.retain(|pid| present.contains(pid));
+        self.named.retain(|pid| present.contains(pid));
         steps
     }
 
@@ -163,10 +165,10 @@ impl Strangers {
         self.stages.insert(pid, Stage::Over);
     }
 
-    /// How many a device lists that compute there and are no MPS servers.
+    /// How many a device lists that compute there, outside of cgroups that the rules name.
     pub(super) fn count_on(&self, device: usize) -> u32 {
         let on = self.reported.range((device, 0)..=(device, u32::MAX));
-        let on = on.filter(|((_, pid), told)| !told.draws_now && !self.serving.contains(pid));
+        let on = on.filter(|((_, pid), told)| !told.draws_now && !self.named.contains(pid));
         u32::try_from(on.count()).unwrap_or(u32::MAX)
     }
 

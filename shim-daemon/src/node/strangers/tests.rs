@@ -22,6 +22,9 @@ const GPU: [u8; 16] = *b"a GPU of 16 GiB.";
 /// The cgroup of a container.
 const CONTAINER: &str = "/docker/0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
+/// The cgroup that the node's rules name.
+const MPS: &str = "/system.slice/mps.service";
+
 /// Processes on a device of a daemon that has followed another one.
 struct Scene {
     node: Node,
@@ -37,6 +40,7 @@ impl Scene {
                 // These tests may run as root.
                 root: true,
                 grace: Nanos::ZERO,
+                spare: vec![MPS.to_owned()],
             },
             ..Settings::default()
         };
@@ -130,7 +134,12 @@ type Told = (Option<String>, bool);
 impl Scene {
     /// What is told of each process once the device has listed all of them.
     fn told(&mut self, pids: &[u32]) -> Vec<Told> {
-        let listed = pids.iter().map(|pid| (*pid, Bytes(GIB))).collect();
+        self.told_of(pids, GIB)
+    }
+
+    /// The same, where each holds so much.
+    fn told_of(&mut self, pids: &[u32], bytes: u64) -> Vec<Told> {
+        let listed = pids.iter().map(|pid| (*pid, Bytes(bytes))).collect();
         let now = NOW + Nanos::secs(10);
         let none = BTreeSet::new();
         self.node.mind_strangers((now, now), 0, &listed, &none);
@@ -175,7 +184,7 @@ impl Scene {
             uid: 0,
             pidfd: peer::inspect(pid).unwrap().pidfd,
             cgroup: cgroup.to_owned(),
-            groups: Groups::default(),
+            groups: Groups::parse(&format!("0::{cgroup}")),
         };
         let register = Register {
             pid,
@@ -327,33 +336,58 @@ fn a_process_is_not_spared_for_a_name_that_is_no_text() {
     assert_eq!(scene.fates(&[named]), ["ended"]);
 }
 
-/// What becomes of a process with an MPS server's name, and how many are counted, where a tenant's
-/// process is a client of MPS or is none.
-fn of_a_server(name: &str, has_client: bool) -> (&'static str, u32) {
+/// A process of an MPS server's name, of which the kernel keeps 15 bytes. A registered process of
+/// the tenant says that it is a client of MPS. Nothing that a program says of itself counts here.
+fn of_a_name(scene: &mut Scene, cgroup: &str) -> u32 {
+    let init = scene.process(CONTAINER);
+    scene.container(CONTAINER, init);
+    let client = scene.registers(init, CONTAINER);
+    scene.node.is_mps_client(client);
+    let named = scene.process(cgroup);
+    scene.is_called(named, "nvidia-cuda-mps");
+    named
+}
+
+#[test]
+fn a_tenants_process_of_an_mps_servers_name_is_told_of_as_the_tenants() {
     let mut scene = Scene::new();
-    let [user, service] = ["/user.slice/session-1.scope", "/system.slice/mps.service"];
-    let (program, server) = (scene.process(user), scene.process(service));
-    scene.is_called(program, "cat");
-    scene.is_called(server, name);
-    scene.tenant(json!({}));
-    let process = scene.registers(program, user);
-    if has_client {
-        scene.node.is_mps_client(process);
-    }
-    let fate = scene.fates(&[server])[0];
-    (fate, scene.node.unmanaged_on(0))
+    let named = of_a_name(&mut scene, CONTAINER);
+    let told = [(Some("one".to_owned()), true)];
+    assert_eq!(scene.told(&[named]), told);
+    assert_eq!(scene.node.unmanaged_on(0), 1);
+    assert_eq!(scene.told_of(&[named], 2 * GIB), told);
 }
 
 #[test]
-fn an_mps_server_of_a_tenants_program_is_left_alone_and_not_counted() {
-    // The kernel keeps 15 bytes of `nvidia-cuda-mps-server`.
-    assert_eq!(of_a_server("nvidia-cuda-mps", true), ("spared", 0));
+fn a_process_of_no_tenant_is_ended_also_by_an_mps_servers_name() {
+    let mut scene = Scene::new();
+    let named = of_a_name(&mut scene, "/user.slice/session-1.scope");
+    assert_eq!(scene.fates(&[named]), ["ended"]);
+    assert_eq!(scene.node.unmanaged_on(0), 1);
+}
+
+/// As an MPS server that waits for its first client, under a daemon that has just begun.
+#[test]
+fn a_named_cgroup_spares_and_leaves_out_all_that_is_below_it() {
+    let mut scene = Scene::new();
+    scene.node.recovered(NOW + Nanos::secs(2));
+    let [own, below] = [MPS.to_owned(), format!("{MPS}/server")].map(|group| scene.process(&group));
+    let like = scene.process(&format!("{MPS}b"));
+    assert_eq!(
+        scene.fates(&[own, below, like]),
+        ["spared", "spared", "ended"]
+    );
+    assert_eq!(scene.node.unmanaged_on(0), 1);
 }
 
 #[test]
-fn an_mps_server_without_a_client_of_ours_is_ended_as_any_other() {
-    assert_eq!(of_a_server("nvidia-cuda-mps", false), ("ended", 1));
-    assert_eq!(of_a_server("nvidia-cuda", true), ("ended", 1));
+fn a_tenants_process_in_a_named_cgroup_is_told_of_as_the_tenants() {
+    let mut scene = Scene::new();
+    let container = format!("{MPS}/a");
+    let init = scene.process(&container);
+    scene.container(&container, init);
+    assert_eq!(scene.told(&[init]), [(Some("one".to_owned()), true)]);
+    assert_eq!(scene.node.unmanaged_on(0), 1);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::node::Node;
 use crate::node::tenant::Tenant;
 
 /// How often it is stored of a tenant of which nothing else changes.
-const EACH: Nanos = Nanos::secs(60);
+pub(super) const EACH: Nanos = Nanos::secs(60);
 
 /// See the module's page. A file of an earlier version has none of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,11 +62,20 @@ impl Tally {
 
     /// Whether it is time to store it again.
     fn is_due(&mut self, now: Nanos) -> bool {
-        let due = now - self.stored >= EACH;
+        let due = now >= self.due;
         if due {
-            self.stored = now;
+            // Those that a stall has made due together are not so the next time.
+            let late = Nanos((now - self.due).0 % EACH.0);
+            self.due = now + (EACH - late);
         }
         due
+    }
+
+    /// Its tenant was restored, as many others at this moment: they are stored in different
+    /// seconds, by their ids, which follow each other.
+    pub(in crate::node) fn spread(&mut self, tenant: TenantId) {
+        let earlier = Nanos::secs(tenant.0 % (EACH.0 / Nanos::secs(1).0));
+        self.due = Nanos(self.due.0.saturating_sub(earlier.0));
     }
 
     fn totals(&self, (swapped_out, swapped_in): (Bytes, Bytes)) -> Totals {
@@ -202,6 +211,37 @@ mod tests {
             assert_eq!((so_far.peak, so_far.busy), (peak, Nanos::secs(busy).0));
             before = next;
         }
+    }
+
+    /// Each is a file, written in the loop that hands out turns.
+    #[test]
+    fn what_many_restored_tenants_count_is_stored_a_few_a_second() {
+        const TENANTS: usize = 120;
+        let (_, first) = begun();
+        let mut node = node(true);
+        for number in 0..TENANTS {
+            let name = format!("t{number}");
+            let registration = Registration {
+                name,
+                environment: vec![("GPUSHARE_MEM_LIMIT".to_owned(), "64MiB".to_owned())],
+                ..first.clone()
+            };
+            node.restore(NOW, &registration).unwrap();
+        }
+        let mut of_second = |at: u64| {
+            for known in node.tenants.values_mut() {
+                known.tally_mut().ran(0, 1);
+            }
+            let now = NOW + Nanos::secs(at);
+            node.tick(now);
+            let effects = std::iter::from_fn(|| node.poll_effect());
+            let stored = effects.filter(|effect| matches!(effect, Effect::Listen { .. }));
+            stored.count()
+        };
+        of_second(0);
+        let each: Vec<usize> = (1..=120).map(&mut of_second).collect();
+        assert!(each.iter().all(|stored| *stored <= 4), "{each:?}");
+        assert_eq!(each.iter().sum::<usize>(), 2 * TENANTS, "{each:?}");
     }
 
     #[test]

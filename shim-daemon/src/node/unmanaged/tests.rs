@@ -7,6 +7,7 @@ const END: Unmanaged = Unmanaged {
     end: true,
     root: false,
     grace: Nanos::secs(10),
+    spare: Vec::new(),
 };
 
 /// A look at second `at` that lists pid 7 with these MiB, and none without.
@@ -106,38 +107,36 @@ fn one_that_draws_on_one_device_and_computes_on_another_is_ended() {
 }
 
 #[test]
-fn an_mps_server_is_told_of_once_and_neither_counted_nor_ended() {
-    let (mut strangers, serves) = (Strangers::default(), Some(Aside::Serves));
-    let first = look_at(&mut strangers, &END, (0, 0), Some(1), serves);
+fn one_in_a_named_cgroup_is_told_of_once_and_neither_counted_nor_ended() {
+    let (mut strangers, named) = (Strangers::default(), Some(Aside::Named));
+    let first = look_at(&mut strangers, &END, (0, 0), Some(1), named);
     assert!(is_report(&first));
     for at in 1..100 {
-        // Its clients have gone, and what it holds changes.
-        let aside = serves.filter(|_| at < 50);
         for device in [0, 1] {
-            let steps = look_at(&mut strangers, &END, (at, device), Some(at), aside);
+            let steps = look_at(&mut strangers, &END, (at, device), Some(at), named);
             assert_eq!(steps, []);
             assert_eq!(strangers.count_on(device), 0);
         }
     }
-    for device in [0, 1] {
-        look_at(&mut strangers, &END, (100, device), None, None);
-    }
-    assert!(is_report(&look(&mut strangers, &END, 101, Some(1))));
-    assert_eq!(strangers.count_on(0), 1, "another process of that pid");
+    // Another process of that pid, which no look has missed.
+    assert!(is_report(&look(&mut strangers, &END, 100, Some(99))));
+    assert_eq!(strangers.count_on(0), 1);
+    let inspect = [Step::Inspect { pid: 7 }];
+    assert_eq!(look(&mut strangers, &END, 110, Some(99)), inspect);
 }
 
 #[test]
-fn a_server_that_serves_once_its_end_has_begun_is_not_killed() {
-    let (mut strangers, serves) = (Strangers::default(), Some(Aside::Serves));
+fn one_whose_end_has_begun_is_not_killed_in_a_named_cgroup() {
+    let (mut strangers, named) = (Strangers::default(), Some(Aside::Named));
     look(&mut strangers, &END, 0, Some(1));
     assert_eq!(strangers.count_on(0), 1);
     look(&mut strangers, &END, 10, Some(1));
     strangers.hold(7, Nanos::secs(10));
     let terminate = [Step::Terminate { pid: 7 }];
     assert_eq!(look(&mut strangers, &END, 11, Some(1)), terminate);
-    let told = look_at(&mut strangers, &END, (12, 0), Some(1), serves);
+    let told = look_at(&mut strangers, &END, (12, 0), Some(1), named);
     assert!(is_report(&told) && !strangers.lists(7));
-    assert_eq!(look_at(&mut strangers, &END, (20, 0), Some(1), serves), []);
+    assert_eq!(look_at(&mut strangers, &END, (20, 0), Some(1), named), []);
 }
 
 #[test]
