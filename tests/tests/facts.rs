@@ -70,7 +70,7 @@ fn every_fact_of_the_driver_is_the_same_under_the_library() {
         } else {
             limited(&all)
         };
-        let output = command(&Gpu::new("driver=13050,count=2"), flags)
+        let output = command(&Gpu::new("driver=13050,count=2,reuse=lifo"), flags)
             .arg(&program)
             .arg("--beyond")
             .output()
