@@ -46,8 +46,8 @@ impl Server {
         self.doors.furnished(tenant, done);
     }
 
-    /// Takes over the tenants of the previous daemon. What is stored of one that cannot be restored,
-    /// or not be read, stays.
+    /// Takes over the tenants of the previous daemon. What is stored of one that cannot be restored
+    /// or read stays.
     pub(super) fn restore(
         &mut self,
         now: Nanos,
