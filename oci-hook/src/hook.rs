@@ -91,12 +91,12 @@ pub fn create_runtime(places: &Places, input: &mut dyn Read) -> Result<(), Failu
     let Some(request) = request else {
         return Ok(());
     };
-    if request.unlimited.is_some() && !takes_maxima(&places.daemon, &state.id, &request)? {
-        return Ok(());
-    }
     let pid = Pid::from_raw(state.pid).ok_or_else(|| Failure("no first process".to_owned()))?;
     // Its mount namespace is entered by this descriptor: never that of a later process of that pid.
     let init = pidfd_open(pid, PidfdFlags::empty()).map_err(cannot("open the first process"))?;
+    if request.unlimited.is_some() && !takes_maxima(&places.daemon, &state.id, &request)? {
+        return Ok(());
+    }
     // Connected while the daemon's socket is in sight, and so that the daemon is awake when it is
     // asked.
     let daemon = Daemon::reach(&places.daemon);

@@ -109,19 +109,26 @@ impl Asked<'_> {
     }
 
     fn answered(mut self) -> Result<Answer, Failure> {
+        let mut said = None;
         loop {
             let answer = self.socket.and_then(|mut socket| heard(&mut socket));
-            let why = match answer {
+            let error = match answer {
                 Ok(Answer::Refused(why)) => return Err(Failure(why)),
-                Ok(Answer::Later(why)) => why,
+                Ok(Answer::Later(why)) => {
+                    said = Some(why);
+                    None
+                }
                 Ok(answer) => return Ok(answer),
-                Err(error) => format!(
-                    "the daemon at {} does not answer ({error}); is gpushared running?",
-                    self.path.display()
-                ),
+                Err(error) => Some(error),
             };
             if Instant::now() + PAUSE >= self.end {
-                return Err(Failure(why));
+                // The last try may have no time for an answer: what the daemon said says more.
+                let silent = || {
+                    let error = error.map_or_else(String::new, |error| format!(" ({error})"));
+                    let path = self.path.display();
+                    format!("the daemon at {path} does not answer{error}; is gpushared running?")
+                };
+                return Err(Failure(said.unwrap_or_else(silent)));
             }
             std::thread::sleep(PAUSE);
             let again = connect(self.path, self.end);
@@ -216,5 +223,53 @@ fn frame(socket: &mut UnixStream, decoder: &mut Decoder, id: u32) -> io::Result<
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             read => decoder.push(&buffer[..read]),
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use gpushare_protocol::wire::WireError;
+
+    use super::*;
+
+    /// What is told where a daemon answers this to the first try and is silent at all others.
+    fn told(answer: Option<WireError>) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let daemon = std::thread::spawn(move || {
+            let mut socket = listener.accept().unwrap().0;
+            if let Some(error) = answer {
+                let mut frames = Vec::new();
+                encode(0, &Hello::of_this_build(0), &mut frames).unwrap();
+                encode(1, &ControlReply::Error(error), &mut frames).unwrap();
+                socket.write_all(&frames).unwrap();
+            }
+            listener
+        });
+        let asked = Daemon {
+            path: &path,
+            end: Instant::now() + 4 * PAUSE,
+            socket: connect(&path, Instant::now() + PATIENCE),
+        };
+        let question = Control::Unlimited {
+            id: "a".to_owned(),
+            devices: Vec::new(),
+            labels: Vec::new(),
+        };
+        let failed = asked.say(question, None).answered().err().unwrap();
+        drop(daemon.join().unwrap());
+        failed.0
+    }
+
+    #[test]
+    fn what_the_daemon_said_last_is_told_where_its_last_answer_is_late() {
+        let full = WireError::retry(ErrorCode::Full, "no room");
+        assert_eq!(told(Some(full)), "no room");
+        let silent = told(None);
+        assert!(silent.contains("does not answer"), "{silent}");
     }
 }

@@ -416,6 +416,7 @@ pub fn read(text: &str, base: Settings) -> Result<Settings, String> {
     let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
     let [defaults, maxima] = limits_of(text, &file)?;
     let containers = file.containers.rules(&file.classes, &maxima)?;
+    containers::refuse_unlimited(&containers, &defaults, &maxima)?;
     let mut settings = Settings {
         defaults,
         maxima,

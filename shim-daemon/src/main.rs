@@ -213,6 +213,13 @@ fn run(args: Args, rest: &mut Option<Rest>) -> Result<(), Failed> {
             Some(file) => settings_of(&file, base).map_err(Failed::Settings)?,
             None => base,
         };
+        if !folder.is_private() {
+            let told = folder.tell_hooks(settings.containers.are_limits_mandatory());
+            if let Err(error) = told {
+                // It is tried again once this daemon serves.
+                tracing::error!(%error, "hooks are not told whether limits are mandatory");
+            }
+        }
         let devices = Nvml::load().map_err(|error| error.to_string())?;
         let files = Files::new(state, settings.journal, readers);
         let journal = Journal::start(vec![Box::new(files), journal::log(&args.journald)])

@@ -35,7 +35,10 @@ fn the_node_says_what_becomes_of_a_container_without_limits() {
     for (text, answer) in [
         ("", Ok(false)),
         ("[containers]\nunlimited = \"allow\"\n", Ok(false)),
-        ("[containers]\nunlimited = \"maxima\"\n", Ok(true)),
+        (
+            "[containers]\nunlimited = \"maxima\"\n[maxima]\nGPUSHARE_MEM_LIMIT = \"8GiB\"\n",
+            Ok(true),
+        ),
         ("[containers]\nunlimited = \"deny\"\n", Err(())),
     ] {
         let told = takes_maxima(&mut Machine::configured(text), &[]);
@@ -46,6 +49,44 @@ fn the_node_says_what_becomes_of_a_container_without_limits() {
         "[[containers.rules]]\nuser = \"0\"\nunlimited = \"x\"\n",
     ] {
         assert!(config::read(text, Settings::default()).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn maxima_without_a_limit_of_memory_are_no_limits_and_are_refused() {
+    let node = "[containers]\nunlimited = \"maxima\"\n";
+    let rule = "[[containers.rules]]\nuser = \"0\"\nunlimited = \"maxima\"\n";
+    let inherits = "[[containers.rules]]\nuser = \"0\"\n";
+    let memory = "[maxima]\nGPUSHARE_MEM_LIMIT = \"8GiB\"\n";
+    let of_device = "[maxima]\n\
+        GPUSHARE_MEM_LIMIT_GPU_a932f937_d72c_4106_c12f_20bd9faed9f6 = \"8GiB\"\n";
+    let time = "[maxima]\nGPUSHARE_SM_LIMIT = \"50%\"\n";
+    let default = "[defaults]\nGPUSHARE_MEM_LIMIT = \"8GiB\"\n";
+    let own = "maxima = { GPUSHARE_MEM_LIMIT = \"8GiB\" }\n";
+    let number = "[[containers.rules]] number 1";
+    for (parts, refused) in [
+        (vec![node], Some("[containers]")),
+        (vec![node, time], Some("[containers]")),
+        (vec![node, rule, own], Some("[containers]")),
+        (vec![rule], Some(number)),
+        (vec![rule, time], Some(number)),
+        (vec![node, memory], None),
+        (vec![node, inherits, memory], None),
+        (vec![node, of_device], None),
+        (vec![node, default], None),
+        (vec![rule, own], None),
+        (vec![rule, memory], None),
+    ] {
+        let text = parts.concat();
+        let told = config::read(&text, Settings::default()).err();
+        let is_said = |word: &str| {
+            let told = told.as_deref().unwrap_or_default();
+            told.starts_with(word) && told.contains("GPUSHARE_MEM_LIMIT") && !told.contains('\n')
+        };
+        match refused {
+            Some(word) => assert!(is_said(word), "{text}{told:?}"),
+            None => assert_eq!(told, None, "{text}"),
+        }
     }
 }
 

@@ -136,3 +136,22 @@ fn a_start_that_failed_keeps_what_a_previous_daemon_left() {
     assert_eq!(ends(daemon(&folder, "", false)).1, Some(1));
     assert!(registered.join("a.json").exists());
 }
+
+#[test]
+fn a_start_that_failed_has_told_hooks_whether_limits_are_mandatory() {
+    let [deny, allow] =
+        ["deny", "allow"].map(|word| format!("[containers]\nunlimited = \"{word}\"\n"));
+    let folder = tempfile::tempdir().unwrap();
+    let word = folder.path().join("run/mandatory");
+    // With wrong settings what was told before stays.
+    for (settings, code, is_told) in [
+        ("", 1, false),
+        (&deny, 1, true),
+        ("reserve = 1", 78, true),
+        (&allow, 1, false),
+        ("reserve = 1", 78, false),
+    ] {
+        assert_eq!(ends(daemon(&folder, settings, false)).1, Some(code));
+        assert_eq!(word.exists(), is_told, "{settings}");
+    }
+}

@@ -9,7 +9,7 @@ use crate::support::{Client, Daemon, FakeDevices, create, until};
 use gpushare_protocol::units::GIB;
 use gpushare_protocol::wire::*;
 use gpushared::config;
-use gpushared::node::{Effect, Settings};
+use gpushared::node::{Effect, Node, Settings};
 
 fn settings(file: &str) -> Settings {
     config::read(file, Settings::default()).unwrap()
@@ -271,4 +271,31 @@ fn a_container_that_cannot_be_restored_is_forgotten_once_it_has_ended() {
     let mut last = Machine::with(&Settings::default(), true);
     last.node.restore(NOW, &kept).unwrap_err();
     assert_eq!(forgets(&mut last), 1);
+}
+
+#[test]
+fn a_container_of_a_class_that_is_forgotten_begins_anew() {
+    const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+    let first = First::start(&group(ID));
+    let mut before = Machine::new();
+    before
+        .inject(&container_node::asks("half-0123", "1GiB"), &first)
+        .unwrap();
+    let mut kept = before.made.pop().unwrap().1;
+    kept.devices = vec![[7; 16]];
+    kept.container.as_mut().unwrap().class = Some("half".to_owned());
+    let mut next = Machine::configured("[classes.half]\ndevices = [\"0\"]\n");
+    next.node.restore(NOW, &kept).unwrap_err();
+    let enters = |node: &mut Node| {
+        let program = container_node::peer(container_node::ROOT, &group(ID));
+        node.enter_class(NOW, ("half", false), &program)
+    };
+    let refused = enters(&mut next.node).unwrap_err();
+    assert!(refused.message.contains("half-0123"), "{refused}");
+    assert!(next.node.forget_unrestored("half-0123"));
+    // Its folder is that of its class: there is nothing to set aside.
+    let orders = std::iter::from_fn(|| next.node.poll_effect());
+    let is_forget = |effect| matches!(effect, Effect::Forget { name } if name == "half-0123");
+    assert!(orders.collect::<Vec<_>>().into_iter().any(is_forget));
+    enters(&mut next.node).unwrap();
 }

@@ -176,7 +176,10 @@ fn a_container_whose_socket_folder_is_emptied_on_the_host_has_its_limit() {
 
 #[test]
 fn a_container_that_is_forgotten_while_it_runs_has_no_cuda_any_more() {
-    let Some(mut lab) = lab("") else { return };
+    // Whatever holds while no daemon runs.
+    let Some(mut lab) = lab("[containers]\non_daemon_loss = \"allow\"\n") else {
+        return;
+    };
     let mut guest = lab.run(&users("one"));
     assert_eq!(guest.line(), "idle");
     // It has a GPU too that the next daemon does not find.

@@ -13,6 +13,9 @@ use serde::Deserialize;
 use super::{NO_HOST, Variables};
 use crate::containers::{Class, Containers, Rule, Unlimited};
 
+/// A limit of memory, or the beginning of one for a device.
+const MEMORY: &str = "GPUSHARE_MEM_LIMIT";
+
 /// The section as it is written.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -191,6 +194,38 @@ pub(super) fn refuse_moves(
         }
     }
     Ok(())
+}
+
+/// Refuses `unlimited = "maxima"` where neither maxima nor defaults limit memory: such a container
+/// would be a tenant with the whole device.
+pub(super) fn refuse_unlimited(
+    containers: &Containers,
+    defaults: &Variables,
+    maxima: &Variables,
+) -> Result<(), String> {
+    let limits_memory = |all: &Variables| all.iter().any(|(name, _)| name.starts_with(MEMORY));
+    if limits_memory(defaults) || limits_memory(maxima) {
+        return Ok(());
+    }
+    let refused = |place: &str, sections: &str| {
+        Err(format!(
+            "{place}: unlimited = \"maxima\" is refused: nothing limits such a container's memory; accepted: with a {MEMORY} in {sections}"
+        ))
+    };
+    if containers.unlimited == Unlimited::Maxima {
+        return refused("[containers]", "[maxima] or [defaults]");
+    }
+    let mut rules = containers.rules.iter().zip(1..);
+    let open = rules.find(|(rule, _)| {
+        rule.unlimited == Some(Unlimited::Maxima) && !limits_memory(&rule.maxima)
+    });
+    match open {
+        Some((_, number)) => refused(
+            &format!("[[containers.rules]] number {number}"),
+            "its maxima, [maxima] or [defaults]",
+        ),
+        None => Ok(()),
+    }
 }
 
 fn pairs(all: &Variables) -> Vec<(OsString, OsString)> {

@@ -54,9 +54,10 @@ impl Unrestored {
         }
     }
 
-    /// Whether it is a container that runs.
-    fn contains(&self) -> bool {
-        self.registration.container.is_some() && !self.has_ended()
+    /// Whether a container that runs has its folder. One of a class has that of its class.
+    fn has_folder(&self) -> bool {
+        let container = self.registration.container.as_ref();
+        container.is_some_and(|container| container.class.is_none()) && !self.has_ended()
     }
 
     fn tend(&mut self) {
@@ -117,7 +118,7 @@ impl Node {
 
     /// An operator says that this one is to be forgotten. `false` if there is none of that name.
     /// The folder of a container that runs stays for as long: its programs would take themselves
-    /// for a host's, without limits, if it lost its mark.
+    /// for a host's, without limits, if it lost its mark. One of a class may begin anew.
     pub fn forget_unrestored(&mut self, name: &str) -> bool {
         if is_aside(name) {
             return false;
@@ -126,7 +127,7 @@ impl Node {
             return false;
         };
         let name = name.to_owned();
-        if kept.contains() {
+        if kept.has_folder() {
             kept.living.clear();
             self.unrestored.insert(aside(&name), kept);
             self.effect(Effect::SetAside { name });

@@ -8,8 +8,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use gpushare_protocol::injection::SOCKETS;
+use gpushare_protocol::injection::{ALLOW, MANDATORY, REMOVED};
 pub use gpushare_protocol::injection::{CONTROL, SOCKET};
-use gpushare_protocol::injection::{MANDATORY, REMOVED};
 use gpushare_protocol::sockets;
 use nix::unistd::geteuid;
 
@@ -220,11 +220,15 @@ impl Folder {
     }
 
     /// Removes what a start that failed has made where no daemon has served. A folder that was
-    /// there stays, and a log in it: an empty one is no daemon's.
+    /// there stays, and a log in it: an empty one is no daemon's. What hooks were told stays too:
+    /// container engines start whether this start failed or not.
     fn undo(&self) {
         match self.is_new {
-            true => self.sweep(),
-            false => self.clear(&[CONTROL, starts::FILE, MANDATORY]),
+            true => {
+                self.clear(&[CONTROL, "log", "log.1", starts::FILE]);
+                let _ = fs::remove_dir(&self.root);
+            }
+            false => self.clear(&[CONTROL, starts::FILE]),
         }
     }
 
@@ -322,8 +326,15 @@ impl Folder {
         let aside = aside(name);
         // Of a container of this name that was set aside before, and has ended since.
         self.forget(&aside);
+        self.take_leave(name);
         let _ = fs::rename(self.of(name), self.of(&aside));
         let _ = fs::remove_file(self.registered(name));
+    }
+
+    /// Takes back, from a container that is no tenant of this daemon's, that its programs may start
+    /// without a daemon. No daemon is lost there: one serves, and refuses them.
+    pub(super) fn take_leave(&self, name: &str) {
+        let _ = fs::remove_file(self.of(name).join(ALLOW));
     }
 
     /// The registrations that the previous daemon left, and those of its files that do not parse,

@@ -33,8 +33,12 @@ impl Folder {
         furnish(&self.of(name), container, allow_without_daemon)
     }
 
-    /// Has hooks ask about containers that ask for nothing, or not.
-    pub(super) fn tell_hooks(&self, are_limits_mandatory: bool) -> io::Result<()> {
+    /// Has hooks ask about containers that ask for nothing, or not. The daemon says so as soon as
+    /// it knows: a driver may not be there, and container engines start all the same.
+    ///
+    /// # Errors
+    /// If the file cannot be written, or removed.
+    pub fn tell_hooks(&self, are_limits_mandatory: bool) -> io::Result<()> {
         let file = self.root.join(injection::MANDATORY);
         match are_limits_mandatory {
             true => write(&file, b""),

@@ -210,12 +210,7 @@ impl Server {
             connects: Connects::default(),
             journal: start.journal,
         };
-        for registration in &remembered {
-            // What is stored of one that cannot be restored stays.
-            if let Err(error) = server.node.restore(now, registration) {
-                tracing::error!(tenant = registration.name, %error, "not restored");
-            }
-        }
+        server.restore(now, (&remembered, &unreadable));
         server.carry_out();
         server.follow_classes();
         if !remembered.is_empty() {

@@ -2,8 +2,9 @@
 //! next daemon needs.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 
-use gpushare_core::TenantId;
+use gpushare_core::{Nanos, TenantId};
 use gpushare_protocol::wire::{ControlReply, ErrorCode, WireError};
 
 use super::poller::Source;
@@ -43,6 +44,25 @@ impl Server {
             self.folder.furnish(name, container, allow)
         });
         self.doors.furnished(tenant, done);
+    }
+
+    /// Takes over the tenants of the previous daemon. What is stored of one that cannot be restored
+    /// or read stays.
+    pub(super) fn restore(
+        &mut self,
+        now: Nanos,
+        (remembered, unreadable): (&[Registration], &[(String, String)]),
+    ) {
+        for registration in remembered {
+            if let Err(error) = self.node.restore(now, registration) {
+                tracing::error!(tenant = registration.name, %error, "not restored");
+                self.folder.take_leave(&registration.name);
+            }
+        }
+        let names = unreadable.iter().map(|(file, _)| Path::new(file));
+        for name in names.filter_map(|file| file.file_stem()?.to_str()) {
+            self.folder.take_leave(name);
+        }
     }
 
     /// Once a second: what could not be written is tried again.

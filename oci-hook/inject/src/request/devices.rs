@@ -57,9 +57,10 @@ pub(super) fn says_an_image(annotations: &Map<String, Value>, variables: &Enviro
     variables.last(VISIBLE).map(str::trim) == Some("all") && cdi(annotations).is_empty()
 }
 
-/// All GPUs that the configuration names in any of these ways, and if none does those whose device
-/// files the container has, as a privileged one. An image's `all` counts: it is all that tells of
-/// the GPUs that NVIDIA's runtime gives such an image.
+/// All GPUs that the configuration names in any of these ways, and if none does, those that mounts
+/// name whatever the variable says (a pod's own variable comes after the device plugin's), or whose
+/// device files the container has, as a privileged one, or that an old image has. An image's `all`
+/// counts: it is all that tells of the GPUs that NVIDIA's runtime gives such an image.
 pub(super) fn all_given(
     config: &Value,
     annotations: &Map<String, Value>,
@@ -67,10 +68,22 @@ pub(super) fn all_given(
 ) -> Vec<String> {
     let mut all = given(config, annotations, variables);
     all.retain(|device| !device.is_empty());
-    match all.is_empty() {
-        true => files(config),
+    let others: [&dyn Fn() -> Vec<String>; 3] = [&|| mounted(config), &|| files(config), &|| {
+        of_an_old_image(variables)
+    }];
+    others.iter().fold(all, |all, other| match all.is_empty() {
+        true => other(),
         false => all,
-    }
+    })
+}
+
+/// The GPUs that NVIDIA's runtime gives an image of CUDA from before its requirements had a
+/// variable: all, unless something says which.
+fn of_an_old_image(variables: &Environment) -> Vec<String> {
+    let says = |name| variables.last(name).is_some_and(|value| !value.is_empty());
+    let is_old = says("CUDA_VERSION") && !says("NVIDIA_REQUIRE_CUDA");
+    let all = (is_old && variables.last(VISIBLE).is_none()).then(|| "all".to_owned());
+    all.into_iter().collect()
 }
 
 fn given(config: &Value, annotations: &Map<String, Value>, variables: &Environment) -> Vec<String> {

@@ -102,6 +102,31 @@ fn what_was_removed_from_a_containers_folder_is_made_anew() {
     assert_eq!(told(&server).unwrap(), folder.to_string_lossy());
 }
 
+#[test]
+fn a_container_that_is_not_restored_may_not_start_without_a_daemon() {
+    let allow = "[containers]\non_daemon_loss = \"allow\"\n";
+    for is_readable in [true, false] {
+        let (root, mut server, folder) = place(allow);
+        contain(&mut server, root.path(), "one");
+        drop(server);
+        let file = root.path().join("run/registered/one.json");
+        let text = fs::read(&file).unwrap();
+        let mut kept: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        kept["devices"] = vec![vec![9; 16]].into();
+        let text = kept.to_string();
+        let end = if is_readable { text.len() } else { 9 };
+        fs::write(&file, &text[..end]).unwrap();
+        drop(self::server(&root.path().join("run"), settings(allow)));
+        let is_there = [MARK, ALLOW].map(|name| folder.join(name).exists());
+        assert_eq!(is_there, [true, false], "it can be read: {is_readable}");
+        // A daemon that restores it gives the leave back.
+        kept["devices"] = vec![vec![7; 16]].into();
+        fs::write(&file, kept.to_string()).unwrap();
+        drop(self::server(&root.path().join("run"), settings(allow)));
+        assert!(folder.join(ALLOW).exists());
+    }
+}
+
 /// Where a set-aside folder is.
 fn aside(folder: &Path) -> PathBuf {
     folder.with_file_name(".one")
@@ -109,11 +134,13 @@ fn aside(folder: &Path) -> PathBuf {
 
 #[test]
 fn a_folder_that_is_set_aside_keeps_its_mark_and_frees_its_name() {
-    let (root, mut server, folder) = place("");
+    let (root, mut server, folder) = place("[containers]\non_daemon_loss = \"allow\"\n");
     contain(&mut server, root.path(), "one");
     for _ in 0..2 {
         server.folder.set_aside("one");
         assert!(aside(&folder).join(MARK).exists() && !folder.exists());
+        // No daemon is lost: one refuses its programs.
+        assert!(!aside(&folder).join(ALLOW).exists());
         assert!(!server.folder.remembers("one"));
         // Another container of that name.
         server.folder.listen("one").unwrap();
@@ -129,7 +156,7 @@ fn a_folder_that_is_set_aside_keeps_its_mark_and_frees_its_name() {
 fn hooks_are_told_whether_limits_are_mandatory_also_after_the_daemon() {
     let [allow, deny] =
         ["allow", "deny"].map(|word| format!("[containers]\nunlimited = \"{word}\"\n"));
-    let rule = "[[containers.rules]]\nuser = \"1\"\nunlimited = \"maxima\"\n";
+    let rule = "[[containers.rules]]\nuser = \"1\"\nunlimited = \"deny\"\n";
     let (root, mut server, _) = place("");
     let word = root.path().join("run/mandatory");
     assert!(!word.exists());

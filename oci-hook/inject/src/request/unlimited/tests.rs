@@ -47,6 +47,44 @@ fn device_files_are_a_gpu_whatever_the_variable_says() {
 }
 
 #[test]
+fn mounts_name_a_gpu_whatever_the_variable_says() {
+    for variable in [
+        "A=1",
+        "NVIDIA_VISIBLE_DEVICES=none",
+        "NVIDIA_VISIBLE_DEVICES=",
+    ] {
+        let mut config = config(&json!({}), &["NVIDIA_VISIBLE_DEVICES=0", variable]);
+        if variable == "A=1" {
+            config["process"]["env"] = json!([variable]);
+        }
+        config["mounts"] = json!([{"source": "/dev/null", "destination": "/etc/GPU-1"}]);
+        assert_eq!(Request::of(&config), Ok(None), "{variable}");
+        let place = "/var/run/nvidia-container-devices/GPU-1";
+        config["mounts"] = json!([{"source": "/dev/null", "destination": place}]);
+        assert_eq!(of(&config).devices, ["GPU-1"], "{variable}");
+    }
+}
+
+#[test]
+fn an_old_image_of_cuda_has_all_gpus_where_no_variable_says_which() {
+    let old = "CUDA_VERSION=8.0.61";
+    assert_eq!(of(&config(&json!({}), &[old])).devices, ["all"]);
+    assert_eq!(
+        of(&config(&json!({}), &[old, "NVIDIA_REQUIRE_CUDA="])).devices,
+        ["all"]
+    );
+    for also in [
+        "NVIDIA_VISIBLE_DEVICES=",
+        "NVIDIA_VISIBLE_DEVICES=void",
+        "NVIDIA_REQUIRE_CUDA=cuda>=9.0",
+        "CUDA_VERSION=",
+    ] {
+        let config = config(&json!({}), &[old, also]);
+        assert_eq!(Request::of(&config), Ok(None), "{also}");
+    }
+}
+
+#[test]
 fn a_pods_own_container_has_no_gpu_to_judge() {
     let sandbox = json!({"io.kubernetes.cri.container-type": "sandbox"});
     let config = config(&sandbox, &["NVIDIA_VISIBLE_DEVICES=0"]);
