@@ -3,6 +3,7 @@
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use gpushare_tests::guest::plain;
 use gpushare_tests::{Gpu, Guest, MIB, artefacts, clients};
@@ -75,6 +76,33 @@ fn memory_before_an_exec_into_another_tenant_is_free() {
 #[test]
 fn memory_before_an_exec_without_the_library_is_free() {
     is_free_after("anew -", "preload 0");
+}
+
+#[test]
+fn memory_before_an_exec_is_free_beside_programs_that_keep_dying() {
+    let tenant = Tenant::new();
+    let (mut holder, mut other) = tenant.two();
+    assert_eq!(holder.ask("anew two"), "anew 0");
+    assert_eq!(holder.ask("init"), "init 0");
+    assert_eq!(holder.ask(&alloc(10)), "alloc 0");
+    let answered = AtomicBool::new(false);
+    let (answer, died) = std::thread::scope(|scope| {
+        let dying = scope.spawn(|| {
+            let mut died = 0;
+            while !answered.load(Ordering::Relaxed) {
+                let mut worker = tenant.guest();
+                assert_eq!(worker.ask(&alloc(1)), "alloc 0");
+                worker.kill();
+                died += 1;
+            }
+            died
+        });
+        let answer = other.ask(&alloc(200));
+        answered.store(true, Ordering::Relaxed);
+        (answer, dying.join().expect("all could be started"))
+    });
+    assert_eq!(answer, "alloc 0", "beside {died} that died");
+    assert!(died > 1, "{died}");
 }
 
 #[test]

@@ -17,19 +17,18 @@ use gpushare_protocol::page::{
 use gpushare_protocol::paths::{Root, TENANT, TenantName};
 use gpushare_protocol::uuid::Uuid;
 
+use super::ancestors::{ancestors_tenant, founded_by};
 use super::backend::Backend;
 use super::file::UsageFile;
 use super::killpoint;
 use super::limbo;
 use super::lock::{self, Unavailable};
 use super::lock_file::LockFile;
+use super::nvml::Watch;
 use super::process::{self, Identity};
 use super::slots::{self, Dead};
 use crate::account::views::Shown;
 use crate::driver::device::{Unknown, Visible};
-
-/// Ancestors looked at: more than any sane tree is deep.
-const ANCESTORS: usize = 64;
 
 /// How often to look again for a tenant that is deleted while we join.
 const ATTEMPTS: usize = 16;
@@ -157,7 +156,10 @@ pub(crate) fn join(request: &Request<'_>) -> Result<Membership, StartError> {
         match enter(request, &name, file, &gone) {
             Err(StartError::Folder(_, error)) if error.kind() == io::ErrorKind::NotFound => {}
             Err(StartError::Full) if gone.is_empty() => {
-                gone = rows_of_the_gone(&folder).map_err(fault)?;
+                gone = match rows_of_the_gone(&folder) {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                    rows => rows.map_err(fault)?,
+                };
                 if gone.is_empty() {
                     return Err(StartError::Full);
                 }
@@ -174,7 +176,8 @@ pub(crate) fn join(request: &Request<'_>) -> Result<Membership, StartError> {
 fn rows_of_the_gone(folder: &Path) -> io::Result<Vec<Dead>> {
     let file = UsageFile::open(folder, false)?;
     let page = file.map()?;
-    Ok(limbo::gone(page, |slot| file.is_alive(slot)))
+    let is_alive = |slot| file.is_alive(slot);
+    Ok(limbo::gone(page, is_alive, Watch::start))
 }
 
 /// Takes the tenant lock and, under it, a slot: one of the `gone` where no other is to be had.
@@ -383,56 +386,4 @@ fn claim_slot(
         return Ok(Some(slot));
     }
     Ok(None)
-}
-
-/// The name of a tenant that an unnamed process founds. In another pid namespace than the first
-/// one, that is part of it: two containers with one `/dev/shm` may each have begun a process of
-/// this pid in one tick.
-fn founded_by(founder: Identity, namespace: u64) -> TenantName {
-    let plain = TenantName::of_process(founder.pid, founder.start);
-    if process::is_first(namespace) {
-        return plain;
-    }
-    TenantName::parse(TENANT, &format!("{plain}-{namespace}")).unwrap_or(plain)
-}
-
-/// The tenant of the nearest ancestor that lives in one of its own making.
-pub(crate) fn ancestors_tenant(root: &Root, me: Identity) -> Option<TenantName> {
-    let (_, mut parent) = process::look_up(me.pid)?;
-    // A process sees no ancestor outside its namespace.
-    let namespace = process::namespace();
-    for _ in 0..ANCESTORS {
-        let (ancestor, next) = process::look_up(parent)?;
-        let name = founded_by(ancestor, namespace);
-        if UsageFile::open(&root.folder(&name), false).is_ok_and(|file| file.has_company()) {
-            return Some(name);
-        }
-        parent = next;
-    }
-    None
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn processes_of_two_namespaces_found_two_tenants() {
-        let founder = Identity { pid: 1, start: 345 };
-        let name = |namespace| founded_by(founder, namespace).to_string();
-        assert_eq!(name(4_026_532_001), "p1-345-4026532001");
-        assert_eq!(name(4_026_532_002), "p1-345-4026532002");
-        assert_eq!(name(4_026_532_001), name(4_026_532_001));
-        assert_eq!(name(0xEFFF_FFFC), "p1-345", "the machine's own");
-        assert_eq!(name(0), "p1-345", "unknown");
-        let longest = Identity {
-            pid: u32::MAX,
-            start: u64::MAX,
-        };
-        assert!(
-            founded_by(longest, u64::MAX)
-                .as_str()
-                .ends_with("-18446744073709551615")
-        );
-    }
 }

@@ -9,7 +9,7 @@
 //! A process whose slot lock is gone though it has not ended has executed another program. NVML
 //! lists that one under the same pid, so being listed keeps the bytes only for [`AFTER_EXEC`].
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use gpushare_protocol::page::{Page, UNIT};
 
@@ -136,7 +136,6 @@ pub(super) fn wait(member: &Membership, short: &Short, call: &Deadline) -> bool 
         ..
     } = *short;
     let mut watch = None;
-    let began = Instant::now();
     loop {
         let dead = member.dead(device_index);
         let line = |dead: &Dead| member.page.line(dead.slot, device_index);
@@ -150,7 +149,8 @@ pub(super) fn wait(member: &Membership, short: &Short, call: &Deadline) -> bool 
         }
         let watch = watch.get_or_insert_with(Watch::start);
         let patience = member.backend.lock_patience(call);
-        let waited = began.elapsed();
+        // Of the whole call: this is called again for each of the dead that is settled.
+        let waited = call.began().elapsed();
         if settle_by(
             member,
             device_index,
@@ -173,17 +173,21 @@ pub(super) fn wait(member: &Membership, short: &Short, call: &Deadline) -> bool 
 }
 
 /// The dead whose memory no device has any more, or that cannot be known, in a page of which this
-/// process has no row.
-pub(super) fn gone(page: &Page, is_alive: impl Fn(usize) -> bool) -> Vec<Dead> {
+/// process has no row. NVML is started by `start`, where there are dead with charges.
+pub(super) fn gone(
+    page: &Page,
+    is_alive: impl Fn(usize) -> bool,
+    start: impl Fn() -> Option<Watch>,
+) -> Vec<Dead> {
     let (living, mut dead): (Vec<usize>, Vec<usize>) =
         slots::taken(page).partition(|slot| is_alive(*slot));
-    let watch = Watch::start();
+    let mut watch = None;
     for (device_index, device) in page.devices.iter().enumerate() {
         let charged = |slot: &usize| slots::is_charged(page, *slot, device_index);
         let listed = device
             .uuid()
             .filter(|_| dead.iter().any(charged))
-            .and_then(|uuid| watch.as_ref()?.processes(&uuid));
+            .and_then(|uuid| watch.get_or_insert_with(&start).as_ref()?.processes(&uuid));
         let Some(list) = listed else { continue };
         let pids: Vec<u32> = living
             .iter()

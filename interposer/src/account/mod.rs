@@ -10,6 +10,7 @@
 //! changes: charges stay, frees continue, and no call blocks for longer than the bounds in [`lock`]
 //! and [`limbo`].
 
+mod ancestors;
 mod backend;
 mod charge;
 mod compute;

@@ -18,7 +18,7 @@ use super::backend::Backend;
 use super::join::Own;
 use super::members::{Known, Members};
 use super::ordinal::{self, Described, ordinal};
-use super::{QuotaStatus, daemon, file, join, law, member, process};
+use super::{QuotaStatus, ancestors, daemon, file, law, member, process};
 use crate::driver::device::DeviceKey;
 use crate::session;
 
@@ -240,7 +240,7 @@ fn snapshot() -> Option<Snapshot> {
     .ok()?;
     let name = match member() {
         Some(member) => member.name.clone(),
-        None => named().or_else(|| join::ancestors_tenant(&root, process::this()))?,
+        None => named().or_else(|| ancestors::ancestors_tenant(&root, process::this()))?,
     };
     Snapshot::parse(&std::fs::read(root.folder(&name).join(USAGE)).ok()?).ok()
 }

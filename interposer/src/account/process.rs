@@ -106,13 +106,23 @@ struct Stat {
 }
 
 fn stat(pid: u32) -> Option<Stat> {
+    let shown = shown(pid)?;
+    Some(Stat {
+        start: clock::offsets().machines_start(shown.start),
+        ..shown
+    })
+}
+
+/// As `/proc` shows it here.
+fn shown(pid: u32) -> Option<Stat> {
     // The name in it need not be text: the kernel cuts it off within a letter.
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let own = parse(&String::from_utf8_lossy(&stat))?;
-    Some(Stat {
-        start: clock::offsets().machines_start(own.start),
-        ..own
-    })
+    parse(&String::from_utf8_lossy(&stat))
+}
+
+/// The start of the process of this pid in the clock of this time namespace.
+pub(crate) fn start_shown(pid: u32) -> Option<u64> {
+    shown(pid).map(|stat| stat.start)
 }
 
 /// The name in the line may hold anything, so fields count from its last `)`.

@@ -27,14 +27,14 @@ const OTHER_GPU: Visible = Visible {
 };
 
 /// A runtime folder of its own.
-struct World {
+pub(super) struct World {
     _folder: tempfile::TempDir,
-    root: Root,
+    pub(super) root: Root,
     uid: u32,
 }
 
 impl World {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
         let uid = fs::metadata(folder.path()).unwrap().uid();
@@ -46,7 +46,7 @@ impl World {
         }
     }
 
-    fn join_as(
+    pub(super) fn join_as(
         &self,
         name: Option<&str>,
         limits: &[(&str, &str)],
@@ -259,6 +259,33 @@ fn a_tenant_full_of_the_dead_is_joined_once_nobody_lists_them() {
     limbo::settle_all(&member);
     assert_eq!(charged(&member), 0);
     assert!(charge(&member, 1024 * MIB) && !charge(&member, UNIT));
+}
+
+/// How often NVML is started for a look at the dead of this tenant by a process without a row.
+fn starts_of_nvml(member: &Membership, is_alive: bool) -> u32 {
+    let starts = std::cell::Cell::new(0);
+    limbo::gone(
+        member.page,
+        |_| is_alive,
+        || {
+            starts.set(starts.get() + 1);
+            None
+        },
+    );
+    starts.get()
+}
+
+#[test]
+fn nvml_is_started_once_for_the_dead_with_charges_and_not_else() {
+    let world = World::new();
+    let devices = [GPU, OTHER_GPU];
+    let member = world.join_as(Some("a"), &[], &devices).unwrap();
+    assert_eq!(starts_of_nvml(&member, false), 0, "there is no charge");
+    for &device in &member.device_indices {
+        assert!(member.line(device).unwrap().word.charge_anyway(1) == 1);
+    }
+    assert_eq!(starts_of_nvml(&member, true), 0, "it lives");
+    assert_eq!(starts_of_nvml(&member, false), 1);
 }
 
 #[test]
