@@ -7,8 +7,6 @@
 
 use gpushare_protocol::page::lease::{LeaseState, NO_DEADLINE, Turn};
 
-use crate::window::BATCH_AGE;
-
 /// How long a holder has nothing under way before it says so, where the daemon does not tell (ns).
 pub(crate) const IDLE_AFTER: u64 = 500_000;
 /// Where tenants share the device, a process that has launched nothing does not count as idle for
@@ -61,8 +59,6 @@ pub struct Facts {
     pub last_active: u64,
     /// Expected nanoseconds until all is complete; 0 if it should be.
     pub left: u64,
-    /// Since when some stream has work without a mark behind it.
-    pub unmarked: Option<u64>,
 }
 
 /// The follower's next action.
@@ -223,12 +219,7 @@ impl LeaseFollower {
                 // Work submitted while unbound may be complete soon, and no other code would see
                 // it.
                 let pause = after.min(FIRST_LOOK << self.looks.min(FIRST_LOOKS));
-                let next = done.max(now.saturating_add(pause));
-                // Then a look puts a mark behind it. Until then no launch in whatever stream goes
-                // without a question. A mark that was refused is tried again at the next look.
-                let due = facts.unmarked.map(|since| since.saturating_add(BATCH_AGE));
-                due.filter(|due| *due > now)
-                    .map_or(next, |due| next.min(due))
+                done.max(now.saturating_add(pause))
             } else {
                 let times = u64::from(self.looks).min(IDLE_PAUSES);
                 let pause = after.saturating_mul(times);

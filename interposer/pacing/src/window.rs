@@ -188,7 +188,12 @@ impl<M> Window<M> {
         let all = self.total.saturating_add(self.reserved.1);
         let room = most_of_all.saturating_sub(all);
         let room = room.min((bounds.window / 4).saturating_sub(most));
-        let age = oldest.saturating_add(BATCH_AGE).saturating_sub(now);
+        let age = |oldest: u64| oldest.saturating_add(BATCH_AGE).saturating_sub(now);
+        let age = match age(oldest) {
+            // A mark behind the whole context may stand for work that has none of its own.
+            0 => age(self.oldest_unmarked().unwrap_or(now)),
+            left => left,
+        };
         let age = age.min(for_long);
         (room > 0 && age > 0).then_some((room, age))
     }
@@ -401,26 +406,6 @@ impl<M> Window<M> {
         let beside = self.side_by_side();
         let overdue = self.queues.iter().map(|queue| queue.overdue(beside));
         overdue.max().unwrap_or(0)
-    }
-
-    /// Streams with work behind which there is no mark, and since when.
-    pub fn unmarked_streams(&self) -> impl Iterator<Item = (StreamKey, u64)> + '_ {
-        let is_unmarked = |queue: &&Queue<M>| queue.unmarked.count > 0 && !self.is_covered(queue);
-        self.queues
-            .iter()
-            .filter(is_unmarked)
-            .map(|queue| (queue.stream_key, queue.since))
-    }
-
-    /// Whether a mark behind all work of its context stands for a stream.
-    fn is_covered(&self, queue: &Queue<M>) -> bool {
-        let beside = |other: &&Queue<M>| other.stream_key.context == queue.stream_key.context;
-        let mut batches = self
-            .queues
-            .iter()
-            .filter(beside)
-            .flat_map(|other| &other.marked);
-        batches.any(|batch| batch.for_context && batch.last >= queue.last)
     }
 
     /// Streams with work that is not known to be complete.

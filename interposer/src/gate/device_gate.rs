@@ -24,7 +24,7 @@ mod telling;
 mod unreported;
 mod yielding;
 
-use super::{Quiet, drain};
+use super::{Quiet, drain, thread};
 use crate::driver::marking::can_mark_all;
 use crate::driver::streams;
 use crate::gate::ledger::{Ledger, Named, Open, Rules};
@@ -320,7 +320,7 @@ impl DeviceGate {
         first: bool,
     ) {
         let now = clock::now();
-        let (wants_mark, fills) = {
+        let (wants_mark, fills, lags) = {
             let mut inner = self.lock();
             let bounds = inner.bounds;
             let mut wants_mark = inner.window.submitted(now, bounds, stream_key, op);
@@ -338,7 +338,12 @@ impl DeviceGate {
             if wants_mark || fills || timing.is_some() {
                 inner.withhold();
             }
-            (wants_mark, fills)
+            let is_shared = bounds.deadline == NO_DEADLINE;
+            (
+                wants_mark,
+                fills,
+                is_shared && inner.window.lags(now, stream_key),
+            )
         };
         if let Some(timing) = timing {
             let _relaxed = Relaxed::enter();
@@ -351,6 +356,9 @@ impl DeviceGate {
         } else if wants_mark {
             let _relaxed = Relaxed::enter();
             let _ = self.mark(stream_key);
+        }
+        if lags && !fills {
+            thread::wake();
         }
     }
 

@@ -313,7 +313,7 @@ fn destroy_green(context: CUgreenCtx, call: impl FnOnce() -> CUresult) -> CUresu
     own.iter()
         .for_each(|(stream, _)| frees::stream_going(*stream));
     let destroyed = || {
-        let going = green_going(&green);
+        let (going, names) = green_going(&green);
         let memory = overhead::going(number(context));
         let answer = call();
         if answer.is_success() {
@@ -324,6 +324,7 @@ fn destroy_green(context: CUgreenCtx, call: impl FnOnce() -> CUresult) -> CUresu
         } else {
             memory.into_iter().for_each(overhead::Going::stays);
             going.stay();
+            drain::stream_stays(&names);
         }
         answer
     };
@@ -331,8 +332,8 @@ fn destroy_green(context: CUgreenCtx, call: impl FnOnce() -> CUresult) -> CUresu
 }
 
 /// A green context is about to be destroyed. From then on its streams accept no work, but the
-/// driver finishes the work they hold: a mark is recorded first.
-fn green_going(green: &green::Green) -> streams::Going {
+/// driver finishes the work they hold: a mark is recorded first. With the names of that work.
+fn green_going(green: &green::Green) -> (streams::Going, Vec<drain::NewName>) {
     let own = streams::of_green(green);
     for (stream, here) in &own {
         drain::stream_going(*here, *stream);
@@ -342,11 +343,9 @@ fn green_going(green: &green::Green) -> streams::Going {
     kept_marks::green_going(green);
     let own: Vec<CUstream> = own.into_iter().map(|(stream, _)| stream).collect();
     let going = streams::going(&own);
-    for stream in own {
-        let _ = drain::stream_gone(stream);
-    }
-    let _ = drain::stream_gone(CUstream(green.converted.0.cast()));
-    going
+    let converted = CUstream(green.converted.0.cast());
+    let streams = own.into_iter().chain([converted]);
+    (going, streams.flat_map(drain::stream_gone).collect())
 }
 
 /// The number a green context is known by in our maps.

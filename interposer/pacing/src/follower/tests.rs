@@ -6,7 +6,7 @@ use crate::follower::{
     Act, DRAIN_PAUSES, FIRST_PATIENCE, Facts, IDLE_AFTER, LeaseFollower, NEVER, STARTS,
 };
 
-mod unmarked;
+mod steady;
 
 const MS: u64 = 1_000_000;
 const DONE: Facts = Facts {
@@ -14,7 +14,6 @@ const DONE: Facts = Facts {
     quiet: true,
     last_active: 0,
     left: 0,
-    unmarked: None,
 };
 const BUSY: Facts = Facts {
     empty: false,
@@ -422,7 +421,6 @@ fn any_page_at_any_time_is_answered_and_what_is_done_is_soon_all() {
             quiet: any() % 2 == 0,
             last_active: any() >> 2,
             left: any(),
-            unmarked: (any() % 2 == 0).then(&mut any),
         };
         // Times of a machine that has not run for a century.
         let now = any() >> 2;

@@ -3,13 +3,15 @@
 //! thing at a time, so where it is busy alone it has the device for longer than that says. Why: ADR
 //! 208.
 
-use super::{StreamKey, Window};
+use super::{BATCH_AGE, StreamKey, Window};
 use crate::estimate::Service;
 use crate::queue::Queue;
 
 /// A stream that has less than this part of the work of the one that has the most is not busy
 /// beside it for long.
 const MUCH: u64 = 4;
+/// A stream that is launched into more often than once in this time (ns) gets its marks from that.
+const STEADY: u64 = 1_000_000;
 
 /// Since nothing was under way: streams are busy side by side, but each does one thing at a time.
 #[derive(Debug, Default)]
@@ -21,6 +23,8 @@ pub(super) struct Longest {
     pub(super) from: u64,
     /// The parts of the time that all completed operations take together (ns).
     credited: u64,
+    /// Since when the youngest work has no mark of which [`lags`](Window::lags) has said so.
+    called: u64,
 }
 
 impl Longest {
@@ -35,9 +39,46 @@ impl Longest {
 }
 
 impl<M> Window<M> {
+    /// Streams with work behind which there is no mark, and since when.
+    pub fn unmarked_streams(&self) -> impl Iterator<Item = (StreamKey, u64)> + '_ {
+        self.unmarked_queues()
+            .map(|queue| (queue.stream_key, queue.since))
+    }
+
+    fn unmarked_queues(&self) -> impl Iterator<Item = &Queue<M>> {
+        let is_unmarked = |queue: &&Queue<M>| queue.unmarked.count > 0 && !self.is_covered(queue);
+        self.queues.iter().filter(is_unmarked)
+    }
+
     /// Since when some stream has work behind which there is no mark.
-    pub fn unmarked_since(&self) -> Option<u64> {
-        self.unmarked_streams().map(|(_, since)| since).min()
+    pub(super) fn oldest_unmarked(&self) -> Option<u64> {
+        self.unmarked_queues().map(|queue| queue.since).min()
+    }
+
+    /// After a launch into `stream_key`: whether another stream's work has had no mark for so long
+    /// that no launch into it is likely to put one soon. Said once of each such work.
+    pub fn lags(&mut self, now: u64, stream_key: StreamKey) -> bool {
+        let called = self.streams.called;
+        let lags = |queue: &&Queue<M>| {
+            queue.stream_key != stream_key
+                && queue.since > called
+                && now.saturating_sub(queue.since) >= BATCH_AGE + STEADY
+        };
+        let lagging = self.unmarked_queues().filter(lags);
+        let since = lagging.map(|queue| queue.since).max();
+        self.streams.called = since.unwrap_or(called);
+        since.is_some()
+    }
+
+    /// Whether a mark behind all work of its context stands for a stream.
+    fn is_covered(&self, queue: &Queue<M>) -> bool {
+        let beside = |other: &&Queue<M>| other.stream_key.context == queue.stream_key.context;
+        let mut batches = self
+            .queues
+            .iter()
+            .filter(beside)
+            .flat_map(|other| &other.marked);
+        batches.any(|batch| batch.for_context && batch.last >= queue.last)
     }
 
     /// For how long a stream has what was submitted to it, at least, since it or the device last

@@ -34,7 +34,6 @@ impl DeviceGate {
             empty: facts.empty && window.is_empty(),
             last_active: window.last_active(),
             left: window.left(now),
-            unmarked: window.unmarked_since(),
             ..facts
         };
         self.act(&mut inner, now, turn, &facts)
@@ -120,7 +119,6 @@ impl DeviceGate {
             quiet,
             last_active: inner.window.last_active(),
             left: inner.window.left(now),
-            unmarked: inner.window.unmarked_since(),
         }
     }
 

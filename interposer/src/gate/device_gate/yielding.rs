@@ -122,7 +122,7 @@ impl DeviceGate {
     /// `thread` is the calling thread's number.
     pub(in crate::gate) fn rest(&self, full: Full, thread: usize) {
         if !self.mark_touched(thread) {
-            return self.goes_on(full, None);
+            return self.goes_on(full);
         }
         let _exact = Exact::begin();
         let mut looks = None;
@@ -142,8 +142,10 @@ impl DeviceGate {
             may_mark = !matches!(next, Next::Mark);
             match next {
                 Next::Ask => return,
-                Next::Mark if !self.mark_touched(thread) => return self.goes_on(full, looks),
-                Next::Mark => {}
+                Next::Mark => {
+                    // If that is refused, the launching thread may be about to put it.
+                    let _ = self.mark_touched(thread);
+                }
                 Next::Look(pause) | Next::Sleep(pause) => {
                     frames::sleep_on(&self.emptied, seen, Duration::from_nanos(pause));
                 }
@@ -152,15 +154,11 @@ impl DeviceGate {
     }
 
     /// A mark was refused. A capture may be in the way, and the end of the slice would go
-    /// unnoticed: it is not waited for. With the `looks` of a checking thread, another one checks.
-    fn goes_on(&self, full: Full, looks: Option<Looks>) {
+    /// unnoticed: it is not waited for.
+    fn goes_on(&self, full: Full) {
         let mut inner = self.lock();
         if inner.slices.overran(clock::now(), full.limit) {
             inner.window.counts_anew();
-        }
-        if looks.is_some() {
-            inner.sleepers.looker_until = 0;
-            self.wake_sleeper(&mut inner);
         }
     }
 

@@ -332,3 +332,41 @@ fn time_for_which_a_launch_was_kept_is_told_if_no_work_waited_for_it() {
     assert!(told(MS), "not before the launch went");
     assert!(!told(30 * MS), "all of it");
 }
+
+/// Work of another thread's own stream has had no mark of its own for longer than it may, and a
+/// mark behind its whole context is put if `is_marked`.
+fn of_another_thread(is_marked: bool) -> Window<u64> {
+    let mut window: Window<u64> = Window::default();
+    let own = StreamKey {
+        thread: 7,
+        ..STREAM
+    };
+    let _ = admit(&mut window, 0, BOUNDS, 1);
+    submit(&mut window, 0, BOUNDS, own, 1, 100);
+    if is_marked {
+        let number = window.close_blindly(StreamKey::of_context(STREAM.context), BATCH_AGE, true);
+        window.marked(number, 7).unwrap();
+    }
+    window
+}
+
+#[test]
+fn work_that_a_mark_behind_its_context_covers_is_not_too_old() {
+    let window = of_another_thread(true);
+    assert!(window.open(BATCH_AGE + MS, BOUNDS).is_some());
+}
+
+#[test]
+fn work_that_no_mark_covers_is_too_old_also_what_came_after_the_mark() {
+    let window = of_another_thread(false);
+    assert_eq!(window.open(BATCH_AGE + MS, BOUNDS), None);
+    let mut window = of_another_thread(true);
+    let own = window.streams().next().unwrap();
+    let _ = admit(&mut window, BATCH_AGE + MS, BOUNDS, 1);
+    assert!(submit(&mut window, BATCH_AGE + MS, BOUNDS, own, 1, 100));
+    assert_eq!(
+        window.open(BATCH_AGE + MS, BOUNDS),
+        None,
+        "until its thread marks it"
+    );
+}

@@ -13,7 +13,7 @@ const IN: StreamKey = StreamKey {
 };
 const KEY: u64 = 3;
 /// For how long nothing is under way before a process is idle (ns).
-const REST: u64 = 1_000_000;
+const REST: u64 = 1_000_000_000;
 
 /// A turn of a device that tenants share.
 fn shared() -> Turn {

@@ -4,6 +4,7 @@ use gpushare_pacing::follower::Facts;
 use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
 
 use super::*;
+use crate::driver::marking::is_older;
 use crate::gate::device_gate::Op;
 use crate::gate::ledger::tests::page;
 
@@ -52,9 +53,8 @@ fn yields() -> DeviceGate {
     gate
 }
 
-/// The step of a thread that waits for all that is under way and may mark it.
-fn next(gate: &DeviceGate, looks: &mut Option<Looks>, may_mark: bool) -> Next {
-    let now = clock::now();
+/// The step at `now` of a thread that waits for all that is under way and may mark it.
+fn next(gate: &DeviceGate, now: u64, looks: &mut Option<Looks>, may_mark: bool) -> Next {
     let full = Full {
         ends: now + MS,
         limit: now + 5 * MS,
@@ -63,7 +63,7 @@ fn next(gate: &DeviceGate, looks: &mut Option<Looks>, may_mark: bool) -> Next {
 }
 
 /// Another thread's launch comes into the books, without a mark behind it.
-fn comes(gate: &DeviceGate) {
+fn comes(gate: &DeviceGate, stream_key: StreamKey) {
     let expected = Expected {
         ns: US,
         in_stream: US,
@@ -77,32 +77,76 @@ fn comes(gate: &DeviceGate) {
     };
     let mut inner = gate.lock();
     let bounds = inner.bounds;
-    inner.window.came(clock::now(), bounds, STREAM, op);
+    inner.window.came(clock::now(), bounds, stream_key, op);
 }
 
 #[test]
 fn the_checking_thread_marks_what_came_while_it_slept_once_a_look() {
-    let (gate, mut looks) = (yields(), None);
+    let (gate, now, mut looks) = (yields(), clock::now(), None);
     gate.lock().window.set_aside(1, US);
-    assert!(matches!(next(&gate, &mut looks, true), Next::Look(_)));
-    comes(&gate);
-    assert!(matches!(next(&gate, &mut looks, true), Next::Mark));
-    assert!(matches!(next(&gate, &mut looks, false), Next::Look(_)));
+    assert!(matches!(next(&gate, now, &mut looks, true), Next::Look(_)));
+    comes(&gate, STREAM);
+    assert!(matches!(next(&gate, now, &mut looks, true), Next::Mark));
+    assert!(matches!(next(&gate, now, &mut looks, false), Next::Look(_)));
 }
 
 #[test]
 fn the_checking_thread_has_nothing_to_mark_while_a_call_is_in_the_driver() {
-    let (gate, mut looks) = (yields(), None);
+    let (gate, now, mut looks) = (yields(), clock::now(), None);
     gate.lock().window.set_aside(1, US);
     for _ in 0..3 {
-        assert!(matches!(next(&gate, &mut looks, true), Next::Look(_)));
+        assert!(matches!(next(&gate, now, &mut looks, true), Next::Look(_)));
     }
 }
 
 #[test]
 fn a_thread_that_does_not_check_leaves_the_marks_to_that_which_does() {
-    let (gate, mut looks) = (yields(), None);
-    comes(&gate);
-    assert!(matches!(next(&gate, &mut looks, true), Next::Mark));
-    assert!(matches!(next(&gate, &mut None, true), Next::Sleep(_)));
+    let (gate, now, mut looks) = (yields(), clock::now(), None);
+    comes(&gate, STREAM);
+    assert!(matches!(next(&gate, now, &mut looks, true), Next::Mark));
+    assert!(matches!(next(&gate, now, &mut None, true), Next::Sleep(_)));
+}
+
+/// A thread waits for another one's call in the driver, whose launch comes into the books meanwhile
+/// without a mark, and perhaps is done at once. How long it waits, which is `limit` at most (ns).
+fn waits(limit: u64, is_done: bool) -> u64 {
+    // So no other thread can mark it.
+    is_older();
+    let gate = yields();
+    gate.lock().window.set_aside(1, US);
+    let begin = clock::now();
+    let full = Full {
+        ends: begin + limit,
+        limit: begin + limit,
+    };
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            gate.rest(full, 0);
+            clock::now() - begin
+        });
+        while gate.lock().sleepers.looker_until == 0 && !waiting.is_finished() {
+            std::thread::yield_now();
+        }
+        let of_another_thread = StreamKey {
+            thread: 7,
+            ..STREAM
+        };
+        comes(&gate, of_another_thread);
+        if is_done {
+            let mut inner = gate.lock();
+            inner.window.forget(|_| true, drop);
+            inner.window.nobody_inside();
+        }
+        waiting.join().unwrap()
+    })
+}
+
+#[test]
+fn a_mark_that_is_refused_while_a_thread_waits_does_not_end_the_slice() {
+    assert!(waits(100 * MS, false) >= 100 * MS);
+}
+
+#[test]
+fn a_thread_that_waits_goes_on_once_nothing_is_under_way() {
+    assert!(waits(60_000 * MS, true) < 60_000 * MS);
 }
