@@ -121,7 +121,7 @@ fn nothing_is_left_of_a_create_that_failed() {
 #[ignore = "long tier: needs runc"]
 fn a_second_hook_of_ours_is_refused_with_what_to_do() {
     let Some(lab) = lab("") else { return };
-    let hook = gpushare_tests::artefacts::folder().join("gpushare-oci-hook");
+    let hook = artefacts::folder().join("gpushare-oci-hook");
     let mut bundle = bundle("one");
     bundle.later_hook = vec![hook.to_string_lossy().into_owned()];
     let rest = ["--library", "/run/lab/library", "createRuntime"];
