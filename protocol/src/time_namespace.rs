@@ -20,17 +20,25 @@ pub struct Offsets {
 }
 
 impl Offsets {
-    /// Those of this process. Zero where the kernel has no time namespaces, and where a process has
-    /// made one for its children and stays outside itself.
+    /// Those of this process. Zero where the kernel has no time namespaces, and where they cannot
+    /// be known.
     #[must_use]
     pub fn here() -> Self {
+        Self::known().unwrap_or_default()
+    }
+
+    /// The same; `None` where they cannot be known now: `/proc` cannot be read, or the process has
+    /// made a namespace for its children and stays outside itself.
+    #[must_use]
+    pub fn known() -> Option<Self> {
         let link = |name: &str| fs::read_link(format!("/proc/self/ns/{name}")).ok();
         // The file shows the namespace of the children to come.
-        if link("time") != link("time_for_children") {
-            return Self::default();
+        if link("time")? != link("time_for_children")? {
+            return None;
         }
         fs::read_to_string("/proc/self/timens_offsets")
-            .map_or_else(|_| Self::default(), |text| of(&text))
+            .ok()
+            .map(|text| of(&text))
     }
 
     /// A reading of this process's `CLOCK_MONOTONIC` as the machine's own.

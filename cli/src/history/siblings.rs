@@ -5,11 +5,16 @@
 use std::cmp::Reverse;
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use super::host::OF_HOST;
 
 /// How many there may be, with that of this machine: 512 MiB, if each is as large as it may be.
 const MOST: usize = 32;
+
+/// One beyond that number goes if it was last written to so long before the newest: its machine has
+/// not been used for as long.
+const UNUSED: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Removes the journals of other machines beside this machine's `own` but those that were written
 /// to last. A daemon that has lost its own so begins another one. What cannot be removed stays, and
@@ -30,8 +35,13 @@ pub(super) fn bound(own: &Path) {
         .filter_map(|path| Some((gpushare_journal::last_written(&path).ok()?, path)))
         .collect();
     known.sort_by_key(|(written, _)| Reverse(*written));
-    for (_, path) in known.iter().skip(MOST - 1) {
-        let _ = gpushare_journal::remove(path);
+    let newest = known.first().map(|(written, _)| *written);
+    let newest = newest.max(gpushare_journal::last_written(own).ok());
+    let is_unused = |written: SystemTime| newest.is_some_and(|newest| written + UNUSED <= newest);
+    for (written, path) in known.iter().skip(MOST - 1) {
+        if is_unused(*written) {
+            let _ = gpushare_journal::remove(path);
+        }
     }
 }
 
@@ -41,7 +51,6 @@ mod tests {
     use super::*;
     use std::fs::File;
     use std::path::PathBuf;
-    use std::time::{Duration, SystemTime};
 
     /// A folder with a journal that was last written to in that hour.
     fn journal(state: &Path, name: &str, hour: u64) -> PathBuf {
@@ -89,6 +98,16 @@ mod tests {
         assert!(other.join("journal.jsonl").exists() && link.exists());
         assert!(with_more.join("notes").exists());
         assert!(!with_more.join("journal.jsonl").exists());
+    }
+
+    #[test]
+    fn a_machine_that_was_in_use_this_week_keeps_its_journal() {
+        let (state, own) = full();
+        let week = 7 * 24;
+        let kept = journal(state.path(), "on-kept", 1_000 - week + 1);
+        let gone = journal(state.path(), "on-gone", 1_000 - week);
+        bound(&own);
+        assert!(kept.exists() && !gone.exists());
     }
 
     #[test]

@@ -56,7 +56,7 @@ fn uuid(row: &Row) -> Option<[u8; 16]> {
 }
 
 /// Longest that the driver is waited for. Without its answer a few rows more are listed.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The devices of this environment's driver, in the order in which `nvidia-smi` counts them. It is
 /// asked once, however often this process lists: each time would initialise CUDA.

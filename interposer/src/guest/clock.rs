@@ -17,10 +17,13 @@ pub(crate) fn now() -> u64 {
     sys::monotonic().wrapping_sub(AHEAD[0].load(Ordering::Relaxed))
 }
 
-/// Finds out how far this process's time namespace is ahead. To be called before any time that
+/// Finds out how far this process's time namespace is ahead, and keeps what it found before where
+/// that cannot be known. To be called before any time that
 /// [`now`] says is shared, and in a forked child, which may be in another one.
 pub(crate) fn find_namespace() {
-    let here = Offsets::here();
+    let Some(here) = Offsets::known() else {
+        return;
+    };
     for (ahead, found) in AHEAD.iter().zip([here.monotonic, here.boottime]) {
         ahead.store(found.cast_unsigned(), Ordering::Relaxed);
     }

@@ -46,8 +46,11 @@ impl<M> Window<M> {
     }
 
     fn unmarked_queues(&self) -> impl Iterator<Item = &Queue<M>> {
-        let is_unmarked = |queue: &&Queue<M>| queue.unmarked.count > 0 && !self.is_covered(queue);
-        self.queues.iter().filter(is_unmarked)
+        self.queues.iter().filter(|queue| self.is_unmarked(queue))
+    }
+
+    fn is_unmarked(&self, queue: &Queue<M>) -> bool {
+        queue.unmarked.count > 0 && !self.is_covered(queue)
     }
 
     /// Since when some stream has work behind which there is no mark.
@@ -59,12 +62,14 @@ impl<M> Window<M> {
     /// that no launch into it is likely to put one soon. Said once of each such work.
     pub fn lags(&mut self, now: u64, stream_key: StreamKey) -> bool {
         let called = self.streams.called;
+        // What costs least first: each launch that takes the lock asks this of all streams.
         let lags = |queue: &&Queue<M>| {
             queue.stream_key != stream_key
                 && queue.since > called
                 && now.saturating_sub(queue.since) >= BATCH_AGE + STEADY
+                && self.is_unmarked(queue)
         };
-        let lagging = self.unmarked_queues().filter(lags);
+        let lagging = self.queues.iter().filter(lags);
         let since = lagging.map(|queue| queue.since).max();
         self.streams.called = since.unwrap_or(called);
         since.is_some()
