@@ -13,14 +13,14 @@ use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// What a daemon has under a name.
+/// The tenant that a daemon has under a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Has {
     /// No tenant.
     Nothing,
     /// A tenant of another user, to whom this one's orders are refused.
     AnotherUsers,
-    /// One that takes this user's orders.
+    /// A tenant that takes this user's orders.
     Ours,
 }
 

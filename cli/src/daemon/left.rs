@@ -51,7 +51,7 @@ fn is_alive(folder: &Path, name: &OsStr, is_meant: impl Fn([u8; 16]) -> bool) ->
     }
     let text = fs::read(file).unwrap_or_default();
     let registered: Registered = serde_json::from_slice(&text).unwrap_or_default();
-    // One that names no device may be on any.
+    // A registration that names no device may be on any.
     let on = &registered.devices;
     (on.is_empty() || on.iter().any(|uuid| is_meant(*uuid)))
         && (registered.has_members() || has_programs(&folder.join("sockets").join(name)))

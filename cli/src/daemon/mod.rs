@@ -130,8 +130,9 @@ pub(crate) fn some() -> Result<Vec<Talk>, Failure> {
     of(all())
 }
 
-/// The same for a command about the machine: where it has a daemon that does not serve, no other
-/// one speaks for it. One that is closed to this user is passed over, with a note.
+/// The same for a command about the machine: where the machine's daemon does not serve, no other
+/// daemon answers for it. A machine's daemon that is closed to this user is passed over, with a
+/// note.
 pub(crate) fn of_machine_or_own() -> Result<Vec<Talk>, Failure> {
     let found = all();
     if !found.silent.is_empty() && !is_container() {

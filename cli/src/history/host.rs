@@ -46,7 +46,7 @@ fn of_host(state: PathBuf, shared: Option<&str>) -> (PathBuf, Vec<PathBuf>) {
 /// Whether what is there, or will be, is certainly on a file system of this machine.
 fn is_local(path: &Path) -> bool {
     let there = path.ancestors().find(|path| path.exists());
-    // One that cannot be asked will not be written either.
+    // A file system that cannot be asked is not written to either.
     let system = there.and_then(|there| statfs(there).ok());
     system.is_none_or(|system| LOCAL.contains(&system.filesystem_type()))
 }

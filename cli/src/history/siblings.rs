@@ -17,8 +17,8 @@ const MOST: usize = 32;
 const UNUSED: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Removes the journals of other machines beside this machine's `own` but those that were written
-/// to last. A daemon that has lost its own so begins another one. What cannot be removed stays, and
-/// the next start tries it.
+/// to last. A daemon whose journal was removed so begins another one. A folder that cannot be
+/// removed stays, and the next start tries again.
 pub(super) fn bound(own: &Path) {
     let is_hosts = |path: &Path| {
         let name = path.file_name().unwrap_or_default();

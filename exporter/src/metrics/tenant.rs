@@ -46,7 +46,7 @@ fn info(snapshot: &Snapshot) -> Family {
 /// A metric of a row: its name, its help, and its value.
 type Gauge<R> = (&'static str, &'static str, fn(&R) -> u64);
 
-/// What it may, also where it has used nothing.
+/// The amounts that a tenant may have, also on a device that it never used.
 const MAY: [Gauge<TenantRow>; 4] = [
     (
         "gpushare_tenant_memory_limit_bytes",
@@ -70,7 +70,7 @@ const MAY: [Gauge<TenantRow>; 4] = [
     ),
 ];
 
-/// What it has and does.
+/// The amounts that a tenant has and uses.
 const HOLDS: [Gauge<TenantRow>; 4] = [
     (
         "gpushare_tenant_memory_overhead_bytes",

@@ -17,8 +17,7 @@ use gpushare_cuda_abi::cuda::*;
 pub(crate) use super::outcome::Asked;
 use super::outcome::Outcome;
 
-/// Declares driver functions by their C signature: a slot and a function that calls through it, and
-/// the list of all.
+/// Declares driver functions by their C signature: a slot and a function for each, and their list.
 macro_rules! driver {
     ($(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty;)*) => {$(
         #[doc = concat!("The driver's `", stringify!($name), "`.")]
@@ -41,9 +40,7 @@ macro_rules! driver {
         }
     )*
         /// The functions that this file calls.
-        pub(super) const CALLED: &[$crate::driver::real::Row] = &[$(
-            $crate::driver::real::Row::of($crate::driver::real::c_name(concat!(stringify!($name), "\0")))
-        ),*];
+        pub(super) const CALLED: &[$crate::driver::real::Row] = &[$($crate::driver::real::Row::of($crate::driver::real::c_name(concat!(stringify!($name), "\0")))),*];
     };
 }
 pub(super) use driver;
@@ -488,7 +485,6 @@ pub(crate) fn graph_nodes(graph: CUgraph) -> Asked<Vec<CUgraphNode>> {
 asks! {
     /// The kind of a graph node.
     fn node_kind(node: CUgraphNode) -> CUgraphNodeType = CUgraphNodeType::EMPTY, |at| cuGraphNodeGetType(node, at);
-
     /// The graph in a child graph node.
     fn child_graph(node: CUgraphNode) -> CUgraph = CUgraph::NULL, |at| cuGraphChildGraphNodeGetGraph(node, at);
 }
