@@ -97,8 +97,9 @@ fn moves(mut scene: Scene, rounds: u32, storm: &str) -> String {
     }
     let state = scene.guest.ask("state");
     assert_eq!(scene.guest.ask("calm"), "calm 0 0");
-    // A capture that is open in any thread is in a move's way; a few rounds may meet many.
-    assert!(busy < rounds / 2 + 20, "{busy}");
+    // A capture that is open in any thread is in a move's way. While such a thread is not run, each
+    // order is refused at once.
+    assert!(busy < 2 * rounds + 200, "{busy}");
     until("empty slabs are given back", || {
         // The driver's own pool is read again where the host waits.
         scene.guest.does("sync 0");

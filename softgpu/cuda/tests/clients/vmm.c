@@ -122,6 +122,7 @@ static void read_only(void) {
 }
 
 static void unmapped_under_work(void) {
+    static int unmapped;
     start();
     handle stream;
     dptr at, physical = memory(PAGE);
@@ -129,8 +130,10 @@ static void unmapped_under_work(void) {
     DO(cuMemAddressReserve(&at, PAGE, 0, 0, 0));
     DO(cuMemMap(at, PAGE, 0, physical, 0));
     allow(at, PAGE, 3);
+    DO(cuLaunchHostFunc(stream, wait_until_set, &unmapped));
     DO(cuMemsetD8Async(at, 1, PAGE, stream));
     DO(cuMemUnmap(at, PAGE)); /* does not wait for work: the caller must */
+    __atomic_store_n(&unmapped, 1, __ATOMIC_RELEASE);
     IS(ILLEGAL_ADDRESS, cuStreamSynchronize(stream));
 }
 
