@@ -1,7 +1,9 @@
 //! Idle tenants, idle ends and run limits.
 
-use crate::node::{Manners, Node, secs, spec};
-use gpushare_core::{Event, Notice, Signal, State, TenantSpec, Why};
+use crate::node::{Manners, Node, gib, secs, spec};
+use gpushare_core::{
+    Denial, DeviceId, Event, Nanos, Notice, Signal, State, TenantId, TenantSpec, Why,
+};
 
 #[test]
 fn a_tenant_without_gpu_work_becomes_idle_and_working_again_it_is_not() {
@@ -122,4 +124,47 @@ fn a_run_limit_can_be_lifted_while_it_runs() {
     });
     node.drive();
     assert!(node.guests.contains_key(&tenant));
+}
+
+/// A tenant with one of these limits, 100 s after its start. Its program has gone at SIGTERM, and
+/// something else keeps the tenant, such as a shell.
+fn outlives_its_program(limits: impl Fn(TenantSpec) -> TenantSpec) -> (Node, DeviceId, TenantId) {
+    let (mut node, device) = Node::with_device(16);
+    let (tenant, process) = node.run(limits(spec(device, 1, 2)));
+    node.guests.get_mut(&tenant).expect("it is there").manners = Manners::Stubborn;
+    node.pass(secs(100));
+    assert_eq!(node.guests[&tenant].signals, [Signal::Terminate]);
+    node.exit(process);
+    (node, device, tenant)
+}
+
+fn run_limit(spec: TenantSpec) -> TenantSpec {
+    let run_limit = Some(secs(100));
+    TenantSpec { run_limit, ..spec }
+}
+
+fn idle_end(spec: TenantSpec) -> TenantSpec {
+    let idle_end = Some(secs(100));
+    TenantSpec { idle_end, ..spec }
+}
+
+#[test]
+fn a_limit_ends_all_of_a_tenant_whose_program_went_at_sigterm() {
+    for limit in [run_limit, idle_end] {
+        let (mut node, _, tenant) = outlives_its_program(limit);
+        node.pass(Nanos::millis(9_900));
+        assert!(node.guests.contains_key(&tenant), "the grace is not over");
+        node.pass(Nanos::millis(100));
+        assert!(!node.guests.contains_key(&tenant));
+    }
+}
+
+#[test]
+fn a_program_started_after_sigterm_gets_no_memory_of_an_ending_tenant() {
+    for limit in [run_limit, idle_end] {
+        let (mut node, device, tenant) = outlives_its_program(limit);
+        let next = node.start(tenant);
+        let ask = node.want(next, device, gib(1));
+        assert_eq!(node.denied(ask), Some(Denial::Ending));
+    }
 }

@@ -201,6 +201,45 @@ fn a_victim_is_spared_when_the_asker_goes_away() {
 }
 
 #[test]
+fn a_victim_whose_last_process_has_gone_is_killed_no_more() {
+    let Contest {
+        mut node,
+        device,
+        low,
+        first,
+        ask,
+        ..
+    } = Contest::with(Manners::Stubborn, may_be_ended(0), by_priority(0));
+    node.exit(first);
+    assert!(node.granted(ask));
+    let next = node.start(low);
+    let more = node.want(next, device, gib(1));
+    assert!(node.granted(more));
+    node.pass(secs(60));
+    assert_eq!(node.guests[&low].signals, [Signal::Terminate]);
+}
+
+#[test]
+fn a_run_limit_that_comes_while_a_victim_ends_is_kept() {
+    let limited = |device| TenantSpec {
+        run_limit: Some(secs(5)),
+        ..killable(device, 0, 16)
+    };
+    let Contest {
+        mut node,
+        low,
+        first,
+        ask,
+        ..
+    } = Contest::with(Manners::Stubborn, limited, by_priority(0));
+    node.pass(secs(6));
+    node.exit(first);
+    assert!(node.granted(ask));
+    node.pass(secs(10));
+    assert!(!node.guests.contains_key(&low));
+}
+
+#[test]
 fn a_stubborn_victim_is_given_up_and_the_asker_gets_its_timeout() {
     let resolvers = [Resolver::Priority, Resolver::Wait];
     let waits_too = |device| resolving(&resolvers, killable(device, 0, 16));

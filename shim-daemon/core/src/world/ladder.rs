@@ -2,7 +2,8 @@
 //! counts as a tenant that does not yield.
 //!
 //! The need for it is rechecked again and again. A victim of a collision is spared once the asks
-//! that may end it are met without it, or once it no longer uses more than its request.
+//! that may end it are met without it, or once it no longer uses more than its request. A tenant
+//! without processes is a victim no longer. A limit of its own ends all of it.
 
 use super::World;
 use crate::decision::{Decision, Notice, Signal, Why};
@@ -132,7 +133,19 @@ impl World {
         }
     }
 
-    /// It leaves the ladder: spared, or without processes.
+    /// Its last process is gone. The memory for which a victim was ended is free, or will be. An
+    /// end by a limit of its own is for all that is there of it: a shell starts the next program.
+    pub(super) fn has_no_process(&mut self, tenant: TenantId) {
+        let ending = self.tenants.get(tenant).and_then(|known| known.ending());
+        if ending.is_some_and(|ending| matches!(ending.why, Why::Collision { .. })) {
+            self.step_down(tenant);
+            // A limit of its own may have come meanwhile.
+            self.timers
+                .set_no_later(Timer::End(tenant), self.timers.now());
+        }
+    }
+
+    /// It leaves the ladder.
     pub(super) fn step_down(&mut self, tenant: TenantId) {
         self.tenants.step_down(tenant);
         self.timers.stop(Timer::Ladder(tenant));

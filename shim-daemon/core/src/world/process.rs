@@ -176,7 +176,7 @@ impl World {
             self.is_no_member(process, tenant, device);
         }
         if last {
-            self.step_down(tenant);
+            self.has_no_process(tenant);
         }
         for device in self.devices_of(tenant) {
             self.follow_parts_of(tenant, device);
