@@ -10,6 +10,7 @@ mod support;
 
 mod awaited;
 mod changes;
+mod changes_lent;
 mod changes_queued;
 mod collisions;
 mod containers;
