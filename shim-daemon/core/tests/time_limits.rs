@@ -126,6 +126,55 @@ fn a_run_limit_can_be_lifted_while_it_runs() {
     assert!(node.guests.contains_key(&tenant));
 }
 
+#[test]
+fn a_limit_that_is_lifted_or_put_off_after_sigterm_kills_no_tenant() {
+    let limits: [fn(&mut TenantSpec) -> &mut Option<Nanos>; 2] =
+        [|spec| &mut spec.run_limit, |spec| &mut spec.idle_end];
+    for limit in limits {
+        let with = |span: Option<u64>, mut spec: TenantSpec| {
+            *limit(&mut spec) = span.map(secs);
+            spec
+        };
+        for (changed, ends) in [
+            (None, false),
+            (Some(200), false),
+            (Some(100), true),
+            (Some(9), true),
+        ] {
+            let (mut node, device) = Node::with_device(16);
+            let (tenant, _) = node.run(with(Some(100), spec(device, 1, 2)));
+            node.guests.get_mut(&tenant).unwrap().manners = Manners::Stubborn;
+            node.pass(secs(105));
+            assert_eq!(node.guests[&tenant].signals, [Signal::Terminate]);
+            let spec = with(changed, spec(device, 1, 2));
+            node.tell(Event::Set { tenant, spec });
+            let spared = node.notices.contains(&Notice::Spared { tenant });
+            assert_eq!(spared, !ends, "{changed:?}: at once, if at all");
+            node.pass(secs(10));
+            assert_eq!(!node.guests.contains_key(&tenant), ends, "{changed:?}");
+        }
+    }
+}
+
+#[test]
+fn a_limit_that_was_put_off_after_sigterm_ends_later() {
+    let (mut node, device) = Node::with_device(16);
+    let (tenant, _) = node.run(run_limit(spec(device, 1, 2)));
+    node.guests.get_mut(&tenant).unwrap().manners = Manners::Stubborn;
+    node.pass(secs(105));
+    node.tell(Event::Set {
+        tenant,
+        spec: TenantSpec {
+            run_limit: Some(secs(200)),
+            ..spec(device, 1, 2)
+        },
+    });
+    node.pass(secs(94));
+    assert_eq!(node.guests[&tenant].signals, [Signal::Terminate]);
+    node.pass(secs(1));
+    assert_eq!(node.guests[&tenant].signals, [Signal::Terminate; 2]);
+}
+
 /// A tenant with one of these limits, 100 s after its start. Its program has gone at SIGTERM, and
 /// something else keeps the tenant, such as a shell.
 fn outlives_its_program(limits: impl Fn(TenantSpec) -> TenantSpec) -> (Node, DeviceId, TenantId) {

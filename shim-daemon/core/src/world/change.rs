@@ -32,6 +32,7 @@ impl World {
             self.change_accounts(tenant, &spec);
         }
         self.replace(tenant, spec);
+        self.spare_unless_due(tenant);
         for device in self.devices_of(tenant) {
             self.change_terms(tenant, device);
             self.trim(tenant, device);
