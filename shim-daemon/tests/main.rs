@@ -31,6 +31,7 @@ mod host_memory;
 mod hostile;
 mod instances;
 mod joining;
+mod late;
 mod listing;
 mod lost_device;
 mod maxima;
