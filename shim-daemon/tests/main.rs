@@ -10,6 +10,7 @@ mod support;
 
 mod awaited;
 mod changes;
+mod changes_lent;
 mod changes_queued;
 mod collisions;
 mod containers;
@@ -30,6 +31,7 @@ mod host_memory;
 mod hostile;
 mod instances;
 mod joining;
+mod late;
 mod listing;
 mod lost_device;
 mod maxima;

@@ -15,7 +15,7 @@ use gpushared::peer::{inspect, is_dead};
 const LIMIT: [(&str, &str); 1] = [("GPUSHARE_MEM_LIMIT", "4GiB")];
 
 /// Waits until a tenant's registration names these processes, and no others.
-fn until_written_down(folder: &Path, tenant: &str, processes: &[&StandIn]) {
+pub(crate) fn until_written_down(folder: &Path, tenant: &str, processes: &[&StandIn]) {
     let file = folder.join(format!("registered/{tenant}.json"));
     let mut wanted: Vec<u64> = processes.iter().map(|one| one.pid().into()).collect();
     wanted.sort_unstable();
@@ -43,14 +43,14 @@ fn idle(folder: &Path, settings: Settings, devices: FakeDevices) -> (Daemon, Cli
     (Daemon::with_settings(folder, devices, settings), client)
 }
 
-fn soon() -> Settings {
+pub(crate) fn soon() -> Settings {
     Settings {
         recovery: Nanos::millis(100),
         ..Settings::default()
     }
 }
 
-fn socket(folder: &Path) -> std::path::PathBuf {
+pub(crate) fn socket(folder: &Path) -> std::path::PathBuf {
     folder.join("sockets/one/gpushare.sock")
 }
 

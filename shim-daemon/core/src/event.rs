@@ -46,9 +46,10 @@ pub enum Event {
         /// Which.
         tenant: TenantId,
     },
-    /// A process of a tenant connected.
+    /// A process of a tenant connected; or one of the previous daemon is counted that has not, and
+    /// once more when it has.
     ProcessStarted {
-        /// Its id, never used before.
+        /// Its id, never used before but by itself.
         process: ProcessId,
         /// The tenant of its socket, pidfd and cgroup.
         tenant: TenantId,
@@ -69,7 +70,7 @@ pub enum Event {
         charged: Bytes,
         /// Bytes that it may charge without asking.
         credit: Bytes,
-        /// The tenant's grant in the previous control page.
+        /// The tenant's grant in the previous control page, as far as it is credit or charged.
         grant: Bytes,
     },
     /// A process now obeys this daemon's control page.

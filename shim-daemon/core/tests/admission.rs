@@ -206,6 +206,40 @@ fn a_raised_request_must_fit_like_a_new_one() {
 }
 
 #[test]
+fn a_raised_request_calls_back_what_others_do_not_use() {
+    for used in [false, true] {
+        let (mut node, device) = Node::with_device(16);
+        let (lender, process) = node.run(spec(device, 0, 16));
+        let tenant = node.register(spec(device, 1, 16));
+        node.want(process, device, gib(12));
+        if !used {
+            node.free(process, device, gib(12));
+        }
+        let mut request = || {
+            node.tell(Event::Set {
+                tenant,
+                spec: spec(device, 8, 16),
+            });
+            node.world.account(tenant, device).unwrap().quota.request
+        };
+        // A daemon asks again once it has called back what it was told to.
+        assert_eq!(
+            [request(), request()].last(),
+            Some(&gib(if used { 1 } else { 8 }))
+        );
+        let short = gib(4);
+        let refused = node.guests[&tenant].refused;
+        assert_eq!(refused, Some(SpecError::NoRoom { device, short }));
+        let left = node.world.account(lender, device).unwrap().grant;
+        assert_eq!(
+            left,
+            gib(if used { 12 } else { 8 }),
+            "no more than is needed"
+        );
+    }
+}
+
+#[test]
 fn limbo_does_not_cover_for_a_raised_request() {
     let (mut node, device) = Node::with_device(16);
     node.devices.get_mut(&device).unwrap().linger = Some(secs(9));

@@ -2,7 +2,9 @@
 //! behaviour with its opposite.
 
 use crate::node::{Node, gib, killable, ranked, resolving, secs, spec};
-use gpushare_core::{Bytes, Denial, Nanos, Preemptible, Resolver, TenantSpec};
+use gpushare_core::{
+    AskKey, Bytes, Denial, DeviceId, Nanos, Preemptible, ProcessId, Resolver, TenantSpec,
+};
 
 #[test]
 fn what_fits_is_granted_at_once() {
@@ -230,6 +232,65 @@ fn siblings_that_ask_together_all_get_theirs() {
     node.free(holder, device, gib(7));
     assert!(asks.into_iter().all(|ask| node.granted(ask)));
     assert_eq!(node.charged(tenant, device), gib(7));
+}
+
+/// A full device on which two processes of a tenant wait for 2 GiB each, and one of another tenant
+/// since a second later. Then 2 GiB come free, and the first has them.
+fn siblings_wait() -> (Node, DeviceId, [ProcessId; 2], [AskKey; 2]) {
+    let (mut node, device) = Node::with_device(16);
+    let (_, holder) = node.run(spec(device, 0, 16));
+    let (tenant, one) = node.run(spec(device, 0, 16));
+    let two = node.start(tenant);
+    let (_, other) = node.run(spec(device, 0, 16));
+    node.want(holder, device, gib(16));
+    let first = node.want(one, device, gib(2));
+    let second = node.want(two, device, gib(2));
+    node.pass(secs(1));
+    let younger = node.want(other, device, gib(2));
+    node.free(holder, device, gib(2));
+    assert!(node.granted(first));
+    node.pass(secs(1));
+    (node, device, [holder, one], [second, younger])
+}
+
+#[test]
+fn an_ask_keeps_its_place_when_a_sibling_is_served_before_it() {
+    let (mut node, device, [holder, _], [second, younger]) = siblings_wait();
+    assert!(node.waits(second) && node.waits(younger));
+    assert!(node.asks.contains_key(&second), "it has no answer yet");
+    node.free(holder, device, gib(2));
+    assert!(node.granted(second) && node.waits(younger));
+}
+
+#[test]
+fn an_ask_is_served_by_what_a_sibling_was_granted_and_frees_again() {
+    let (mut node, device, [_, one], [second, younger]) = siblings_wait();
+    node.free(one, device, gib(2));
+    assert!(node.granted(second) && node.waits(younger));
+}
+
+#[test]
+fn what_the_limit_does_not_hold_beside_a_sibling_is_refused_at_once() {
+    for freed in [false, true] {
+        let (mut node, device) = Node::with_device(16);
+        let (_, holder) = node.run(spec(device, 0, 16));
+        let (tenant, one) = node.run(spec(device, 0, 4));
+        let (two, three) = (node.start(tenant), node.start(tenant));
+        node.want(three, device, gib(2));
+        node.want(holder, device, gib(14));
+        let asks = [one, two].map(|process| node.want(process, device, gib(2)));
+        if freed {
+            // The daemon has not read it yet.
+            let third = node.processes.get_mut(&three).unwrap();
+            third.charged.insert(device, gib(0));
+        }
+        node.free(holder, device, gib(2));
+        assert!(node.granted(asks[0]));
+        let limit = gib(4);
+        let over = (!freed).then_some(Denial::OverLimit { limit });
+        assert_eq!(node.denied(asks[1]), over);
+        assert_eq!(node.granted(asks[1]), freed);
+    }
 }
 
 #[test]

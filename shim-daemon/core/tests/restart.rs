@@ -167,6 +167,35 @@ fn a_claim_made_twice_counts_once_and_none_counts_after_adoption() {
 }
 
 #[test]
+fn a_process_counted_before_it_comes_presents_what_it_got_meanwhile() {
+    let mut node = restarted();
+    let device = node.device(16);
+    let (tenant, process) = survivor(&mut node, spec(device, 0, 16), gib(2), gib(4));
+    node.pass(secs(3));
+    node.tell(Event::ProcessStarted {
+        process,
+        tenant,
+        adopted: false,
+        gated: true,
+    });
+    node.tell(Event::Presented {
+        process,
+        device,
+        charged: gib(5),
+        credit: gib(6),
+        grant: gib(6),
+    });
+    let account = node.world.account(tenant, device).unwrap();
+    assert_eq!((account.grant, account.in_use), (gib(6), gib(2)));
+    node.tell(Event::Usage {
+        tenant,
+        device,
+        in_use: gib(5),
+    });
+    assert_eq!(node.world.account(tenant, device).unwrap().in_use, gib(5));
+}
+
+#[test]
 fn claims_that_together_exceed_the_device_stop_new_grants_and_mend() {
     let mut node = restarted();
     let device = node.device(16);

@@ -1,7 +1,9 @@
 //! Idle tenants, idle ends and run limits.
 
-use crate::node::{Manners, Node, secs, spec};
-use gpushare_core::{Event, Notice, Signal, State, TenantSpec, Why};
+use crate::node::{Manners, Node, gib, secs, spec};
+use gpushare_core::{
+    Denial, DeviceId, Event, Nanos, Notice, Signal, State, TenantId, TenantSpec, Why,
+};
 
 #[test]
 fn a_tenant_without_gpu_work_becomes_idle_and_working_again_it_is_not() {
@@ -122,4 +124,96 @@ fn a_run_limit_can_be_lifted_while_it_runs() {
     });
     node.drive();
     assert!(node.guests.contains_key(&tenant));
+}
+
+#[test]
+fn a_limit_that_is_lifted_or_put_off_after_sigterm_kills_no_tenant() {
+    let limits: [fn(&mut TenantSpec) -> &mut Option<Nanos>; 2] =
+        [|spec| &mut spec.run_limit, |spec| &mut spec.idle_end];
+    for limit in limits {
+        let with = |span: Option<u64>, mut spec: TenantSpec| {
+            *limit(&mut spec) = span.map(secs);
+            spec
+        };
+        for (changed, ends) in [
+            (None, false),
+            (Some(200), false),
+            (Some(100), true),
+            (Some(9), true),
+        ] {
+            let (mut node, device) = Node::with_device(16);
+            let (tenant, _) = node.run(with(Some(100), spec(device, 1, 2)));
+            node.guests.get_mut(&tenant).unwrap().manners = Manners::Stubborn;
+            node.pass(secs(105));
+            assert_eq!(node.guests[&tenant].signals, [Signal::Terminate]);
+            let spec = with(changed, spec(device, 1, 2));
+            node.tell(Event::Set { tenant, spec });
+            let spared = node.notices.contains(&Notice::Spared { tenant });
+            assert_eq!(spared, !ends, "{changed:?}: at once, if at all");
+            node.pass(secs(10));
+            assert_eq!(!node.guests.contains_key(&tenant), ends, "{changed:?}");
+        }
+    }
+}
+
+#[test]
+fn a_limit_that_was_put_off_after_sigterm_ends_later() {
+    let (mut node, device) = Node::with_device(16);
+    let (tenant, _) = node.run(run_limit(spec(device, 1, 2)));
+    node.guests.get_mut(&tenant).unwrap().manners = Manners::Stubborn;
+    node.pass(secs(105));
+    node.tell(Event::Set {
+        tenant,
+        spec: TenantSpec {
+            run_limit: Some(secs(200)),
+            ..spec(device, 1, 2)
+        },
+    });
+    node.pass(secs(94));
+    assert_eq!(node.guests[&tenant].signals, [Signal::Terminate]);
+    node.pass(secs(1));
+    assert_eq!(node.guests[&tenant].signals, [Signal::Terminate; 2]);
+}
+
+/// A tenant with one of these limits, 100 s after its start. Its program has gone at SIGTERM, and
+/// something else keeps the tenant, such as a shell.
+fn outlives_its_program(limits: impl Fn(TenantSpec) -> TenantSpec) -> (Node, DeviceId, TenantId) {
+    let (mut node, device) = Node::with_device(16);
+    let (tenant, process) = node.run(limits(spec(device, 1, 2)));
+    node.guests.get_mut(&tenant).expect("it is there").manners = Manners::Stubborn;
+    node.pass(secs(100));
+    assert_eq!(node.guests[&tenant].signals, [Signal::Terminate]);
+    node.exit(process);
+    (node, device, tenant)
+}
+
+fn run_limit(spec: TenantSpec) -> TenantSpec {
+    let run_limit = Some(secs(100));
+    TenantSpec { run_limit, ..spec }
+}
+
+fn idle_end(spec: TenantSpec) -> TenantSpec {
+    let idle_end = Some(secs(100));
+    TenantSpec { idle_end, ..spec }
+}
+
+#[test]
+fn a_limit_ends_all_of_a_tenant_whose_program_went_at_sigterm() {
+    for limit in [run_limit, idle_end] {
+        let (mut node, _, tenant) = outlives_its_program(limit);
+        node.pass(Nanos::millis(9_900));
+        assert!(node.guests.contains_key(&tenant), "the grace is not over");
+        node.pass(Nanos::millis(100));
+        assert!(!node.guests.contains_key(&tenant));
+    }
+}
+
+#[test]
+fn a_program_started_after_sigterm_gets_no_memory_of_an_ending_tenant() {
+    for limit in [run_limit, idle_end] {
+        let (mut node, device, tenant) = outlives_its_program(limit);
+        let next = node.start(tenant);
+        let ask = node.want(next, device, gib(1));
+        assert_eq!(node.denied(ask), Some(Denial::Ending));
+    }
 }

@@ -4,7 +4,10 @@
 //! A process that runs comes back within a second. One that is stopped (Ctrl-Z, a suspended job, a
 //! frozen cgroup) comes back when it continues, however late that is. Until then its tenant is
 //! kept, and no new process of the tenant gets a fresh page: together they could hold twice the
-//! limit. Once a page of the previous daemon was presented, the page itself knows all rows.
+//! limit. Once a page of the previous daemon was presented, the page itself knows all rows: when
+//! the recovery is over, a process that has not come is a member by its row, without a connection,
+//! so that what it holds and may charge is counted once ([ADR
+//! 241](../../../docs/adr/0241-a-process-that-has-not-come-is-counted-by-its-row.md)).
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -13,6 +16,7 @@ use gpushare_core::{Nanos, ProcessId, TenantId};
 use gpushare_protocol::wire::{ErrorCode, WireError};
 use serde::{Deserialize, Serialize};
 
+use super::processes::Process;
 use super::tenant::Tenant;
 use super::vacated::Program;
 use super::{Effect, Node, Seen};
@@ -54,7 +58,7 @@ pub(super) struct Awaited {
 
 impl Tenant {
     /// The processes that are connected, and those that are awaited: what the next daemon awaits.
-    /// A process without a connection is another program by now, or only looked at the page.
+    /// Any other without a connection is another program by now, or only looked at the page.
     fn present(&self, of: impl Fn(ProcessId) -> Option<Member>) -> Vec<Member> {
         let awaited = self.awaited().values().map(|awaited| awaited.member);
         let mut all: Vec<Member> = self.members().filter_map(of).chain(awaited).collect();
@@ -70,7 +74,9 @@ impl Node {
         for tenant in self.tenants.keys().copied().collect::<Vec<_>>() {
             let of = |process| {
                 let known = self.processes.get(process)?;
-                known.connection()?;
+                if !known.is_late() {
+                    known.connection()?;
+                }
                 Some(Member {
                     pid: known.pid(),
                     start: known.started()?,
@@ -216,6 +222,8 @@ impl Node {
                 (awaited.refused, is_news) = (true, true);
             }
         }
+        let late = |one: &Process| one.is_late() && one.tenant() == tenant && one.pid() == pid;
+        is_news |= self.processes.iter().any(|(_, one)| late(one));
         if is_news && known.note_refused(pid) {
             let text = format!(
                 "process {pid} is not registered again: {}; it keeps what it holds and gets no more; end it",
@@ -229,8 +237,10 @@ impl Node {
     pub(super) fn tell_awaited(&mut self) {
         let mut told = BTreeMap::new();
         for (tenant, known) in &self.tenants {
-            let pids = known.awaited().values();
-            let pids: Vec<String> = pids.map(|one| one.member.pid.to_string()).collect();
+            let members = known.members().filter_map(|one| self.processes.get(one));
+            let late = members.filter(|one| one.is_late()).map(Process::pid);
+            let pids = known.awaited().values().map(|one| one.member.pid);
+            let pids: Vec<String> = pids.chain(late).map(|pid| pid.to_string()).collect();
             if !pids.is_empty() {
                 told.insert(*tenant, pids.join(", "));
             }

@@ -347,18 +347,7 @@ impl Node {
         let spec = self.spec(&limits, &device_ids, &whose)?;
         self.host_holds_more(tenant, &limits, &spec)?;
         let before = self.ceilings(tenant, &device_ids);
-        self.refused = None;
-        self.world.handle(
-            now,
-            Event::Set {
-                tenant,
-                spec: spec.clone(),
-            },
-        );
-        self.carry_out(now);
-        if let Some(why) = self.refused.take() {
-            return Err(WireError::new(ErrorCode::BadLimits, why));
-        }
+        self.change(now, tenant, &spec)?;
         let known = self.tenants.get_mut(&tenant);
         let known = known.ok_or_else(|| no_tenant(name))?;
         let spec = self.world.spec(tenant).cloned().unwrap_or(spec);
@@ -379,6 +368,26 @@ impl Node {
         self.tell_set(tenant, changes);
         self.mind_fences();
         Ok(Some(ControlReply::Done))
+    }
+
+    /// Has the brain change a tenant's limits. A try that is refused calls back what others were
+    /// granted and do not use, by what their pages show now; the next one tells whether that is
+    /// enough.
+    fn change(&mut self, now: Nanos, tenant: TenantId, spec: &TenantSpec) -> Result<(), WireError> {
+        for (device, _) in &spec.quotas {
+            self.read_all(now, *device);
+        }
+        for _ in 0..2 {
+            self.refused = None;
+            let spec = spec.clone();
+            self.world.handle(now, Event::Set { tenant, spec });
+            self.carry_out(now);
+            if self.refused.is_none() {
+                return Ok(());
+            }
+        }
+        let why = self.refused.take().unwrap_or_default();
+        Err(WireError::new(ErrorCode::BadLimits, why))
     }
 
     /// The most a tenant's processes may hold, by device.

@@ -299,7 +299,7 @@ impl Node {
                 "spared",
                 Some(*tenant),
                 None,
-                "is not needed as a victim any more".to_owned(),
+                "is not ended: the reason for it is gone".to_owned(),
             ),
             Notice::Overrun {
                 tenant,

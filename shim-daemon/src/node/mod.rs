@@ -21,6 +21,7 @@ mod inject_again;
 mod injected;
 mod inspecting;
 mod joining;
+mod late;
 mod lease;
 mod lease_log;
 mod leaving;

@@ -25,6 +25,8 @@ pub(super) struct Process {
     mps: bool,
     /// When it started, in clock ticks since boot, once it was looked at.
     started: Option<u64>,
+    /// Whether it is the previous daemon's and has not come to this one.
+    late: bool,
     /// Devices on which it was let make a context and has not said that it is made, and since when.
     opening: BTreeMap<usize, Nanos>,
 }
@@ -44,8 +46,30 @@ impl Process {
             tells,
             mps: false,
             started: None,
+            late: false,
             opening: BTreeMap::new(),
         }
+    }
+
+    /// One of the previous daemon that has not come, and has started then.
+    pub(super) fn late(place: (TenantId, usize), peer: Peer, started: u64) -> Self {
+        let (tenant, slot) = place;
+        Self {
+            tenant,
+            slot,
+            peer,
+            connection: None,
+            tells: false,
+            mps: false,
+            started: Some(started),
+            late: true,
+            opening: BTreeMap::new(),
+        }
+    }
+
+    /// Whether it is the previous daemon's and has not come to this one.
+    pub(super) fn is_late(&self) -> bool {
+        self.late
     }
 
     pub(super) fn tenant(&self) -> TenantId {
@@ -76,9 +100,14 @@ impl Process {
         self.connection
     }
 
-    /// It has connected again.
-    pub(super) fn reconnected(&mut self, connection: ConnId) {
+    /// It has connected again. Whether it came to this daemon for the first time.
+    pub(super) fn reconnected(&mut self, connection: ConnId, tells: bool) -> bool {
         self.connection = Some(connection);
+        let comes = std::mem::take(&mut self.late);
+        if comes {
+            self.tells = tells;
+        }
+        comes
     }
 
     /// A connection has ended. Whether it was this process's.

@@ -55,20 +55,23 @@ impl Node {
                 self.process_ended(now, process);
                 continue;
             }
-            self.cancel_all(now, process, None);
-            let Some(known) = self.processes.remove(process) else {
-                continue;
-            };
-            let charged = self.charged_by(&known);
-            self.note_measures(known.tenant());
-            self.happened(now, Event::ProcessReplaced { process, charged });
-            self.leave(now, process, &known);
-            self.away.ended(process);
-            self.forget_moves(process, known.tenant());
-            self.effect(Effect::Unwatch { process });
-            left.push(known.tenant());
+            left.extend(self.unregister(now, process));
         }
         left
+    }
+
+    /// A process is another program. Returns the tenant that it has left.
+    pub(super) fn unregister(&mut self, now: Nanos, process: ProcessId) -> Option<TenantId> {
+        self.cancel_all(now, process, None);
+        let known = self.processes.remove(process)?;
+        let charged = self.charged_by(&known);
+        self.note_measures(known.tenant());
+        self.happened(now, Event::ProcessReplaced { process, charged });
+        self.leave(now, process, &known);
+        self.away.ended(process);
+        self.forget_moves(process, known.tenant());
+        self.effect(Effect::Unwatch { process });
+        Some(known.tenant())
     }
 
     /// A request over a connection whose process has ended, or has registered anew over another

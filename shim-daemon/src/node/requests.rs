@@ -170,6 +170,7 @@ impl Node {
         self.settle_cgroup(client.tenant, &cgroup);
         if !adopted {
             self.present(now, process);
+            self.seat_late(now, client.tenant);
         }
         if !adopted && moves {
             self.residency.host.comes(process);
@@ -196,8 +197,11 @@ impl Node {
         if !same || !tenant.usage().is(page) {
             return None;
         }
-        known.reconnected(client.connection);
+        let comes = known.reconnected(client.connection, client.tells);
         self.away.came(process);
+        if comes {
+            self.comes_late(now, process, client);
+        }
         self.happened(
             now,
             Event::Away {

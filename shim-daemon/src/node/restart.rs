@@ -79,9 +79,9 @@ impl Node {
         Ok(tenant)
     }
 
-    /// The recovery time begins, and ends then: the sockets listen.
-    pub fn recover_until(&mut self, until: Nanos) {
-        self.world.recover_until(until);
+    /// The recovery time begins: the sockets listen. It ends with [`Node::recovered`].
+    pub fn recovers(&mut self) {
+        self.world.recover_until(Nanos::MAX);
     }
 
     /// The recovery time for processes of the previous daemon has ended: new processes may
@@ -90,8 +90,11 @@ impl Node {
         self.end_recovery();
         for tenant in self.tenants.keys().copied().collect::<Vec<_>>() {
             self.clear_unclaimed(now, tenant);
+            self.seat_late(now, tenant);
             self.end_if_ended(now, tenant);
         }
+        // Only now, when all that is held is counted, is anything granted.
+        self.world.recover_until(now);
         self.advance(now);
         self.tell_queued_after_recovery();
     }

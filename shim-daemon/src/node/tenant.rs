@@ -361,13 +361,20 @@ impl Tenant {
     /// the charges are below the ceiling again, processes charge only under the tenant lock, and
     /// freed memory does not become credit.
     fn bind_above(&self, device_index: usize, ceiling: Bytes) {
-        if self.held(device_index) <= ceiling {
-            return;
-        }
         let page = self.usage.view();
         // Also rows of processes that have not presented them to this daemon yet.
-        let rows = (0..MAX_SLOTS).filter_map(|slot| page.line(slot, device_index));
-        rows.for_each(|line| line.word.bind());
+        let rows = || (0..MAX_SLOTS).filter_map(|slot| page.line(slot, device_index));
+        let held = match self.unclaimed {
+            true => Bytes(
+                rows()
+                    .map(|line| u64::from(line.word.load().held()) * UNIT)
+                    .sum(),
+            ),
+            false => self.held(device_index),
+        };
+        if held > ceiling {
+            rows().for_each(|line| line.word.bind());
+        }
     }
 
     /// Called after a lowered limit was stored: ensures that no process still grows by the old

@@ -122,9 +122,22 @@ impl Away {
         }
     }
 
+    /// What a process ran when it registered with the previous daemon.
+    pub(super) fn awaited(&mut self, process: ProcessId, program: Option<Program>) {
+        if let Some(program) = program {
+            self.programs.insert(process, program);
+        }
+    }
+
     /// What a process ran when it registered, where the kernel tells.
     pub(super) fn program(&self, process: ProcessId) -> Option<Program> {
         self.programs.get(&process).copied()
+    }
+
+    /// Whether the kernel shows that it is another program than it was.
+    pub(super) fn is_another(&self, process: ProcessId) -> bool {
+        let absence = self.absent.get(&process);
+        absence.is_some_and(|absence| absence.another == Some(true))
     }
 
     /// Its connection has ended.
@@ -223,6 +236,9 @@ impl Node {
             tenant.started(known.slot(), seen.start);
         }
         self.away.runs(process, seen.and_then(|seen| seen.program));
+        if self.late_is_another(now, process) {
+            return;
+        }
         if self.away.absent.contains_key(&process) {
             for device in 0..self.devices.len() {
                 self.mind_away(now, device, None);

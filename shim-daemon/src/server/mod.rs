@@ -216,7 +216,7 @@ impl Server {
         if !remembered.is_empty() {
             // Only now all sockets listen. The driver may have taken many seconds to start.
             let until = clock::now() + start.settings.recovery;
-            server.node.recover_until(until);
+            server.node.recovers();
             server.recovering_until = Some(until);
         }
         Ok(server)
@@ -276,6 +276,7 @@ impl Server {
     fn next_due(&self) -> Nanos {
         let rested = self.resting.values().copied().min();
         let others = self.node.next_timeout().into_iter().chain(rested);
+        let others = others.chain(self.recovering_until);
         others.fold(self.next_tick, Nanos::min)
     }
 

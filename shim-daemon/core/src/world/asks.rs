@@ -126,6 +126,31 @@ impl Asks {
         }
     }
 
+    /// The opposite: it has as much charged. Returns the asks that exceed one of these bounds by
+    /// that, and did not before.
+    pub(super) fn raise(
+        &mut self,
+        device: DeviceId,
+        tenant: TenantId,
+        in_use: Bytes,
+        bounds: [Bytes; 2],
+    ) -> Vec<AskKey> {
+        let mut beyond = Vec::new();
+        for ask in self.on.get(&device).into_iter().flatten() {
+            let pending = self.all.get_mut(ask);
+            let pending = pending.filter(|pending| pending.tenant == tenant);
+            if let Some(Want::Credit { held, bytes }) = pending.map(|pending| &mut pending.want) {
+                let before = *held + *bytes;
+                *held = in_use.max(*held);
+                let after = *held + *bytes;
+                if bounds.iter().any(|most| before <= *most && after > *most) {
+                    beyond.push(*ask);
+                }
+            }
+        }
+        beyond
+    }
+
     /// Whether the lists of the devices agree with the asks.
     ///
     /// # Errors

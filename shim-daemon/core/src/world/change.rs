@@ -1,6 +1,7 @@
 //! Limits change while a tenant runs.
 //!
-//! A raised request must fit like a new one. A lowered limit takes back unused memory at once, and
+//! A raised request must fit like a new one: unused grants that are in its way are called back, and
+//! the change fits once they are. A lowered limit takes back unused memory at once, and
 //! the rest as the tenant frees it. Until then its grant stays above the limit in the accounts,
 //! because existing charges remain, while its control page shows the new limit at once. Memory that
 //! it holds above a lowered request is a burst like any other: an ask that needs it may take it by
@@ -9,6 +10,7 @@
 use super::World;
 use crate::decision::Decision;
 use crate::ids::{DeviceId, TenantId};
+use crate::room::Room;
 use crate::spec::{Quota, SpecError, TenantSpec};
 use crate::timers::Timer;
 use gpushare_protocol::units::Bytes;
@@ -17,6 +19,9 @@ impl World {
     pub(super) fn set(&mut self, tenant: TenantId, mut spec: TenantSpec) {
         self.fill_in(Some(tenant), &mut spec);
         if let Err(error) = self.check_change(tenant, &spec) {
+            if matches!(error, SpecError::NoRoom { .. }) {
+                self.call_back_for_change(tenant, &spec);
+            }
             self.decide(Decision::Refuse { tenant, error });
             return;
         }
@@ -27,12 +32,25 @@ impl World {
             self.change_accounts(tenant, &spec);
         }
         self.replace(tenant, spec);
+        self.spare_unless_due(tenant);
         for device in self.devices_of(tenant) {
             self.change_terms(tenant, device);
             self.trim(tenant, device);
             self.freed(device);
         }
         self.admit_waiting();
+    }
+
+    /// Calls back what others were granted and do not use, as far as the change needs it.
+    fn call_back_for_change(&mut self, tenant: TenantId, spec: &TenantSpec) {
+        for (device, quota) in &spec.quotas {
+            let short = self.short_for_change(tenant, spec, *device, *quota);
+            let short = Room {
+                taken: Bytes::ZERO,
+                firm: short - self.lowering(*device).firm,
+            };
+            self.reclaim_unused(*device, Some(tenant), short);
+        }
     }
 
     fn replace(&mut self, tenant: TenantId, spec: TenantSpec) {

@@ -55,7 +55,8 @@ impl World {
         };
         match (fits, pending.want) {
             (Some(_), Want::Credit { held, bytes }) => {
-                self.grant(ask, &pending, held + bytes, held + bytes)
+                self.grant(ask, &pending, held + bytes, held + bytes);
+                self.raise_wants(&pending, held + bytes);
             }
             (Some(_), _) => self.grant(ask, &pending, Bytes::ZERO, Bytes::ZERO),
             (None, _) => self.answer(ask, Answer::Denied(Denial::Cycle)),

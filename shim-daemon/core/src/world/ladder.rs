@@ -2,7 +2,9 @@
 //! counts as a tenant that does not yield.
 //!
 //! The need for it is rechecked again and again. A victim of a collision is spared once the asks
-//! that may end it are met without it, or once it no longer uses more than its request.
+//! that may end it are met without it, or once it no longer uses more than its request. A tenant
+//! without processes is a victim no longer. A limit of its own ends all of it. Until SIGKILL a
+//! change of a tenant's terms reaches it here too.
 
 use super::World;
 use crate::decision::{Decision, Notice, Signal, Why};
@@ -87,12 +89,28 @@ impl World {
         }
     }
 
+    /// Whether what it is ended for still holds, by its terms as they are now.
     fn still_due(&self, tenant: TenantId, ending: &Ending) -> bool {
-        let Why::Collision { device, .. } = ending.why else {
-            return true;
-        };
-        let account = self.ledger.account(device, tenant);
-        account.is_some_and(Account::over_request)
+        match ending.why {
+            Why::Collision { device, .. } => {
+                let account = self.ledger.account(device, tenant);
+                account.is_some_and(|account| account.loan.killable && account.over_request())
+            }
+            limit => {
+                let at = self.limit_of(tenant, limit);
+                at.is_some_and(|at| at <= self.timers.now())
+            }
+        }
+    }
+
+    /// Its terms have changed: a tenant that they let be ended no more is spared at once, so that
+    /// no ask counts on its memory.
+    pub(super) fn spare_unless_due(&mut self, tenant: TenantId) {
+        let ending = self.tenants.get(tenant).and_then(|known| known.ending());
+        let ending = ending.filter(|ending| ending.rung == Rung::Terminated);
+        if ending.is_some_and(|ending| !self.still_due(tenant, &ending)) {
+            self.spare(tenant);
+        }
     }
 
     /// After all asks of a device were visited: spares unneeded victims there. `spare` are the
@@ -132,7 +150,19 @@ impl World {
         }
     }
 
-    /// It leaves the ladder: spared, or without processes.
+    /// Its last process is gone. The memory for which a victim was ended is free, or will be. An
+    /// end by a limit of its own is for all that is there of it: a shell starts the next program.
+    pub(super) fn has_no_process(&mut self, tenant: TenantId) {
+        let ending = self.tenants.get(tenant).and_then(|known| known.ending());
+        if ending.is_some_and(|ending| matches!(ending.why, Why::Collision { .. })) {
+            self.step_down(tenant);
+            // A limit of its own may have come meanwhile.
+            self.timers
+                .set_no_later(Timer::End(tenant), self.timers.now());
+        }
+    }
+
+    /// It leaves the ladder.
     pub(super) fn step_down(&mut self, tenant: TenantId) {
         self.tenants.step_down(tenant);
         self.timers.stop(Timer::Ladder(tenant));

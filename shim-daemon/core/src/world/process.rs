@@ -20,12 +20,18 @@ impl World {
             // It comes late: its tenant was taken for one that runs.
             self.find(tenant);
         }
-        self.tenants.join(process, tenant, (adopted, gated));
+        let known = self.tenants.process_mut(process);
+        match known.filter(|known| known.tenant() == tenant && !known.is_adopted()) {
+            // It was counted without a connection, and has come.
+            Some(known) => known.set_gated(gated),
+            None => self.tenants.join(process, tenant, (adopted, gated)),
+        }
     }
 
     /// A process of the previous daemon presents its holdings. The old grant stays outstanding. No
     /// claim is believed beyond the registered limit, and the next sample and reclaim correct a
-    /// lie.
+    /// lie. A process that was counted without a connection presents them again when it comes: it
+    /// may have got more meanwhile, by the old page.
     pub(super) fn presented(
         &mut self,
         process: ProcessId,
@@ -48,9 +54,8 @@ impl World {
         }
         let fresh = known.on(device).is_none();
         let opened = known.open(device, cost, now);
-        if !opened.present(credit) {
-            return;
-        }
+        let first = opened.present(credit);
+        let charged = if first { charged } else { Bytes::ZERO };
         let overhead = if fresh {
             opened.overhead()
         } else {
@@ -69,7 +74,9 @@ impl World {
         if raised.is_some() {
             self.show_grant(tenant, device);
         }
-        self.awaits(process, device);
+        if first {
+            self.awaits(process, device);
+        }
         self.facts_changed(device);
     }
 
@@ -176,7 +183,7 @@ impl World {
             self.is_no_member(process, tenant, device);
         }
         if last {
-            self.step_down(tenant);
+            self.has_no_process(tenant);
         }
         for device in self.devices_of(tenant) {
             self.follow_parts_of(tenant, device);

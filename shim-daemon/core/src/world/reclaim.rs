@@ -3,7 +3,8 @@
 //! old grant counts.
 
 use super::World;
-use crate::decision::Decision;
+use super::pending::Pending;
+use crate::decision::{Answer, Decision};
 use crate::ids::{DeviceId, ReclaimId, TenantId};
 use crate::room::Room;
 use crate::time::Nanos;
@@ -236,6 +237,20 @@ impl World {
         let account = self.ledger.account(device, tenant);
         let in_use = account.map_or(Bytes::ZERO, |account| account.in_use);
         self.asks.lower(device, tenant, in_use);
+    }
+
+    /// A waiting ask was granted, and its tenant holds `level` with it: what its siblings wait for
+    /// comes on top of that. An ask that the limit has no room for by that is answered all the
+    /// same: its process asks again by what is charged then, which may be less.
+    pub(super) fn raise_wants(&mut self, granted: &Pending, level: Bytes) {
+        let (tenant, device) = (granted.tenant, granted.device);
+        let Some(account) = self.ledger.account(device, tenant) else {
+            return;
+        };
+        let (grant, bounds) = (account.page, [account.ceiling(), account.limit]);
+        for ask in self.asks.raise(device, tenant, level, bounds) {
+            self.answer(ask, Answer::Granted { grant });
+        }
     }
 
     /// The content of a usage page. It is believed only within the grant, and changes only that

@@ -16,7 +16,6 @@ use crate::time::Nanos;
 use crate::timers::Timer;
 use gpushare_protocol::units::Bytes;
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 
 /// The rank of an ask, before age: whether it is within a request, then its priority.
 pub(super) type Class = (bool, u16);
@@ -54,8 +53,6 @@ pub(super) struct Pass {
     class: Class,
     /// The room that waiters of the current rank still need.
     equals: Room,
-    /// The grants of this walk to tenants that may have more asks in it.
-    claimed: BTreeMap<TenantId, Bytes>,
     /// The tenants that could be ended for an ask of credit, or for one that the driver refused
     /// (`true`), as last looked up: many asks need one look-up.
     pub(super) candidates: Option<(bool, Vec<Candidate>)>,
@@ -100,7 +97,6 @@ impl World {
             above: Room::default(),
             class: (true, u16::MAX),
             equals: Room::default(),
-            claimed: BTreeMap::new(),
             candidates: None,
             looks: false,
             called_back: None,
@@ -194,14 +190,7 @@ impl World {
                 self.wait_for_dead(pass, ask, &pending, held + bytes - ceiling);
                 return;
             }
-            Want::Credit { held, bytes } => {
-                let claimed = pass
-                    .claimed
-                    .get(&pending.tenant)
-                    .copied()
-                    .unwrap_or_default();
-                (held.max(claimed) + bytes).min(ceiling)
-            }
+            Want::Credit { held, bytes } => held + bytes,
             _ => Bytes::ZERO,
         };
         // A sibling's grant of a moment ago may push this ask beyond the request.
@@ -209,9 +198,9 @@ impl World {
         let need = self.need(ask, &pending, level, guaranteed);
         let free = self.free_for(&pending, guaranteed);
         if need.is_zero() || covers(free - pass.above, need) {
-            pass.claimed.insert(pending.tenant, level);
             pass.forget();
             self.grant(ask, &pending, level, level);
+            self.raise_wants(&pending, level);
             return;
         }
         let kept = self.collide(pass, ask, &pending, need, guaranteed);

@@ -78,19 +78,20 @@ impl World {
     /// When it is to end, and by which limit; `None` without such a limit, or if it is ending
     /// already.
     pub(super) fn end_of(&self, tenant: TenantId) -> Option<(Nanos, Why)> {
-        let known = self
-            .tenants
-            .get(tenant)
-            .filter(|known| known.ending().is_none())?;
-        let run = known
-            .spec()
-            .run_limit
-            .zip(known.admitted())
-            .map(|(limit, admitted)| (admitted + limit, Why::RunLimit));
-        let idle = known
-            .spec()
-            .idle_end
-            .map(|limit| (known.worked() + limit, Why::Idle));
-        run.into_iter().chain(idle).min_by_key(|(at, _)| *at)
+        let known = self.tenants.get(tenant);
+        known.filter(|known| known.ending().is_none())?;
+        let limits = [Why::RunLimit, Why::Idle].into_iter();
+        let ends = limits.filter_map(|limit| Some((self.limit_of(tenant, limit)?, limit)));
+        ends.min_by_key(|(at, _)| *at)
+    }
+
+    /// When this limit of its own is reached, if it has that.
+    pub(super) fn limit_of(&self, tenant: TenantId, limit: Why) -> Option<Nanos> {
+        let known = self.tenants.get(tenant)?;
+        match limit {
+            Why::RunLimit => Some(known.admitted()? + known.spec().run_limit?),
+            Why::Idle => Some(known.worked() + known.spec().idle_end?),
+            Why::Collision { .. } => None,
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! A tenant's state, and the only ways to change it.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 use gpushare_core::{Compute, DeviceId, Nanos, ProcessId, TenantSpec};
 use gpushare_protocol::limits::Limits;
@@ -228,6 +229,20 @@ impl Tenant {
     /// Whether its page is the previous daemon's, which knows all rows.
     pub(in crate::node) fn has_page(&self) -> bool {
         self.has_page
+    }
+
+    /// The row of a process that has not presented it yet, in a page of the previous daemon.
+    pub(in crate::node) fn late_slot(&self, pid: u32, start: u64) -> Option<usize> {
+        let slots = (0..MAX_SLOTS).filter(|slot| self.unclaimed && !self.slots.contains_key(slot));
+        let page = self.usage.view();
+        let mut slots = slots.filter(|slot| {
+            let header = &page.slots[*slot];
+            let began = header.start.load(Ordering::Relaxed);
+            header.taken.load(Ordering::Acquire) != 0
+                && header.generation.load(Ordering::Relaxed) == u64::from(pid)
+                && (began == 0 || began == start)
+        });
+        slots.next()
     }
 
     /// Processes of the previous daemon that have not come back.

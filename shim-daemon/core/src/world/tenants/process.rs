@@ -45,6 +45,10 @@ impl Process {
         self.gated
     }
 
+    pub(in crate::world) fn set_gated(&mut self, gated: bool) {
+        self.gated = gated;
+    }
+
     pub(in crate::world) fn is_movable(&self) -> bool {
         self.movable.is_some()
     }
@@ -154,7 +158,7 @@ impl Opened {
         self.presented
     }
 
-    /// It presents its credit. False: it did before.
+    /// It presents its credit. Whether it had not before.
     pub(in crate::world) fn present(&mut self, credit: Bytes) -> bool {
         self.presented.replace(credit).is_none()
     }
