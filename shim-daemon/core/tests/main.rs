@@ -44,6 +44,7 @@ mod swap_evidence;
 mod swap_failures;
 mod swap_freed;
 mod swap_late;
+mod swap_late_looks;
 mod swap_late_properties;
 mod swap_late_rates;
 mod swap_lost;

@@ -97,6 +97,8 @@ pub(crate) struct Resident {
     elsewhere: Bytes,
     /// Pauses between looks while it is confirmed.
     pub(crate) pause: Nanos,
+    /// It is out by its own report alone: no look that began since has ended.
+    pub(crate) unseen: bool,
     /// How often it left, and the bytes that moved, both ways.
     moves: (u64, Bytes),
     /// How often in a row it found no room to return.
@@ -139,6 +141,7 @@ impl Default for Resident {
             host: Bytes::ZERO,
             elsewhere: Bytes::ZERO,
             pause: Nanos::millis(1),
+            unseen: false,
             moves: (0, Bytes::ZERO),
             misses: 0,
             refused: false,
@@ -222,6 +225,11 @@ impl Resident {
             self.place,
             Place::Sealing | Place::Leaving | Place::Confirming
         )
+    }
+
+    /// Whether memory of it is on its way: it leaves, or no look has shown that it has left.
+    pub(crate) fn gives_soon(&self) -> bool {
+        self.is_leaving() || self.unseen
     }
 
     /// Since when its memory leaves, or has left.
@@ -368,7 +376,7 @@ impl Resident {
             self.begun = now;
         }
         self.pause = Nanos::millis(1);
-        self.refused = false;
+        (self.refused, self.unseen) = (false, false);
         if matches!(place, Place::In | Place::Entering) {
             (self.wants, self.split) = (None, false);
         }

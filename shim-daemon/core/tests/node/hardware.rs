@@ -31,6 +31,8 @@ pub struct Hardware {
     pub shown: Option<BTreeMap<ProcessId, Bytes>>,
     /// When the device was looked at.
     pub looks: Vec<Nanos>,
+    /// Looks fail: nothing comes of them.
+    pub looks_fail: bool,
     /// Whether NVML lists dead processes that still hold memory.
     pub lists_dead: bool,
     /// Whether NVML can list processes here.
@@ -56,6 +58,7 @@ impl Hardware {
             freed: Vec::new(),
             shown: None,
             looks: Vec::new(),
+            looks_fail: false,
             lists_dead: true,
             lists_processes: true,
             lists_managed: true,

@@ -139,7 +139,7 @@ impl World {
     pub(in crate::world) fn leaving_of(&self, tenant: TenantId, device: DeviceId) -> Bytes {
         let resident = self.residency.get(device, tenant);
         let account = self.ledger.account(device, tenant);
-        let leaves = account.filter(|_| resident.is_some_and(Resident::is_leaving));
+        let leaves = account.filter(|_| resident.is_some_and(Resident::gives_soon));
         leaves.map_or(Bytes::ZERO, |account| account.gives() - account.away)
     }
 
