@@ -109,6 +109,8 @@ pub(crate) struct Resident {
     slow: u32,
     /// Since when its memory leaves: nothing can be charged any more.
     leaves: Nanos,
+    /// Since when no turn of others could give it the room to return, while it waits for that.
+    pub(crate) no_turn: Option<Nanos>,
     /// It returns while its victims still leave, and has waited for that since then.
     pub(crate) early: Option<Nanos>,
     /// That return was taken back: what it had brought has to go again.
@@ -147,6 +149,7 @@ impl Default for Resident {
             refused: false,
             slow: 0,
             leaves: Nanos::ZERO,
+            no_turn: None,
             early: None,
             taken_back: false,
             withheld: Bytes::ZERO,
@@ -376,7 +379,7 @@ impl Resident {
             self.begun = now;
         }
         self.pause = Nanos::millis(1);
-        (self.refused, self.unseen) = (false, false);
+        (self.refused, self.unseen, self.no_turn) = (false, false, None);
         if matches!(place, Place::In | Place::Entering) {
             (self.wants, self.split) = (None, false);
         }
@@ -441,7 +444,7 @@ impl Resident {
     }
 
     /// A newcomer starts at the least residency of the others, so that it owes and claims nothing.
-    pub(super) fn start_at(&mut self, used: u64) {
+    pub(crate) fn start_at(&mut self, used: u64) {
         self.used = self.used.max(used);
     }
 }

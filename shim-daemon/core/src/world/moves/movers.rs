@@ -113,6 +113,7 @@ impl World {
         let host = self.all_on_host(tenant, device);
         let since = known.worked().max(resident.stay().let_on());
         let waits = spread && self.wait_of(tenant, Some(device)).is_some();
+        let waits = waits && !self.is_stalled(tenant, device);
         let idle = Some(since).filter(|_| ends.rests <= now && !ends.first && !waits);
         Some(Mover {
             tenant,

@@ -257,6 +257,7 @@ impl World {
         let lasting = pass.coming.lasting.taken.min(rest);
         let rest = rest - lasting;
         if rest.is_zero() {
+            self.note_turns(tenant, device, true);
             pass.coming.lasting.taken -= lasting;
             if guaranteed {
                 pass.claim(guaranteed, self.tenants.priority(tenant));
@@ -301,6 +302,18 @@ impl World {
         } else {
             Resolver::Swap.policy().resolve(&case)
         };
+        let passes = !matches!(
+            verdict,
+            Verdict::Move(_) | Verdict::End(_) | Verdict::Turn { .. }
+        );
+        let is_full = passes && self.is_full_for(&case);
+        // One that did not leave when it was asked may do so yet, and the host may have room again.
+        let refuses = movers.iter().any(|mover| mover.backs_off.is_some());
+        self.note_turns(tenant, device, !passes || is_full || refuses);
+        if self.is_stalled(tenant, device) {
+            self.claims_nothing(tenant, device);
+            return false;
+        }
         match verdict {
             Verdict::Move(victims) => {
                 let given = self.move_all(device, &victims, tenant);
@@ -320,7 +333,7 @@ impl World {
                 false
             }
             Verdict::Wait | Verdict::Refuse | Verdict::Pass => {
-                if self.is_full_for(&case) {
+                if is_full {
                     self.tell_host_full(device, rest);
                 }
                 false
