@@ -56,6 +56,7 @@ mod swap_set;
 mod swap_spread;
 mod swap_spread_plain;
 mod swap_spread_share;
+mod swap_stored;
 mod swap_useful;
 mod swap_whole;
 mod swap_words;

@@ -208,6 +208,11 @@ impl Resident {
         self.elsewhere = self.elsewhere.max(self.host);
     }
 
+    /// The bytes of its memory in a file of a command: all stay valid there until it is in.
+    pub(crate) fn elsewhere(&self) -> Bytes {
+        self.elsewhere
+    }
+
     /// The bytes of its memory that are out, on the host or in a file.
     pub(crate) fn moved_out(&self) -> Bytes {
         self.elsewhere.max(self.host)

@@ -153,6 +153,8 @@ pub struct Proc {
     /// Its part of the host store, and whether it gives that back when it is back.
     pub host: Bytes,
     pub gives_back: bool,
+    /// All of its memory lies in the file of a command: it needs nothing of the host store.
+    pub in_file: bool,
     /// Whether its tenant's memory is managed: its pages leave for any other's.
     pub(super) paged: bool,
     /// It is stopped, or has not come to a new daemon yet: it reads no order and says nothing.
@@ -175,6 +177,7 @@ impl Proc {
             contexts: BTreeMap::new(),
             host: Bytes::ZERO,
             gives_back: false,
+            in_file: false,
             paged: false,
             deaf: false,
             unknown: false,

@@ -122,6 +122,14 @@ impl World {
         stays.map(|resident| resident.backs_off()).max()
     }
 
+    /// Whether a tenant is out wherever it has processes, whether or not it waits to return.
+    pub fn is_out_everywhere(&self, tenant: TenantId) -> bool {
+        self.residents(tenant).all(|resident| {
+            let has_nothing = resident.place() == Place::In && resident.is_empty();
+            resident.place() == Place::Out || has_nothing
+        })
+    }
+
     fn residents(&self, tenant: TenantId) -> impl Iterator<Item = &Resident> {
         let devices = self.devices_of(tenant).into_iter();
         devices.filter_map(move |device| self.residency.get(device, tenant))
