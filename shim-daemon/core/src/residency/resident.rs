@@ -208,6 +208,11 @@ impl Resident {
         self.elsewhere = self.elsewhere.max(self.host);
     }
 
+    /// So much of it lies there.
+    pub(crate) fn set_elsewhere(&mut self, bytes: Bytes) {
+        self.elsewhere = bytes;
+    }
+
     /// The bytes of its memory in a file of a command: all stay valid there until it is in.
     pub(crate) fn elsewhere(&self) -> Bytes {
         self.elsewhere
