@@ -105,6 +105,8 @@ pub(crate) struct Resident {
     pub(crate) misses: u32,
     /// It found none under the current order.
     pub(crate) refused: bool,
+    /// The current order was given to it again, and it has said nothing since.
+    asked_again: bool,
     /// How often in a row it was sealed and made no progress for too long.
     slow: u32,
     /// Since when its memory leaves: nothing can be charged any more.
@@ -147,6 +149,7 @@ impl Default for Resident {
             moves: (0, Bytes::ZERO),
             misses: 0,
             refused: false,
+            asked_again: false,
             slow: 0,
             leaves: Nanos::ZERO,
             no_turn: None,
@@ -384,6 +387,7 @@ impl Resident {
         if place == Place::Entering && self.halted().is_none() {
             self.halted = now;
         }
+        self.asked_again = self.place == place && !anew;
         (self.place, self.since) = (place, now);
         if anew {
             self.begun = now;
@@ -428,7 +432,13 @@ impl Resident {
 
     /// Progress was made: time without progress begins anew.
     pub(crate) fn progress(&mut self, now: Nanos) {
-        self.since = now;
+        (self.since, self.asked_again) = (now, false);
+    }
+
+    /// Whether its return comes to no end: it finds no room, or a process says nothing.
+    pub(crate) fn return_is_stuck(&self) -> bool {
+        let returns = self.place == Place::Entering || self.taken_back;
+        returns && self.early.is_none() && (self.refused || self.asked_again)
     }
 
     /// Counts the residency of so many bytes in the stay that ends now, at whose end it waited for

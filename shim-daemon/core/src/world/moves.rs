@@ -347,6 +347,7 @@ impl World {
             bytes,
         });
         self.decide(Decision::Resample { device });
+        self.leave_suspended(tenant, device);
     }
 
     pub(super) fn note_thrash(&mut self, device: DeviceId, thrash: Option<Thrash>) {
