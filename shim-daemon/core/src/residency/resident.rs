@@ -73,6 +73,8 @@ pub(crate) struct Resident {
     members: BTreeMap<ProcessId, Member>,
     /// Since when it waits to return.
     wants: Option<Nanos>,
+    /// It waits because of a call of its program.
+    pub(crate) called: bool,
     /// Since when it could not work because it waits for one of its devices, where it waits here.
     halted: Nanos,
     /// It comes from a previous daemon, and not all its processes have shown where they are.
@@ -133,6 +135,7 @@ impl Default for Resident {
             heard: None,
             members: BTreeMap::new(),
             wants: None,
+            called: false,
             halted: Nanos::ZERO,
             found: false,
             undecided: false,

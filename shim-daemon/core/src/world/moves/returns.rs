@@ -19,10 +19,26 @@ impl World {
         let Some(tenant) = self.tenants.process(process).map(|known| known.tenant()) else {
             return;
         };
-        if self.want_in(tenant, device, now) {
+        let new = self.want_in(tenant, device, now);
+        self.has_called(tenant, device);
+        if new {
             self.worked(tenant);
             self.settle(device);
         }
+    }
+
+    /// A call of a tenant waits, if the tenant waits for the device.
+    fn has_called(&mut self, tenant: TenantId, device: DeviceId) {
+        if let Some(resident) = self.residency.get_mut(device, tenant) {
+            resident.called = resident.halted().is_some();
+        }
+    }
+
+    /// Whether a call of a tenant waits for a device: it would be work, were the tenant in on all.
+    pub(in crate::world) fn call_waits(&self, tenant: TenantId) -> bool {
+        let devices = self.residency.devices();
+        let mut own = devices.filter_map(|(_, rotation)| rotation.get(tenant));
+        own.any(|one| one.called) && self.wait_of(tenant, None).is_some()
     }
 
     /// A tenant wants to return to a device. Whether that is new.
@@ -177,6 +193,7 @@ impl World {
             let resident = self.residency.get(device, pending.tenant);
             if resident.is_some_and(|resident| pending.since >= resident.begun()) {
                 self.worked(pending.tenant);
+                self.has_called(pending.tenant, device);
             }
             self.timers.set_no_later(Timer::Settle(device), now);
         }

@@ -183,19 +183,26 @@ impl World {
     }
 
     /// A tenant no longer waits for one of its devices. If that was the last one it goes on: the
-    /// time in which it could not work counts nowhere.
+    /// time in which it could not work counts nowhere, and a call that waited is work now.
     pub(super) fn goes_on(&mut self, tenant: TenantId, halted: Option<Nanos>) {
         let now = self.timers.now();
         let Some(since) = halted.filter(|_| self.wait_of(tenant, None).is_none()) else {
             return;
         };
+        let mut called = false;
         for device in self.devices_of(tenant) {
             let resident = self.residency.get_mut(device, tenant);
+            let Some(resident) = resident else {
+                continue;
+            };
+            called |= std::mem::take(&mut resident.called);
             // One that drains still has the card.
-            let has = |one: &&mut Resident| matches!(one.place(), Place::In | Place::Sealing);
-            if let Some(resident) = resident.filter(has) {
+            if matches!(resident.place(), Place::In | Place::Sealing) {
                 resident.stay_mut().goes_on(now, since);
             }
+        }
+        if called {
+            self.worked(tenant);
         }
     }
 }
