@@ -352,3 +352,74 @@ fn an_ask_of_a_tenant_that_is_out_waits_where_others_have_its_room() {
     assert!(node.is_asking(process), "for its context");
     assert_eq!(node.place(first, device), Place::Out);
 }
+
+/// A tenant on its way back to a device of which a program of no tenant takes the most meanwhile.
+fn without_room() -> (Node, DeviceId, TenantId) {
+    let (mut node, device) = Node::swaps(1536, 64);
+    node.guarantees = false;
+    let (tenant, process) = node.run(swapping(device, 1024));
+    node.guests.get_mut(&tenant).expect("it runs").moves.works = false;
+    node.want(process, device, Bytes::gib(1));
+    node.tell(Event::Suspend { tenant });
+    node.live(secs(2));
+    set_foreign(&mut node, device, Bytes::gib(1));
+    node.calls(tenant, device);
+    assert_eq!(node.place(tenant, device), Place::Entering);
+    (node, device, tenant)
+}
+
+fn set_foreign(node: &mut Node, device: DeviceId, bytes: Bytes) {
+    node.devices.get_mut(&device).expect("it exists").foreign = bytes;
+}
+
+#[test]
+fn a_suspended_tenant_gives_up_a_return_that_finds_no_room() {
+    // Before it finds that out, and after.
+    for after in [0, 20] {
+        let (mut node, device, tenant) = without_room();
+        if after > 0 {
+            node.live(secs(after));
+        }
+        assert!(!node.world.is_suspended(tenant));
+        node.tell(Event::Suspend { tenant });
+        node.live(secs(5));
+        assert_eq!(node.place(tenant, device), Place::Out, "after {after} s");
+        assert!(node.world.has_left(tenant) && node.world.is_suspended(tenant));
+        set_foreign(&mut node, device, Bytes::ZERO);
+        node.live(secs(30));
+        assert_eq!(node.place(tenant, device), Place::Out, "until it calls");
+        node.calls(tenant, device);
+        node.live(secs(1));
+        assert_eq!(node.place(tenant, device), Place::In);
+    }
+}
+
+#[test]
+fn a_return_that_finds_no_room_goes_on_where_nobody_suspends_its_tenant() {
+    let (mut node, device, tenant) = without_room();
+    node.live(secs(20));
+    assert_eq!(node.place(tenant, device), Place::Entering);
+    assert!(
+        !node.world.is_stuck_in_return(tenant),
+        "nobody waits for it"
+    );
+    set_foreign(&mut node, device, Bytes::ZERO);
+    node.live(secs(60));
+    assert_eq!(node.place(tenant, device), Place::In);
+}
+
+#[test]
+fn a_tenant_that_stops_in_its_return_leaves_once_it_is_back() {
+    let (mut node, device, tenant) = without_room();
+    set_foreign(&mut node, device, Bytes::ZERO);
+    node.obeys(tenant, Obeys::Silently);
+    node.live(secs(60));
+    assert_eq!(node.place(tenant, device), Place::Entering);
+    node.tell(Event::Suspend { tenant });
+    node.live(Nanos::millis(10));
+    assert!(node.world.is_stuck_in_return(tenant), "it is told at once");
+    node.obeys(tenant, Obeys::Honestly);
+    node.live(secs(20));
+    assert_eq!(node.place(tenant, device), Place::Out);
+    assert!(node.world.has_left(tenant) && !node.world.is_stuck_in_return(tenant));
+}

@@ -146,6 +146,71 @@ fn of_two_that_each_lack_a_device_one_gets_both() {
     }
 }
 
+/// A tenant that always works on the second device, beside a wide one that waits for both and for
+/// the first of which another one works all the time, within its request or not. How much of ten
+/// minutes each of the first two could work, in thousandths.
+fn beside_one_that_waits(fixed: bool) -> (Node, [DeviceId; 2], [TenantId; 3], [u64; 2]) {
+    let (mut node, both) = devices();
+    let (wide, _) = fills(&mut node, on(&both, 1024));
+    let limit = mib(1024);
+    let request = if fixed { limit } else { Bytes::ZERO };
+    let first = TenantSpec {
+        quotas: vec![(both[0], Quota { request, limit })],
+        ..swapping(both[0], 1024)
+    };
+    let (first, _) = fills(&mut node, first);
+    let (narrow, _) = fills(&mut node, on(&both[1..], 1024));
+    let tenants = [wide, narrow, first];
+    for tenant in tenants {
+        set_works(&mut node, tenant, true);
+    }
+    work(&mut node, &tenants, secs(1));
+    node.call_where_out(wide);
+    work(&mut node, &tenants, secs(60));
+    for tenant in tenants {
+        let now = node.now;
+        let moves = &mut node.guests.get_mut(&tenant).expect("it runs").moves;
+        moves.count_anew(now);
+    }
+    work(&mut node, &tenants, secs(600));
+    let part = |tenant: TenantId| node.guests[&tenant].moves.useful(node.now).0 / 600_000_000;
+    let parts = [narrow, wide].map(part);
+    eprintln!("the first is within its request: {fixed}; {parts:?} thousandths");
+    (node, both, tenants, parts)
+}
+
+#[test]
+fn one_that_waits_where_no_turn_comes_takes_no_turns_elsewhere() {
+    let (mut node, both, [wide, narrow, first], [narrows, wides]) = beside_one_that_waits(true);
+    assert!(narrows >= 950 && wides == 0, "{narrows} {wides}");
+    // Once its device is free, both have their turns.
+    node.finish(first);
+    let end = node.world.rotation_bound(both[1], node.now);
+    while !is_in(&node, wide, &both) {
+        assert!(node.now < end);
+        work(&mut node, &[wide, narrow], Nanos::millis(250));
+    }
+    for tenant in [wide, narrow] {
+        let now = node.now;
+        let moves = &mut node.guests.get_mut(&tenant).expect("it runs").moves;
+        moves.count_anew(now);
+    }
+    work(&mut node, &[wide, narrow], secs(1500));
+    let useful = |tenant: TenantId| node.guests[&tenant].moves.useful(node.now);
+    let [wides, narrows] = [wide, narrow].map(useful);
+    eprintln!("once it is free: {wides:?} {narrows:?} of 1500 s");
+    assert!(
+        wides > secs(600) && narrows > secs(200),
+        "{wides:?} {narrows:?}"
+    );
+}
+
+#[test]
+fn one_that_waits_where_turns_come_has_its_turns_elsewhere() {
+    let (.., [narrows, wides]) = beside_one_that_waits(false);
+    assert!(narrows >= 250 && wides >= 250, "{narrows} {wides}");
+}
+
 /// For how long each of a few tenants could work in ten minutes, two of which are on both devices.
 /// Of `ranks` priorities.
 fn useful(seed: u64, ranks: u64) -> Vec<Nanos> {

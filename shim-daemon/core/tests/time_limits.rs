@@ -1,8 +1,11 @@
 //! Idle tenants, idle ends and run limits.
 
-use crate::node::{Manners, Node, gib, secs, spec};
+use crate::node::swap::swapping;
+use crate::node::{Manners, Node, gib, resolving, secs, spec};
+use crate::swap_spread::{fills, set_works, work};
 use gpushare_core::{
-    Denial, DeviceId, Event, Nanos, Notice, Signal, State, TenantId, TenantSpec, Why,
+    Bytes, Denial, DeviceId, Event, Nanos, Notice, Place, Preemptible, Quota, Resolver, Signal,
+    State, TenantId, TenantSpec, Why,
 };
 
 #[test]
@@ -215,5 +218,88 @@ fn a_program_started_after_sigterm_gets_no_memory_of_an_ending_tenant() {
         let next = node.start(tenant);
         let ask = node.want(next, device, gib(1));
         assert_eq!(node.denied(ask), Some(Denial::Ending));
+    }
+}
+
+/// A tenant with an idle end of 100 s that is out, and of which a call waits for its turn or none
+/// does; the tenant that has the device, and works.
+fn out(calls: bool) -> (Node, DeviceId, [TenantId; 2]) {
+    let (mut node, device) = Node::swaps(1536, 64);
+    let limit = Bytes::gib(1);
+    let waits = TenantSpec {
+        idle_end: Some(secs(100)),
+        ..swapping(device, 1024)
+    };
+    let (waits, _) = fills(&mut node, waits);
+    let request = limit;
+    let (has, _) = fills(
+        &mut node,
+        TenantSpec {
+            quotas: vec![(device, Quota { request, limit })],
+            ..swapping(device, 1024)
+        },
+    );
+    set_works(&mut node, has, true);
+    work(&mut node, &[has], secs(1));
+    assert_eq!(node.place(waits, device), Place::Out);
+    if calls {
+        node.calls(waits, device);
+    }
+    (node, device, [waits, has])
+}
+
+#[test]
+fn an_idle_end_does_not_run_while_a_call_waits_for_its_turn() {
+    let (mut node, device, [waits, has]) = out(true);
+    work(&mut node, &[has], secs(150));
+    assert!(node.guests.contains_key(&waits));
+    let warned = |one: &Notice| matches!(one, Notice::EndsSoon { .. });
+    assert!(!node.notices.iter().any(warned));
+    node.finish(has);
+    node.live(secs(1));
+    assert_eq!(node.place(waits, device), Place::In);
+    node.live(secs(97));
+    assert!(node.guests.contains_key(&waits), "it was let on");
+    node.live(secs(4));
+    assert!(!node.guests.contains_key(&waits), "and did nothing");
+}
+
+#[test]
+fn an_idle_end_runs_while_a_tenant_is_out_and_no_call_waits() {
+    let (mut node, _, [waits, has]) = out(false);
+    work(&mut node, &[has], secs(100));
+    assert!(!node.guests.contains_key(&waits));
+}
+
+#[test]
+fn a_tenant_of_which_a_call_waits_for_its_turn_is_ended_for_no_equal() {
+    for calls in [true, false] {
+        let (mut node, device) = Node::swaps(1536, 64);
+        node.guarantees = false;
+        let waits = TenantSpec {
+            preemptible: Preemptible::Kill,
+            ..swapping(device, 700)
+        };
+        let (waits, _) = fills(&mut node, waits);
+        // Of it a part stays on the device.
+        let moves = &mut node.guests.get_mut(&waits).expect("it runs").moves;
+        moves.residue = Bytes::mib(300);
+        let (request, limit) = (Bytes::gib(1), Bytes::gib(1));
+        let has = TenantSpec {
+            quotas: vec![(device, Quota { request, limit })],
+            ..swapping(device, 1024)
+        };
+        let (has, _) = fills(&mut node, has);
+        work(&mut node, &[has], secs(1));
+        assert_eq!(node.place(waits, device), Place::Out);
+        if calls {
+            node.calls(waits, device);
+        }
+        work(&mut node, &[has], secs(10));
+        let equal = resolving(&[Resolver::Priority], swapping(device, 400));
+        let (_, process) = node.run(equal);
+        node.want(process, device, Bytes::mib(400));
+        work(&mut node, &[has], secs(1));
+        assert_eq!(node.guests.contains_key(&waits), calls);
     }
 }

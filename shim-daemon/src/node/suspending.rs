@@ -126,6 +126,14 @@ impl Node {
         if !self.world.is_suspended(tenant) {
             return Ok(true);
         }
+        if self.world.is_stuck_in_return(tenant) {
+            let name = self.name(tenant);
+            let text = format!(
+                "{name} has not left yet: it was on its way back to the device, and does not get \
+                 there. It leaves once it is back; `gpushare resume {name}` ends that"
+            );
+            return Err(WireError::new(ErrorCode::OutOfOrder, text));
+        }
         match self.world.did_not_suspend(tenant) {
             Some(again) => Err(self.does_not_leave(tenant, again)),
             None => Ok(self.world.has_left(tenant) && !self.is_on_its_way(tenant)),

@@ -113,6 +113,6 @@ impl Node {
         !reserved.is_zero()
             && self.stored_of(tenant) >= reserved
             && !known.members().any(has_some)
-            && self.world.has_left(tenant)
+            && self.world.is_out_everywhere(tenant)
     }
 }

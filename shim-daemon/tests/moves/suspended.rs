@@ -91,3 +91,52 @@ fn a_suspend_ends_where_the_tenant_has_nothing_on_a_device() {
     let suspend = suspends(&mut command);
     assert_eq!(command.answer::<ControlReply>(suspend), ControlReply::Done);
 }
+
+/// The same, suspended and on its way back, by command.
+fn returning(folder: &Path) -> (Daemon, Gated, Wire) {
+    let (daemon, mut one, mut command) = scene(folder, Nanos::secs(60));
+    let suspend = suspends(&mut command);
+    one.is_sealed();
+    shows(&daemon, &[]);
+    one.is_away(4);
+    assert_eq!(command.answer::<ControlReply>(suspend), ControlReply::Done);
+    let tenant = "one".to_owned();
+    command.ask(&Control::Resume { tenant });
+    one.ordered(Order::Return);
+    (daemon, one, command)
+}
+
+#[test]
+fn a_suspend_of_a_tenant_whose_return_finds_no_room_takes_the_return_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_daemon, mut one, mut command) = returning(folder.path());
+    let epoch = one.ordered(Order::Return);
+    one.says(&Request::NoRoom {
+        device_index: 0,
+        epoch,
+        bytes: GIB,
+    });
+    let suspend = suspends(&mut command);
+    one.is_away(4);
+    assert_eq!(command.answer::<ControlReply>(suspend), ControlReply::Done);
+    one.ordered(Order::Out);
+}
+
+#[test]
+fn a_suspend_of_a_tenant_that_stops_in_its_return_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_daemon, mut one, mut command) = returning(folder.path());
+    let suspend = suspends(&mut command);
+    let said = error(&mut command, suspend);
+    assert!(said.contains("does not get there"), "{said}");
+    assert!(said.contains("`gpushare resume one` ends that"), "{said}");
+    // It is asked to leave once it is back.
+    let epoch = one.ordered(Order::Return);
+    one.says(&Request::Back {
+        device_index: 0,
+        epoch,
+    });
+    one.is_sealed();
+    one.is_away(4);
+    one.ordered(Order::Out);
+}

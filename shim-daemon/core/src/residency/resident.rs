@@ -73,6 +73,8 @@ pub(crate) struct Resident {
     members: BTreeMap<ProcessId, Member>,
     /// Since when it waits to return.
     wants: Option<Nanos>,
+    /// It waits because of a call of its program.
+    pub(crate) called: bool,
     /// Since when it could not work because it waits for one of its devices, where it waits here.
     halted: Nanos,
     /// It comes from a previous daemon, and not all its processes have shown where they are.
@@ -97,16 +99,22 @@ pub(crate) struct Resident {
     elsewhere: Bytes,
     /// Pauses between looks while it is confirmed.
     pub(crate) pause: Nanos,
+    /// It is out by its own report alone: no look that began since has ended.
+    pub(crate) unseen: bool,
     /// How often it left, and the bytes that moved, both ways.
     moves: (u64, Bytes),
     /// How often in a row it found no room to return.
     pub(crate) misses: u32,
     /// It found none under the current order.
     pub(crate) refused: bool,
+    /// The current order was given to it again, and it has said nothing since.
+    asked_again: bool,
     /// How often in a row it was sealed and made no progress for too long.
     slow: u32,
     /// Since when its memory leaves: nothing can be charged any more.
     leaves: Nanos,
+    /// Since when no turn of others could give it the room to return, while it waits for that.
+    pub(crate) no_turn: Option<Nanos>,
     /// It returns while its victims still leave, and has waited for that since then.
     pub(crate) early: Option<Nanos>,
     /// That return was taken back: what it had brought has to go again.
@@ -127,6 +135,7 @@ impl Default for Resident {
             heard: None,
             members: BTreeMap::new(),
             wants: None,
+            called: false,
             halted: Nanos::ZERO,
             found: false,
             undecided: false,
@@ -139,11 +148,14 @@ impl Default for Resident {
             host: Bytes::ZERO,
             elsewhere: Bytes::ZERO,
             pause: Nanos::millis(1),
+            unseen: false,
             moves: (0, Bytes::ZERO),
             misses: 0,
             refused: false,
+            asked_again: false,
             slow: 0,
             leaves: Nanos::ZERO,
+            no_turn: None,
             early: None,
             taken_back: false,
             withheld: Bytes::ZERO,
@@ -202,6 +214,16 @@ impl Resident {
         self.elsewhere = self.elsewhere.max(self.host);
     }
 
+    /// So much of it lies there.
+    pub(crate) fn set_elsewhere(&mut self, bytes: Bytes) {
+        self.elsewhere = bytes;
+    }
+
+    /// The bytes of its memory in a file of a command: all stay valid there until it is in.
+    pub(crate) fn elsewhere(&self) -> Bytes {
+        self.elsewhere
+    }
+
     /// The bytes of its memory that are out, on the host or in a file.
     pub(crate) fn moved_out(&self) -> Bytes {
         self.elsewhere.max(self.host)
@@ -222,6 +244,11 @@ impl Resident {
             self.place,
             Place::Sealing | Place::Leaving | Place::Confirming
         )
+    }
+
+    /// Whether memory of it is on its way: it leaves, or no look has shown that it has left.
+    pub(crate) fn gives_soon(&self) -> bool {
+        self.is_leaving() || self.unseen
     }
 
     /// Since when its memory leaves, or has left.
@@ -363,12 +390,13 @@ impl Resident {
         if place == Place::Entering && self.halted().is_none() {
             self.halted = now;
         }
+        self.asked_again = self.place == place && !anew;
         (self.place, self.since) = (place, now);
         if anew {
             self.begun = now;
         }
         self.pause = Nanos::millis(1);
-        self.refused = false;
+        (self.refused, self.unseen, self.no_turn) = (false, false, None);
         if matches!(place, Place::In | Place::Entering) {
             (self.wants, self.split) = (None, false);
         }
@@ -407,7 +435,13 @@ impl Resident {
 
     /// Progress was made: time without progress begins anew.
     pub(crate) fn progress(&mut self, now: Nanos) {
-        self.since = now;
+        (self.since, self.asked_again) = (now, false);
+    }
+
+    /// Whether its return comes to no end: it finds no room, or a process says nothing.
+    pub(crate) fn return_is_stuck(&self) -> bool {
+        let returns = self.place == Place::Entering || self.taken_back;
+        returns && self.early.is_none() && (self.refused || self.asked_again)
     }
 
     /// Counts the residency of so many bytes in the stay that ends now, at whose end it waited for
@@ -433,7 +467,7 @@ impl Resident {
     }
 
     /// A newcomer starts at the least residency of the others, so that it owes and claims nothing.
-    pub(super) fn start_at(&mut self, used: u64) {
+    pub(crate) fn start_at(&mut self, used: u64) {
         self.used = self.used.max(used);
     }
 }

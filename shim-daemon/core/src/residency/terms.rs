@@ -36,6 +36,8 @@ pub struct SwapPolicy {
     pub progress: Nanos,
     /// How long memory that is reported gone may still be shown by the device.
     pub look_grace: Nanos,
+    /// How long a tenant whose memory is reported gone waits for a look that shows whether it is.
+    pub unseen: Nanos,
     /// The first and the longest time for which a tenant that did not leave is not asked again.
     pub backoff: (Nanos, Nanos),
     /// By how much the time of a waiting ask is extended at once while its turn is certain.
@@ -59,6 +61,7 @@ impl Default for SwapPolicy {
             seal: Nanos::secs(5),
             progress: Nanos::secs(5),
             look_grace: Nanos::secs(2),
+            unseen: Nanos::secs(10),
             backoff: (Nanos::secs(1), Nanos::secs(60)),
             extension: Nanos::secs(10),
             duplex: true,

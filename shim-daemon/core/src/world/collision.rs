@@ -275,7 +275,7 @@ impl World {
             (free_to_choose && known.has_processes()).then(|| Candidate {
                 tenant,
                 priority: known.spec().priority,
-                idle: known.is_idle(),
+                idle: known.is_idle() && !self.call_waits(tenant),
                 gives: gives(account) - self.leaving_of(tenant, device)
                     + self.comes_for(tenant, device),
                 destroys: self.in_use_everywhere(tenant),

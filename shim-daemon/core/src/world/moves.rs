@@ -268,9 +268,11 @@ impl World {
     }
 
     /// Reserves host memory for so much of a tenant's memory, instead of what is reserved for it.
-    /// `false`: the budget does not allow it.
+    /// What is in the file of a command needs none. `false`: the budget does not allow it.
     fn reserve(&mut self, device: DeviceId, tenant: TenantId, bytes: Bytes) -> bool {
-        let host = self.needed_on_host(tenant, device, bytes);
+        let resident = self.residency.get(device, tenant);
+        let stored = resident.map_or(Bytes::ZERO, |resident| resident.elsewhere());
+        let host = self.needed_on_host(tenant, device, bytes - stored);
         self.residency.reserve(device, tenant, host)
     }
 
@@ -345,6 +347,7 @@ impl World {
             bytes,
         });
         self.decide(Decision::Resample { device });
+        self.leave_suspended(tenant, device);
     }
 
     pub(super) fn note_thrash(&mut self, device: DeviceId, thrash: Option<Thrash>) {

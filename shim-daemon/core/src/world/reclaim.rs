@@ -276,6 +276,9 @@ impl World {
         }
         if changed == Some(true) {
             self.note_holding(tenant, device, freed);
+            if freed.is_some() {
+                self.trim_host(tenant, device);
+            }
             self.lower_wants(tenant, device);
             self.trim(tenant, device);
             self.freed(device);

@@ -152,7 +152,10 @@ impl World {
             if self.is_overdue(device, since) {
                 class = class.max(OVERDUE);
             }
-            let used = self.used_so_far(tenant, device);
+            let (class, used) = match self.is_stalled(tenant, device) {
+                true => ((false, 0), u64::MAX),
+                false => (class, self.used_so_far(tenant, device)),
+            };
             (Reverse(class), true, used, since, Waiter::Return(tenant))
         });
         let asks = self.asks.on(device).filter_map(rank);

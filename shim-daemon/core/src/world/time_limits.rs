@@ -62,6 +62,7 @@ impl World {
             self.end(tenant, why);
             return;
         }
+        let waits = self.call_waits(tenant);
         let Some(known) = self.tenants.get_mut(tenant) else {
             return;
         };
@@ -70,13 +71,13 @@ impl World {
             return;
         }
         self.timers.set(Timer::End(tenant), at);
-        if known.warn(at) {
+        if !(waits && why == Why::Idle) && known.warn(at) {
             self.notice(Notice::EndsSoon { tenant, at, why });
         }
     }
 
     /// When it is to end, and by which limit; `None` without such a limit, or if it is ending
-    /// already.
+    /// already. While a call waits for the tenant's turn on a device, the idle limit does not run.
     pub(super) fn end_of(&self, tenant: TenantId) -> Option<(Nanos, Why)> {
         let known = self.tenants.get(tenant);
         known.filter(|known| known.ending().is_none())?;
@@ -90,7 +91,13 @@ impl World {
         let known = self.tenants.get(tenant)?;
         match limit {
             Why::RunLimit => Some(known.admitted()? + known.spec().run_limit?),
-            Why::Idle => Some(known.worked() + known.spec().idle_end?),
+            Why::Idle => {
+                let worked = match self.call_waits(tenant) {
+                    true => self.timers.now(),
+                    false => known.worked(),
+                };
+                Some(worked + known.spec().idle_end?)
+            }
             Why::Collision { .. } => None,
         }
     }

@@ -31,6 +31,8 @@ pub struct Hardware {
     pub shown: Option<BTreeMap<ProcessId, Bytes>>,
     /// When the device was looked at.
     pub looks: Vec<Nanos>,
+    /// Looks fail: nothing comes of them.
+    pub looks_fail: bool,
     /// Whether NVML lists dead processes that still hold memory.
     pub lists_dead: bool,
     /// Whether NVML can list processes here.
@@ -56,6 +58,7 @@ impl Hardware {
             freed: Vec::new(),
             shown: None,
             looks: Vec::new(),
+            looks_fail: false,
             lists_dead: true,
             lists_processes: true,
             lists_managed: true,
@@ -150,6 +153,8 @@ pub struct Proc {
     /// Its part of the host store, and whether it gives that back when it is back.
     pub host: Bytes,
     pub gives_back: bool,
+    /// All of its memory lies in the file of a command: it needs nothing of the host store.
+    pub in_file: bool,
     /// Whether its tenant's memory is managed: its pages leave for any other's.
     pub(super) paged: bool,
     /// It is stopped, or has not come to a new daemon yet: it reads no order and says nothing.
@@ -172,6 +177,7 @@ impl Proc {
             contexts: BTreeMap::new(),
             host: Bytes::ZERO,
             gives_back: false,
+            in_file: false,
             paged: false,
             deaf: false,
             unknown: false,

@@ -452,9 +452,12 @@ impl Node {
         })
     }
 
+    /// Looks at a device, unless looks at it fail.
     pub fn sample(&mut self, device: DeviceId) {
-        let event = self.look_at(device);
-        self.tell(event);
+        if !self.devices[&device].looks_fail {
+            let event = self.look_at(device);
+            self.tell(event);
+        }
     }
 
     /// Delivers an event and everything that follows from it at this instant.

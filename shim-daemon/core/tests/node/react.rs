@@ -108,6 +108,7 @@ impl Node {
             } => self.withheld(tenant, device, bytes),
             Decision::Extend { ask, until } => self.extended(ask, until),
             Decision::Answer { ask, answer } => self.answered(ask, answer),
+            Decision::Resample { device } if self.devices[&device].looks_fail => (),
             Decision::Resample { device } => {
                 let event = self.look_at(device);
                 self.reply(event);

@@ -36,6 +36,20 @@ impl Returns {
         self.waiting.retain(|(of, _), _| *of != tenant);
     }
 
+    /// A tenant that waits for a device can do nothing on others: its waits for those begin now.
+    fn begin_beside(&mut self, device: DeviceId, now: Nanos) {
+        let own = self.waiting.keys().filter(|(_, on)| *on == device);
+        let own: BTreeSet<TenantId> = own.map(|(tenant, _)| *tenant).collect();
+        let waits = self.waiting.iter_mut();
+        for (_, wait) in waits.filter(|((of, on), _)| *on != device && own.contains(of)) {
+            *wait = Wait {
+                since: now,
+                promised: now,
+                most: now,
+            };
+        }
+    }
+
     /// Each wait for a device begins now.
     fn begin_anew(&mut self, device: DeviceId, now: Nanos) {
         let waits = self.waiting.iter_mut();
@@ -105,8 +119,12 @@ impl Node {
     /// Where requests were granted that leave no room for all, no turn is certain now.
     fn count_turns_anew(&mut self, device: DeviceId) {
         let view = self.world.device(device);
-        if view.is_none_or(|view| !view.rotates) {
+        let rotates = view.is_some_and(|view| view.rotates);
+        if !rotates {
             self.returns.begin_anew(device, self.now);
+        }
+        if !rotates || !self.is_honest(device) {
+            self.returns.begin_beside(device, self.now);
         }
     }
 

@@ -49,7 +49,8 @@ impl Node {
         if self.store.hoards.contains(&process) {
             return;
         }
-        let Some(proc) = self.processes.get_mut(&process) else {
+        let proc = self.processes.get_mut(&process);
+        let Some(proc) = proc.filter(|proc| !proc.in_file) else {
             return;
         };
         let (tenant, had) = (proc.tenant, proc.host);
@@ -62,6 +63,16 @@ impl Node {
         if self.processes[&process].host != had {
             self.tell_held(tenant);
         }
+    }
+
+    /// All memory of a tenant that is out lies in the file of a command.
+    pub fn is_elsewhere(&mut self, tenant: TenantId) {
+        for process in self.processes_of(tenant) {
+            let proc = self.processes.get_mut(&process).expect("it lives");
+            (proc.host, proc.in_file) = (Bytes::ZERO, true);
+        }
+        self.tell_held(tenant);
+        self.tell(Event::Elsewhere { tenant });
     }
 
     /// A process is back, and gives back what lies unused where others lack it.
@@ -81,6 +92,9 @@ impl Node {
     pub(super) fn has_host_for(&mut self, process: ProcessId, device: DeviceId) -> bool {
         let lacks = |node: &Self| {
             let proc = &node.processes[&process];
+            if proc.in_file {
+                return false;
+            }
             let elsewhere = proc.charged.keys().filter(|other| **other != device);
             let elsewhere: Bytes = elsewhere.map(|other| proc.away(*other)).sum();
             node.movable(process).min(elsewhere + proc.charged(device)) > proc.host

@@ -244,6 +244,7 @@ impl Node {
             }
             (Order::In | Order::Lost, _) => {
                 proc.seal(device, false);
+                proc.in_file = false;
                 None
             }
             (_, Obeys::Silently) => None,

@@ -142,13 +142,16 @@ impl World {
             return;
         };
         let reported = rotation.all().filter(|(_, resident)| {
-            resident.place() == Place::Confirming && taken > resident.since()
+            let reports = resident.place() == Place::Confirming || resident.unseen;
+            reports && taken > resident.since()
         });
-        let reported: Vec<(TenantId, Bytes)> = reported
-            .map(|(tenant, resident)| (tenant, resident.told_away()))
+        let reported: Vec<(TenantId, Bytes, bool)> = reported
+            .map(|(tenant, resident)| (tenant, resident.told_away(), resident.unseen))
             .collect();
-        for (tenant, told) in reported {
-            if !self.is_short_of(tenant, device, told) {
+        for (tenant, told, unseen) in reported {
+            if unseen {
+                self.is_seen(tenant, device, told);
+            } else if !self.is_short_of(tenant, device, told) {
                 self.is_out(tenant, device, told, false);
             }
         }
@@ -161,17 +164,26 @@ impl World {
         away + TOLERANCE.0 + Bytes(told.0 / TOLERANCE.1) < told
     }
 
-    /// No look has confirmed a tenant's report yet: the device is looked at again. After a while it
-    /// counts as out with what was seen gone, and is not asked again for the longest time. What of
-    /// its memory cannot move is not known then.
+    /// No look has confirmed a tenant's report yet: the device is looked at again. A look that
+    /// began a while after the report and still shows the memory contradicts it: the tenant counts
+    /// as out with what was seen gone, and is not asked again for the longest time. What of its
+    /// memory cannot move is not known then. A look that is late or fails says nothing of the
+    /// tenant.
     pub(super) fn confirm_later(&mut self, tenant: TenantId, device: DeviceId) {
-        let now = self.timers.now();
+        let (now, terms) = (self.timers.now(), self.policy.swap);
+        let sampled = self.ledger.get(device).and_then(|books| books.sampled());
         let Some(resident) = self.residency.get_mut(device, tenant) else {
             return;
         };
-        let told = resident.told_away();
-        if now >= resident.since() + self.policy.swap.look_grace {
+        let (told, since) = (resident.told_away(), resident.since());
+        let seen = sampled.is_some_and(|(taken, _)| taken >= since + terms.look_grace);
+        if seen {
             self.is_out(tenant, device, told, true);
+            self.facts_changed(device);
+            return;
+        }
+        if now >= since + terms.unseen {
+            self.is_out_unseen(tenant, device, told);
             self.facts_changed(device);
             return;
         }
@@ -179,6 +191,65 @@ impl World {
         let at = now + resident.pause;
         self.timers.set(Timer::Move(device, tenant), at);
         self.decide(Decision::Resample { device });
+    }
+
+    /// A tenant reports its memory gone, and no look shows whether it is: the tenant is out, so
+    /// that it may return. Its memory is still on its way, and nothing of it is free, until a look
+    /// shows that. Its report is told as it is, and teaches nothing.
+    fn is_out_unseen(&mut self, tenant: TenantId, device: DeviceId, told: Bytes) {
+        let account = self.ledger.account(device, tenant);
+        let of = |account: &Account| (account.in_use, account.load_of(told.min(account.in_use)));
+        let (in_use, moved) = account.map(of).unwrap_or_default();
+        self.reserve(device, tenant, told.min(in_use));
+        let Some(resident) = self.residency.get_mut(device, tenant) else {
+            return;
+        };
+        resident.split = false;
+        let (took, dropped) = (resident.since() - resident.begun(), resident.taken_back);
+        if !dropped {
+            resident.count_move(true, moved.bytes);
+        }
+        self.go(tenant, device, Place::Out, false);
+        if let Some(resident) = self.residency.get_mut(device, tenant) {
+            resident.unseen = true;
+        }
+        if !dropped {
+            self.notice(Notice::Left {
+                tenant,
+                device,
+                bytes: moved.bytes,
+                residue: in_use - told,
+                took,
+            });
+        }
+    }
+
+    /// A look shows at last what of a tenant's memory is gone that has been out since.
+    fn is_seen(&mut self, tenant: TenantId, device: DeviceId, told: Bytes) {
+        let lied = self.is_short_of(tenant, device, told);
+        let (now, terms) = (self.timers.now(), self.policy.swap);
+        let away = self.ledger.change(device, tenant, |account| {
+            if !lied {
+                account.residue = account.in_use - account.away;
+            }
+            account.away
+        });
+        let Some(resident) = self.residency.get_mut(device, tenant) else {
+            return;
+        };
+        resident.unseen = false;
+        if !lied {
+            resident.has_left();
+            return;
+        }
+        resident.back_off(now, terms.backoff.1, &terms);
+        resident.comes_back(now);
+        self.notice(Notice::LeftLess {
+            tenant,
+            device,
+            told,
+            seen: away.unwrap_or_default(),
+        });
     }
 
     /// A tenant is out, with the memory that a look showed gone.

@@ -75,7 +75,32 @@ impl World {
         if self.tenants.get(tenant).is_none() || !self.residency.host.holds(tenant, held) {
             return;
         }
-        // Others may leave, on any device.
+        self.settle_waited();
+    }
+
+    /// Less of a tenant is out than was, as a process of it has ended or freed memory there: it
+    /// gives up what is reserved for more than it has.
+    pub(in crate::world) fn trim_host(&mut self, tenant: TenantId, device: DeviceId) {
+        let most = self.all_on_host(tenant, device);
+        let resident = self.residency.get(device, tenant);
+        let out = resident.filter(|one| {
+            let place = one.place();
+            matches!(place, Place::Confirming | Place::Out | Place::Entering)
+        });
+        let Some((host, stored)) = out.map(|one| (one.host(), one.elsewhere())) else {
+            return;
+        };
+        if let Some(resident) = self.residency.get_mut(device, tenant) {
+            resident.set_elsewhere(stored.min(most));
+        }
+        if host > most {
+            self.residency.reserve(device, tenant, most);
+            self.settle_waited();
+        }
+    }
+
+    /// The host has more room: others may leave, on any device.
+    fn settle_waited(&mut self) {
         let waited = self.residency.devices().map(|(device, _)| device);
         for device in waited.collect::<Vec<_>>() {
             if self.waiting_on(device) > 0 {

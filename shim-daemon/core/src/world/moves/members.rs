@@ -101,6 +101,7 @@ impl World {
                 self.follow_move(tenant, device, turned);
             }
             self.place_anew(tenant, device);
+            self.trim_host(tenant, device);
             return;
         }
         self.has_nothing(tenant, device);

@@ -113,6 +113,7 @@ impl World {
         let host = self.all_on_host(tenant, device);
         let since = known.worked().max(resident.stay().let_on());
         let waits = spread && self.wait_of(tenant, Some(device)).is_some();
+        let waits = waits && !self.is_stalled(tenant, device);
         let idle = Some(since).filter(|_| ends.rests <= now && !ends.first && !waits);
         Some(Mover {
             tenant,
@@ -139,7 +140,7 @@ impl World {
     pub(in crate::world) fn leaving_of(&self, tenant: TenantId, device: DeviceId) -> Bytes {
         let resident = self.residency.get(device, tenant);
         let account = self.ledger.account(device, tenant);
-        let leaves = account.filter(|_| resident.is_some_and(Resident::is_leaving));
+        let leaves = account.filter(|_| resident.is_some_and(Resident::gives_soon));
         leaves.map_or(Bytes::ZERO, |account| account.gives() - account.away)
     }
 

@@ -273,14 +273,19 @@ impl World {
     pub(super) fn give_up_return(&mut self, tenant: TenantId, device: DeviceId) {
         let account = self.ledger.account(device, tenant);
         let bytes = account.map_or(Bytes::ZERO, |account| account.away);
-        if let Some(resident) = self.residency.get_mut(device, tenant) {
-            resident.take_back();
-        }
         self.notice(Notice::NoReturn {
             tenant,
             device,
             bytes,
         });
+        self.drop_return(tenant, device);
+    }
+
+    /// What a return has brought has to go again.
+    pub(super) fn drop_return(&mut self, tenant: TenantId, device: DeviceId) {
+        if let Some(resident) = self.residency.get_mut(device, tenant) {
+            resident.take_back();
+        }
         self.go(tenant, device, Place::Leaving, true);
     }
 

@@ -19,10 +19,26 @@ impl World {
         let Some(tenant) = self.tenants.process(process).map(|known| known.tenant()) else {
             return;
         };
-        if self.want_in(tenant, device, now) {
+        let new = self.want_in(tenant, device, now);
+        self.has_called(tenant, device);
+        if new {
             self.worked(tenant);
             self.settle(device);
         }
+    }
+
+    /// A call of a tenant waits, if the tenant waits for the device.
+    fn has_called(&mut self, tenant: TenantId, device: DeviceId) {
+        if let Some(resident) = self.residency.get_mut(device, tenant) {
+            resident.called = resident.halted().is_some();
+        }
+    }
+
+    /// Whether a call of a tenant waits for a device: it would be work, were the tenant in on all.
+    pub(in crate::world) fn call_waits(&self, tenant: TenantId) -> bool {
+        let devices = self.residency.devices();
+        let mut own = devices.filter_map(|(_, rotation)| rotation.get(tenant));
+        own.any(|one| one.called) && self.wait_of(tenant, None).is_some()
     }
 
     /// A tenant wants to return to a device. Whether that is new.
@@ -177,6 +193,7 @@ impl World {
             let resident = self.residency.get(device, pending.tenant);
             if resident.is_some_and(|resident| pending.since >= resident.begun()) {
                 self.worked(pending.tenant);
+                self.has_called(pending.tenant, device);
             }
             self.timers.set_no_later(Timer::Settle(device), now);
         }
@@ -257,6 +274,7 @@ impl World {
         let lasting = pass.coming.lasting.taken.min(rest);
         let rest = rest - lasting;
         if rest.is_zero() {
+            self.note_turns(tenant, device, true);
             pass.coming.lasting.taken -= lasting;
             if guaranteed {
                 pass.claim(guaranteed, self.tenants.priority(tenant));
@@ -301,6 +319,18 @@ impl World {
         } else {
             Resolver::Swap.policy().resolve(&case)
         };
+        let passes = !matches!(
+            verdict,
+            Verdict::Move(_) | Verdict::End(_) | Verdict::Turn { .. }
+        );
+        let is_full = passes && self.is_full_for(&case);
+        // One that did not leave when it was asked may do so yet, and the host may have room again.
+        let refuses = movers.iter().any(|mover| mover.backs_off.is_some());
+        self.note_turns(tenant, device, !passes || is_full || refuses);
+        if self.is_stalled(tenant, device) {
+            self.claims_nothing(tenant, device);
+            return false;
+        }
         match verdict {
             Verdict::Move(victims) => {
                 let given = self.move_all(device, &victims, tenant);
@@ -320,7 +350,7 @@ impl World {
                 false
             }
             Verdict::Wait | Verdict::Refuse | Verdict::Pass => {
-                if self.is_full_for(&case) {
+                if is_full {
                     self.tell_host_full(device, rest);
                 }
                 false

@@ -8,7 +8,8 @@
 //! other has, the one goes on that ranks first, and of equals the one that has waited longer; else
 //! each took from the other what it has, and neither ever had all. That lasts for one step of the
 //! rotation beyond the round after which an asker is overdue, and ends in time for the moves before
-//! a second round is over, so that I9 holds. Why: ADR 87.
+//! a second round is over, so that I9 holds. One that waits for a device where no turn
+//! gives it room has none of this on others, and makes nobody leave there. Why: ADR 87.
 
 use super::movers::{Asker, Ends};
 use crate::ids::{DeviceId, TenantId};
@@ -39,6 +40,7 @@ impl World {
     ) -> Option<[Nanos; 2]> {
         let [normal, urgent] = ends.over;
         let waits = self.wait_of(tenant, Some(device));
+        let waits = waits.filter(|_| !self.is_stalled(tenant, device));
         let goes_on = waits.is_some_and(|wait| self.is_first((wait, tenant), (device, asker)));
         let round = self.round_of(device);
         let late = asker.since + round.time();
@@ -88,6 +90,41 @@ impl World {
             && !asker.guaranteed
             && self.residency.devices().any(waits_longer)
             && had(holder) / 3 < had(asker.tenant) / 2
+    }
+
+    /// Whether a tenant above its request here can do nothing here, as it also waits for a device
+    /// where for a whole round no turn could give it room. It keeps nobody from this device.
+    pub(in crate::world) fn is_stalled(&self, tenant: TenantId, device: DeviceId) -> bool {
+        let has_no_turn = |(other, rotation): (DeviceId, &Rotation)| {
+            let resident = rotation.get(tenant).filter(|one| one.returns().is_some());
+            let since = resident.and_then(|one| one.no_turn);
+            other != device && since.is_some_and(|since| self.is_overdue(other, since))
+        };
+        self.residency.devices().any(has_no_turn) && !self.returns_within_request(tenant, device)
+    }
+
+    /// A tenant waits here that is stalled. Once it goes on it claims nothing for that, as a
+    /// newcomer.
+    pub(super) fn claims_nothing(&mut self, tenant: TenantId, device: DeviceId) {
+        let rotation = self.residency.on(device).into_iter();
+        let others = rotation.flat_map(|rotation| rotation.all());
+        let others = others.filter(|(other, one)| *other != tenant && !one.is_empty());
+        let least = others
+            .map(|(other, _)| self.used_so_far(other, device))
+            .min();
+        let resident = self.residency.get_mut(device, tenant);
+        if let Some((resident, least)) = resident.zip(least) {
+            resident.start_at(least);
+        }
+    }
+
+    /// Notes whether any turn of others could give a tenant that is out the room to return.
+    pub(super) fn note_turns(&mut self, tenant: TenantId, device: DeviceId, comes: bool) {
+        let now = self.timers.now();
+        if let Some(resident) = self.residency.get_mut(device, tenant) {
+            let since = resident.no_turn.unwrap_or(now);
+            resident.no_turn = (!comes).then_some(since);
+        }
     }
 
     /// The residency of a tenant so far without the time in which it waited for another device.
@@ -146,19 +183,26 @@ impl World {
     }
 
     /// A tenant no longer waits for one of its devices. If that was the last one it goes on: the
-    /// time in which it could not work counts nowhere.
+    /// time in which it could not work counts nowhere, and a call that waited is work now.
     pub(super) fn goes_on(&mut self, tenant: TenantId, halted: Option<Nanos>) {
         let now = self.timers.now();
         let Some(since) = halted.filter(|_| self.wait_of(tenant, None).is_none()) else {
             return;
         };
+        let mut called = false;
         for device in self.devices_of(tenant) {
             let resident = self.residency.get_mut(device, tenant);
+            let Some(resident) = resident else {
+                continue;
+            };
+            called |= std::mem::take(&mut resident.called);
             // One that drains still has the card.
-            let has = |one: &&mut Resident| matches!(one.place(), Place::In | Place::Sealing);
-            if let Some(resident) = resident.filter(has) {
+            if matches!(resident.place(), Place::In | Place::Sealing) {
                 resident.stay_mut().goes_on(now, since);
             }
+        }
+        if called {
+            self.worked(tenant);
         }
     }
 }

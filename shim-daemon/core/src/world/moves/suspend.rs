@@ -79,8 +79,16 @@ impl World {
         }
     }
 
-    /// Asks a suspended tenant to leave a device, if it is in.
+    /// Asks a suspended tenant to leave a device, if it is in, or to give up a return that finds no
+    /// room: it has to wait for that no more.
     pub(super) fn leave_suspended(&mut self, tenant: TenantId, device: DeviceId) {
+        if self.may_give_up(tenant, device) {
+            let bytes = self.in_use(tenant, device);
+            if self.reserve(device, tenant, bytes) {
+                self.drop_return(tenant, device);
+            }
+            return;
+        }
         let resident = self.residency.get(device, tenant);
         let asked = resident.is_some_and(|resident| {
             resident.is_suspended() && resident.place() == Place::In && resident.can_move()
@@ -88,6 +96,18 @@ impl World {
         if asked {
             self.begin_leave(tenant, device, None);
         }
+    }
+
+    /// Whether a suspended tenant can give up its return: nothing of it runs yet.
+    fn may_give_up(&self, tenant: TenantId, device: DeviceId) -> bool {
+        let account = self.ledger.account(device, tenant);
+        let resident = self.residency.get(device, tenant);
+        let refused = resident.is_some_and(|one| {
+            let refused = one.place() == Place::Entering && one.refused && one.early.is_none();
+            refused && one.is_suspended() && one.can_move() && !one.is_partly_back()
+        });
+        let rested = resident.is_some_and(|one| one.backs_off() <= self.timers.now());
+        refused && rested && account.is_some_and(|account| !account.loan.paged)
     }
 
     /// Asks suspended tenants that are in to leave, once they may be asked again.
@@ -120,6 +140,21 @@ impl World {
             resident.is_suspended() && resident.place() == Place::In && !resident.is_empty()
         });
         stays.map(|resident| resident.backs_off()).max()
+    }
+
+    /// Whether a suspended tenant is on its way back to a device and does not get there: it leaves
+    /// once it is back.
+    pub fn is_stuck_in_return(&self, tenant: TenantId) -> bool {
+        let mut all = self.residents(tenant);
+        all.any(|resident| resident.is_suspended() && resident.return_is_stuck())
+    }
+
+    /// Whether a tenant is out wherever it has processes, whether or not it waits to return.
+    pub fn is_out_everywhere(&self, tenant: TenantId) -> bool {
+        self.residents(tenant).all(|resident| {
+            let has_nothing = resident.place() == Place::In && resident.is_empty();
+            resident.place() == Place::Out || has_nothing
+        })
     }
 
     fn residents(&self, tenant: TenantId) -> impl Iterator<Item = &Resident> {
