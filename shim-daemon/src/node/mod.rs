@@ -31,6 +31,7 @@ mod measures;
 mod metrics;
 mod move_events;
 mod mps;
+mod outside;
 mod pids;
 mod pods;
 mod processes;
