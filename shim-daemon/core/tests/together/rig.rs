@@ -50,8 +50,8 @@ pub struct Rig<B> {
     /// The tick that is wanted, and when it comes.
     tick: Option<(u64, u64)>,
     meter: Meter,
-    /// What each process that is not registered had since the samples were last read, by its seat.
-    ran: BTreeMap<usize, u64>,
+    /// What each process had since the driver's samples were last read.
+    ran: Vec<u64>,
     rng: Rng,
 }
 
@@ -75,7 +75,7 @@ impl<B: Steering> Rig<B> {
             sent: 0,
             tick: None,
             meter: Meter::default(),
-            ran: BTreeMap::new(),
+            ran: Vec::new(),
             rng: Rng(seed),
         }
     }
@@ -92,12 +92,12 @@ impl<B: Steering> Rig<B> {
         let process = self.clients.len();
         let seat = self.engine.sit().expect("a seat on the device");
         let (who, from, seed) = (Who { tenant, process }, program.from, self.rng.next());
-        if program.outside {
-            if self.ran.is_empty() {
-                self.post(self.now() + READ, Mail::Reads);
-            }
-            self.ran.insert(seat.0, 0);
+        // Where all are registered the samples say nothing new.
+        let is_first = !self.clients.iter().any(|one| one.program.outside);
+        if program.outside && is_first {
+            self.post(self.now() + READ, Mail::Reads);
         }
+        self.ran.push(0);
         self.clients.push(Client::new(who, seat, program, seed));
         self.meter.add(tenant);
         self.post(from.max(self.now()), Mail::Joins(process));
@@ -181,9 +181,8 @@ impl<B: Steering> Rig<B> {
         let from = self.now();
         let given = self.engine.advance(to);
         for stretch in &given {
-            let ran = stretch.seat.and_then(|seat| self.ran.get_mut(&seat.0));
-            if let Some(ran) = ran {
-                *ran += stretch.to - stretch.from;
+            if let Some(seat) = stretch.seat {
+                self.ran[seat.0] += stretch.to - stretch.from;
             }
         }
         let open = self.clients.iter().any(Client::is_open);
@@ -333,9 +332,12 @@ impl<B: Steering> Rig<B> {
     fn reads(&mut self) {
         let now = self.now();
         let percent = READ / 100;
-        let had = self.ran.values_mut().map(std::mem::take);
-        let had: Vec<u64> = had.map(|ran| ran / percent * percent).collect();
-        let had: Vec<u64> = had.into_iter().filter(|ran| *ran > 0).collect();
+        let of = |(client, ran): (&Client, &mut u64)| {
+            let who = (!client.program.outside).then_some(client.who);
+            (who, std::mem::take(ran) / percent * percent)
+        };
+        let had = self.clients.iter().zip(&mut self.ran).map(of);
+        let had: Vec<_> = had.filter(|(_, ran)| *ran > 0).collect();
         if self.samples {
             self.steering.ran(now, READ, &had);
         }

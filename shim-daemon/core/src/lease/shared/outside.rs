@@ -33,6 +33,10 @@ impl Outside {
         let span = span.0.min(Rules::MOST.0);
         self.watched += span;
         self.running += scaled(span, running, 1000);
+        // Nothing may be read for long.
+        if self.watched > Rules::READ.0 {
+            (self.watched, self.running) = (self.watched / 2, self.running / 2);
+        }
     }
 
     /// The driver's samples of the last `span` are read: so many such processes had `ran` of it
@@ -102,6 +106,18 @@ mod tests {
             let contexts = after(20, running, (many, part)).contexts(now);
             assert!(is_near(contexts, u64::from(many) * 1000), "{contexts}");
         }
+    }
+
+    #[test]
+    fn how_many_tenants_ran_is_a_mean_of_the_last_seconds() {
+        let mut outside = Outside::default();
+        (0..1_000).for_each(|_| outside.watch(SECOND, 3000));
+        for second in 1..=8 {
+            outside.watch(SECOND, 1000);
+            outside.read(Nanos::secs(second), SECOND, (1, Nanos::millis(250)));
+        }
+        let contexts = outside.contexts(Nanos::secs(8));
+        assert!(is_near(contexts, 333), "{contexts}");
     }
 
     #[test]
