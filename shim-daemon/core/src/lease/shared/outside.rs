@@ -112,11 +112,11 @@ mod tests {
     fn how_many_tenants_ran_is_a_mean_of_the_last_seconds() {
         let mut outside = Outside::default();
         (0..1_000).for_each(|_| outside.watch(SECOND, 3000));
-        for second in 1..=8 {
+        for second in 1..=12 {
             outside.watch(SECOND, 1000);
             outside.read(Nanos::secs(second), SECOND, (1, Nanos::millis(250)));
         }
-        let contexts = outside.contexts(Nanos::secs(8));
+        let contexts = outside.contexts(Nanos::secs(12));
         assert!(is_near(contexts, 333), "{contexts}");
     }
 
