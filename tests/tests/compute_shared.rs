@@ -6,7 +6,8 @@
 use std::time::{Duration, Instant};
 
 use gpushare_protocol::wire::{ShareRow, ShareState};
-use gpushare_tests::{Daemon, Gpu, Guest, Tenant, assert_measured, until};
+use gpushare_tests::guest::plain;
+use gpushare_tests::{Daemon, Gpu, Guest, Tenant, assert_measured, clients, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -90,6 +91,44 @@ fn a_tenant_ahead_of_its_share_gives_way_until_the_other_is_repaid() {
     b.goes_on(20);
     a.stops();
     b.stops();
+}
+
+/// The daemon has the driver's samples of it.
+#[test]
+fn tenants_divide_as_asked_what_a_program_without_the_library_leaves() {
+    let gpu = Gpu::new("");
+    let daemon = Daemon::start(&gpu);
+    let (most, rest) = (
+        daemon.tenant("most", &share("80")),
+        daemon.tenant("rest", &share("20")),
+    );
+    let outside = Guest::start(plain(&gpu, &clients::compile("turns", &[]))).started();
+    let mut all = [outside, started(&most), started(&rest)];
+    for guest in &mut all {
+        assert_eq!(guest.ask(&format!("work {}", 500 * US)), "work 0");
+    }
+    let pids = all.each_mut().map(|guest| guest.pid().as_raw());
+    let served = || {
+        let truth = gpu.truth().processes;
+        let of = |pid: i32| truth.iter().find(|one| one.pid == pid);
+        pids.map(|pid| of(pid).map_or(0, |one| one.served[0]))
+    };
+    // These samples are read each second, and are told of a second or two late.
+    std::thread::sleep(Duration::from_secs(4));
+    let before = served();
+    std::thread::sleep(Duration::from_secs(4));
+    let after = served();
+    let [outside, most, rest] = [0, 1, 2].map(|at| (after[at] - before[at]) / MS);
+    println!("80:20 beside {outside} ms of no tenant's got {most}:{rest} ms");
+    assert_measured!(outside > 500, "{outside} ms");
+    assert_measured!(most > 2 * rest, "{most} {rest}");
+    assert!(rest > 0);
+    for guest in &mut all {
+        guest.goes_on(20);
+    }
+    for guest in all {
+        guest.stops();
+    }
 }
 
 #[test]

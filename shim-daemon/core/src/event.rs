@@ -145,6 +145,16 @@ pub enum Event {
         /// The processes and their work.
         works: Vec<(ProcessId, Work)>,
     },
+    /// Processes ran on a device, as the driver's samples say it: no process can forge that.
+    Ran {
+        /// Where.
+        device: DeviceId,
+        /// The time of which this is.
+        span: Nanos,
+        /// For how long of it the kernels of each process ran. `None`: it is not registered, or has
+        /// said that it stands aside.
+        ran: Vec<(Option<ProcessId>, Nanos)>,
+    },
     /// A process wants a context on a device. Answered under `ask`.
     Open {
         /// The process.

@@ -208,6 +208,7 @@ impl World {
                 self.tell_device(device, reported);
             }
             Event::Served { device, works } => self.served(device, &works),
+            Event::Ran { device, span, ran } => self.ran(device, span, &ran),
             Event::Movable { process, by_parts } => self.movable(process, by_parts),
             Event::Moved {
                 process,

@@ -76,6 +76,7 @@ mod together_late;
 mod together_liars;
 mod together_more;
 mod together_newcomers;
+mod together_outside;
 mod together_pauses;
 mod together_promises;
 mod together_properties;

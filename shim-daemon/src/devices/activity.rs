@@ -4,8 +4,11 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use gpushare_core::Nanos;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::ProcessUtilizationSample;
+
+use super::Busy;
 
 /// The longest time that one sample stands for (nvmlUtilization_t: "between 1 second and 1/6
 /// second depending on the product").
@@ -21,6 +24,8 @@ const QUIET: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     at: Instant,
+    /// The last one to which the driver said what ran, or that nothing did.
+    told: Instant,
     /// The end of the newest sample, in microseconds since the epoch.
     newest_us: u64,
     /// When that sample came, or all were asked for.
@@ -37,12 +42,13 @@ impl Asked {
     }
 
     /// With the answer to that question.
-    fn answered(self, at: Instant, samples: &[Sampled]) -> Self {
+    fn answered(self, at: Instant, tells: bool, samples: &[Sampled]) -> Self {
         let had_all = self.after_us(at) == 0;
         let newest = samples.iter().map(|sample| sample.end_us).max();
         let newest = newest.filter(|newest| had_all || *newest > self.newest_us);
         Self {
             at,
+            told: if tells { at } else { self.told },
             newest_us: newest.unwrap_or(self.newest_us),
             since: match had_all || newest.is_some() {
                 true => at,
@@ -62,13 +68,13 @@ pub(super) struct Activity {
 }
 
 impl Activity {
-    /// Nanoseconds of each process since the last question. Empty where the driver has no newer
-    /// samples; `None` where it has none at all (MIG, some virtual GPUs).
+    /// The time of each process since the last answer. Empty where the driver has no newer samples;
+    /// `None` where it has none at all (MIG, some virtual GPUs).
     pub(super) fn since_last(
         &mut self,
         index: usize,
         device: &nvml_wrapper::Device<'_>,
-    ) -> Option<Vec<(u32, u64)>> {
+    ) -> Option<Busy> {
         self.asked_at(index, Instant::now(), |after_us| {
             let samples = device.process_utilization_stats(after_us)?;
             Ok(samples.iter().map(Sampled::from).collect())
@@ -81,14 +87,15 @@ impl Activity {
         index: usize,
         at: Instant,
         ask: impl FnOnce(u64) -> Result<Vec<Sampled>, NvmlError>,
-    ) -> Option<Vec<(u32, u64)>> {
+    ) -> Option<Busy> {
         let known = self.asked.get(&index).copied();
         if known.is_some_and(|asked| at.duration_since(asked.at) < APART) {
-            return self.has_any(index).then(Vec::new);
+            return self.has_any(index).then(Busy::default);
         }
         // The first question only finds out how far the driver's samples go.
         let first = Asked {
             at,
+            told: at,
             newest_us: 0,
             since: at,
         };
@@ -104,17 +111,32 @@ impl Activity {
             // Another time it may answer.
             Err(_) => {}
         }
+        let tells = matches!(answer, Ok(_) | Err(NvmlError::NotFound));
         let samples = answer.unwrap_or_default();
-        self.asked.insert(index, asked.answered(at, &samples));
+        self.asked
+            .insert(index, asked.answered(at, tells, &samples));
         self.has_any(index).then(|| match known {
-            Some(asked) => busy(asked.newest_us, &samples),
-            None => Vec::new(),
+            Some(asked) => Busy {
+                span: if tells {
+                    since(asked.told, at)
+                } else {
+                    Nanos::ZERO
+                },
+                ran: busy(asked.newest_us, &samples),
+            },
+            None => Busy::default(),
         })
     }
 
     fn has_any(&self, index: usize) -> bool {
         self.has.get(&index) != Some(&false)
     }
+}
+
+/// The time between two questions.
+fn since(told: Instant, at: Instant) -> Nanos {
+    let passed = at.duration_since(told).as_nanos();
+    Nanos(u64::try_from(passed).unwrap_or(u64::MAX))
 }
 
 /// A sample of one process.
@@ -136,8 +158,8 @@ impl From<&ProcessUtilizationSample> for Sampled {
     }
 }
 
-/// Nanoseconds by pid. A sample stands for the time since the one before it of the same process.
-fn busy(since_us: u64, samples: &[Sampled]) -> Vec<(u32, u64)> {
+/// The time of each pid. A sample stands for the time since the one before it of the same process.
+fn busy(since_us: u64, samples: &[Sampled]) -> Vec<(u32, Nanos)> {
     let mut sorted: Vec<Sampled> = samples.to_vec();
     sorted.sort_by_key(|sample| (sample.pid, sample.end_us));
     let mut found: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
@@ -147,8 +169,8 @@ fn busy(since_us: u64, samples: &[Sampled]) -> Vec<(u32, u64)> {
         *sum += took_us * u64::from(sample.percent) * 10;
         *before = sample.end_us;
     }
-    let sums = found.into_iter().map(|(pid, (_, sum))| (pid, sum));
-    sums.filter(|(_, sum)| *sum > 0).collect()
+    let sums = found.into_iter().map(|(pid, (_, sum))| (pid, Nanos(sum)));
+    sums.filter(|(_, sum)| *sum > Nanos::ZERO).collect()
 }
 
 #[cfg(test)]
@@ -171,14 +193,14 @@ mod tests {
             sample(8, 1_500_000, 10),
         ];
         // 0.25 s at 40 %, then 0.25 s at 100 %; 0.5 s at 10 %.
-        let expected = [(7, 350_000_000), (8, 50_000_000)];
+        let expected = [(7, Nanos::millis(350)), (8, Nanos::millis(50))];
         assert_eq!(busy(1_000_000, &samples), expected);
     }
 
     #[test]
     fn a_sample_after_a_pause_stands_for_a_second_at_most() {
         let samples = [sample(7, 60_000_000, 50)];
-        assert_eq!(busy(1_000_000, &samples), [(7, 500_000_000)]);
+        assert_eq!(busy(1_000_000, &samples), [(7, Nanos::millis(500))]);
     }
 
     #[test]
@@ -202,7 +224,7 @@ mod tests {
                 Ok(samples.filter(|one| one.end_us > after_us).collect())
             };
             let found = activity.asked_at(0, at, ask).unwrap();
-            found.iter().map(|(_, took)| took / 1_000_000).sum()
+            found.ran.iter().map(|(_, took)| took.0 / 1_000_000).sum()
         });
         seconds.collect()
     }
@@ -259,12 +281,28 @@ mod tests {
         let (mut activity, began) = (Activity::default(), Instant::now());
         let mut ask = |second, samples: Vec<Sampled>| {
             let at = began + Duration::from_secs(second);
-            activity.asked_at(0, at, |_| Ok(samples)).unwrap()
+            activity.asked_at(0, at, |_| Ok(samples)).unwrap().ran
         };
         let old = sample(7, 1_000_000, 50);
         assert_eq!(ask(0, vec![old]), []);
         (1..60).for_each(|second| assert_eq!(ask(second, vec![]), []));
         let new = sample(7, 60_500_000, 50);
-        assert_eq!(ask(60, vec![old, new]), [(7, 500_000_000)]);
+        assert_eq!(ask(60, vec![old, new]), [(7, Nanos::millis(500))]);
+    }
+
+    /// The time that each answer is of, where the questions come at these milliseconds.
+    #[test]
+    fn an_answer_is_of_the_time_since_the_answer_before() {
+        let (mut activity, began) = (Activity::default(), Instant::now());
+        let mut span = |at, answer| {
+            let at = began + Duration::from_millis(at);
+            activity.asked_at(0, at, |_| answer).unwrap().span
+        };
+        let none = || Err(NvmlError::NotFound);
+        assert_eq!(span(0, none()), Nanos::ZERO, "it is the first");
+        assert_eq!(span(1_000, none()), Nanos::secs(1), "nothing ran");
+        assert_eq!(span(1_100, Ok(vec![])), Nanos::ZERO, "it was not asked");
+        assert_eq!(span(2_000, Err(NvmlError::Unknown)), Nanos::ZERO);
+        assert_eq!(span(3_000, Ok(vec![])), Nanos::secs(2));
     }
 }

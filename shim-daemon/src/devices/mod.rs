@@ -16,6 +16,7 @@ pub use fence::{DriverLimit, FenceError, Order, Outcome, carry_out};
 pub use health::Health;
 pub use nvml::{Nvml, NvmlError};
 
+use gpushare_core::Nanos;
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::uuid::Uuid;
 
@@ -80,11 +81,19 @@ pub struct Look {
     pub processes: Option<Vec<(u32, Bytes)>>,
     /// Those of them that draw and do not compute: the desktop's, mostly.
     pub drawing: BTreeSet<u32>,
-    /// (pid, nanoseconds in which its kernels ran since the last look), by NVML's samples; `None`
-    /// where it has none of this device, and will not.
-    pub busy: Option<Vec<(u32, u64)>>,
+    /// Whose kernels ran, by NVML's samples; `None` where it has none of this device, and will not.
+    pub busy: Option<Busy>,
     /// The device itself, where it was asked for with this look.
     pub health: Option<Health>,
+}
+
+/// The time in which processes' kernels ran.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Busy {
+    /// The time of which this is; none where the driver was not asked anew, or did not answer.
+    pub span: Nanos,
+    /// Each pid, and for how long of that.
+    pub ran: Vec<(u32, Nanos)>,
 }
 
 /// Why a look failed.

@@ -223,7 +223,7 @@ impl Node {
     }
 
     /// The work of a process on a device, according to its page.
-    fn work_of(&self, process: ProcessId, device: DeviceId) -> Option<Work> {
+    pub(super) fn work_of(&self, process: ProcessId, device: DeviceId) -> Option<Work> {
         let known = self.processes.get(process)?;
         let tenant = self.tenants.get(&known.tenant())?;
         let device_index = tenant.device_index(device)?;

@@ -32,6 +32,7 @@ mod measures;
 mod metrics;
 mod move_events;
 mod mps;
+mod outside;
 mod pids;
 mod pods;
 mod processes;

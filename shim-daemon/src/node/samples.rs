@@ -201,7 +201,10 @@ impl Node {
         self.look_worked(device);
         let by_pid = self.processes.by_pid();
         self.counted.samples(device, look.busy.is_some());
-        self.note_busy(id, &by_pid, &look.busy.unwrap_or_default());
+        if let Some(busy) = look.busy.filter(|_| self.pids.are_ours()) {
+            self.note_busy(id, &by_pid, &busy.ran);
+            self.tell_ran(now, id, &by_pid, &busy);
+        }
         if let Some(health) = look.health {
             self.counted.saw(device, health);
         }
@@ -301,9 +304,9 @@ impl Node {
         &mut self,
         device: DeviceId,
         by_pid: &BTreeMap<u32, ProcessId>,
-        busy: &[(u32, u64)],
+        ran: &[(u32, Nanos)],
     ) {
-        for (pid, nanos) in busy.iter().filter(|_| self.pids.are_ours()) {
+        for (pid, time) in ran {
             let process = by_pid.get(pid).and_then(|id| self.processes.get(*id));
             let living = process.map(Process::tenant);
             let tenant = living.or_else(|| self.processes.ended_lately(*pid));
@@ -311,7 +314,7 @@ impl Node {
             if let Some(known) = known
                 && let Some(device_index) = known.device_index(device)
             {
-                known.tally_mut().ran(device_index, *nanos);
+                known.tally_mut().ran(device_index, time.0);
             }
         }
     }

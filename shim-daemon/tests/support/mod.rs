@@ -19,10 +19,11 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use gpushare_core::Nanos;
 use gpushare_protocol::page::Page;
 use gpushare_protocol::units::{Bytes, GIB};
 use gpushare_protocol::wire::*;
-use gpushared::devices::{Capabilities, Device, Devices, Health, Look, LookError};
+use gpushared::devices::{Busy, Capabilities, Device, Devices, Health, Look, LookError};
 use gpushared::node::Settings;
 use gpushared::pages::UsagePage;
 use gpushared::server::{CONTROL, Folder, Reload, SOCKET, Server, Start};
@@ -120,7 +121,10 @@ impl Devices for FakeDevices {
             0 => std::mem::take(&mut facts.busy),
             _ => vec![],
         };
-        let busy = (!facts.without_samples).then_some(busy);
+        let busy = (!facts.without_samples).then(|| Busy {
+            span: Nanos::secs(1),
+            ran: busy.into_iter().map(|(pid, ns)| (pid, Nanos(ns))).collect(),
+        });
         let drawing = facts.drawing.iter().copied().collect();
         let used: u64 = processes.iter().map(|(_, bytes)| bytes.0).sum();
         Ok(Look {

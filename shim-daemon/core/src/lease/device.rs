@@ -90,6 +90,14 @@ impl DeviceTime {
         }
     }
 
+    /// In the last `span` these processes had so much of the device, as the driver's samples say
+    /// it: those whose gates the daemon moves, those that it does not, and some that are not known.
+    pub fn ran(&mut self, now: Nanos, span: Nanos, ran: &[(Option<ProcessId>, Nanos)]) {
+        if let Regime::Shared(shared) = &mut self.regime {
+            shared.ran(now, span, ran);
+        }
+    }
+
     /// When to call `advance` if no event comes before. A shared device needs
     /// [samples](Self::next_sample), and a call when it returns to turns.
     pub fn next_timeout(&self) -> Option<Nanos> {

@@ -23,6 +23,8 @@ struct Member {
     /// Its page at the last sample. `None`: the page was not needed until now. It may show work
     /// that was billed by a daemon before.
     seen: Option<Work>,
+    /// It was steered at a sample since the driver's samples were last read.
+    was_steered: bool,
 }
 
 impl Member {
@@ -47,6 +49,7 @@ impl Members {
             waits: false,
             drained,
             seen: None,
+            was_steered: false,
         });
         member.gated = gated;
     }
@@ -113,6 +116,7 @@ impl Members {
     pub(super) fn saw(&mut self, process: ProcessId, work: Work) -> Option<Work> {
         let member = self.0.get_mut(&process)?;
         let seen = member.seen.replace(work).unwrap_or(work);
+        member.was_steered |= member.is_steered();
         member.is_steered().then_some(seen)
     }
 
@@ -122,6 +126,16 @@ impl Members {
 
     pub(super) fn has(&self, process: ProcessId) -> bool {
         self.0.contains_key(&process)
+    }
+
+    /// Those that were not steered at any sample since this was last asked for, and are not now.
+    pub(super) fn take_unsteered(&mut self) -> Vec<ProcessId> {
+        let members = self.0.iter_mut();
+        let unsteered = members.filter_map(|(process, member)| {
+            let was_steered = std::mem::take(&mut member.was_steered);
+            (!was_steered && !member.is_steered()).then_some(*process)
+        });
+        unsteered.collect()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -157,5 +171,42 @@ impl Members {
     fn gated(&self) -> impl Iterator<Item = &Member> {
         let members = self.0.values();
         members.filter(|member| member.is_steered())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: ProcessId = ProcessId(1);
+
+    fn member(gated: bool) -> Members {
+        let mut members = Members::default();
+        members.join(ONE, gated, false);
+        members
+    }
+
+    #[test]
+    fn only_a_process_that_was_not_steered_all_the_time_is_unsteered() {
+        assert_eq!(member(false).take_unsteered(), [ONE]);
+        assert_eq!(member(true).take_unsteered(), []);
+        let mut members = member(true);
+        members.set_away(ONE, true);
+        assert_eq!(members.take_unsteered(), [ONE]);
+    }
+
+    /// Away whenever the driver's samples are read, it was billed between.
+    #[test]
+    fn a_process_that_is_back_between_two_readings_is_steered() {
+        let mut members = member(true);
+        for _ in 0..3 {
+            members.set_away(ONE, false);
+            members.saw(ONE, Work::default());
+            members.set_away(ONE, true);
+            members.saw(ONE, Work::default());
+            assert_eq!(members.take_unsteered(), []);
+        }
+        members.saw(ONE, Work::default());
+        assert_eq!(members.take_unsteered(), [ONE], "it stays away");
     }
 }

@@ -88,6 +88,17 @@ impl World {
         self.carry_out(Some(device));
     }
 
+    /// Processes ran on a device. It decides nothing by itself.
+    pub(super) fn ran(
+        &mut self,
+        device: DeviceId,
+        span: Nanos,
+        ran: &[(Option<ProcessId>, Nanos)],
+    ) {
+        let now = self.timers.now();
+        self.leases.tell(device, |time| time.ran(now, span, ran));
+    }
+
     /// How a device is shared now. `None`: it is not known.
     pub fn sharing(&self, device: DeviceId) -> Option<SharingView> {
         self.leases.sharing(self.timers.now(), device)

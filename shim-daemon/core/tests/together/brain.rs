@@ -152,6 +152,13 @@ impl Steering for Brain {
         self.broken = self.broken.take().or(broken);
     }
 
+    fn ran(&mut self, now: u64, span: u64, ran: &[(Option<Who>, u64)]) {
+        let ran = ran.iter().map(|(who, ran)| (who.map(process), Nanos(*ran)));
+        let ran: Vec<_> = ran.collect();
+        let mut device = self.device.borrow_mut();
+        device.ran(Nanos(now), Nanos(span), &ran);
+    }
+
     fn next(&self) -> Option<u64> {
         self.device.borrow().next_sample().map(|at| at.0)
     }

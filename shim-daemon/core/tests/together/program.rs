@@ -51,6 +51,8 @@ pub struct Program {
     pub lie: Option<fn(&mut Sample)>,
     /// It ignores its gate.
     pub ungated: bool,
+    /// Its process is not registered: the daemon knows only what the driver's samples say of it.
+    pub outside: bool,
 }
 
 /// Device time that a deep queue holds, and its length in launches: as in `gpushare bench share`.
@@ -75,6 +77,7 @@ impl Program {
             guesses_until: 0,
             lie: None,
             ungated: false,
+            outside: false,
         }
     }
 
@@ -172,6 +175,15 @@ impl Program {
     pub fn estimates(self, thousandths: u64) -> Self {
         let estimate = thousandths;
         Self { estimate, ..self }
+    }
+
+    /// Its process is not registered.
+    pub fn outside(self) -> Self {
+        Self {
+            ungated: true,
+            outside: true,
+            ..self
+        }
     }
 
     /// Whether it has work at `now`.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::client::{Act, Client, Thread};
 use super::report::{Meter, Report};
-use super::{Gate, MS, Pace, Program, Sample, Steering, US, Who};
+use super::{Gate, MS, Pace, Program, S, Sample, Steering, US, Who};
 use crate::node::rng::Rng;
 use softgpu::model::RoundRobin;
 
@@ -17,6 +17,8 @@ enum Mail {
     Goes(usize),
     /// It looks whether it is idle.
     Looks(usize),
+    /// The driver's samples are read.
+    Reads,
     /// The copy for its operation of so many ns is complete.
     Copied(usize, u64),
     Busy(usize),
@@ -39,6 +41,8 @@ pub struct Rig<B> {
     pub stall: u64,
     /// How long a process has nothing pending before it says so (ns).
     pub idle_after: u64,
+    /// Whether the driver has samples of what ran.
+    pub samples: bool,
     engine: RoundRobin,
     clients: Vec<Client>,
     mail: BTreeMap<(u64, u64), Mail>,
@@ -46,8 +50,13 @@ pub struct Rig<B> {
     /// The tick that is wanted, and when it comes.
     tick: Option<(u64, u64)>,
     meter: Meter,
+    /// What each process had since the driver's samples were last read.
+    ran: Vec<u64>,
     rng: Rng,
 }
+
+/// The driver's samples are read so often.
+const READ: u64 = S;
 
 impl<B: Steering> Rig<B> {
     /// An idle device. `seed` picks random arrivals and delays.
@@ -59,12 +68,14 @@ impl<B: Steering> Rig<B> {
             late: 50 * US,
             stall: 0,
             idle_after: 20 * MS,
+            samples: true,
             engine: RoundRobin::new(pace),
             clients: Vec::new(),
             mail: BTreeMap::new(),
             sent: 0,
             tick: None,
             meter: Meter::default(),
+            ran: Vec::new(),
             rng: Rng(seed),
         }
     }
@@ -81,6 +92,12 @@ impl<B: Steering> Rig<B> {
         let process = self.clients.len();
         let seat = self.engine.sit().expect("a seat on the device");
         let (who, from, seed) = (Who { tenant, process }, program.from, self.rng.next());
+        // Where all are registered the samples say nothing new.
+        let is_first = !self.clients.iter().any(|one| one.program.outside);
+        if program.outside && is_first {
+            self.post(self.now() + READ, Mail::Reads);
+        }
+        self.ran.push(0);
         self.clients.push(Client::new(who, seat, program, seed));
         self.meter.add(tenant);
         self.post(from.max(self.now()), Mail::Joins(process));
@@ -163,6 +180,11 @@ impl<B: Steering> Rig<B> {
     fn elapse(&mut self, to: u64) {
         let from = self.now();
         let given = self.engine.advance(to);
+        for stretch in &given {
+            if let Some(seat) = stretch.seat {
+                self.ran[seat.0] += stretch.to - stretch.from;
+            }
+        }
         let open = self.clients.iter().any(Client::is_open);
         let pending = self.clients.iter().any(|client| client.books.is_pending());
         let clients = &self.clients;
@@ -209,9 +231,12 @@ impl<B: Steering> Rig<B> {
         match mail {
             Mail::Goes(at) => return self.goes(at),
             Mail::Looks(at) => return self.looks(at),
+            Mail::Reads => return self.reads(),
             Mail::Copied(at, ns) => return self.submit(at, ns),
             Mail::Joins(at) => {
-                self.steering.joined(now, self.clients[at].who);
+                if !self.clients[at].program.outside {
+                    self.steering.joined(now, self.clients[at].who);
+                }
                 self.publish();
                 return self.goes(at);
             }
@@ -301,6 +326,22 @@ impl<B: Steering> Rig<B> {
             client.gone = true;
             self.say(Mail::Left(at));
         }
+    }
+
+    /// As NVML says it: in whole percent, of the processes that had any.
+    fn reads(&mut self) {
+        let now = self.now();
+        let percent = READ / 100;
+        let of = |(client, ran): (&Client, &mut u64)| {
+            let who = (!client.program.outside).then_some(client.who);
+            (who, std::mem::take(ran) / percent * percent)
+        };
+        let had = self.clients.iter().zip(&mut self.ran).map(of);
+        let had: Vec<_> = had.filter(|(_, ran)| *ran > 0).collect();
+        if self.samples {
+            self.steering.ran(now, READ, &had);
+        }
+        self.post(now + READ, Mail::Reads);
     }
 
     fn looks(&mut self, at: usize) {

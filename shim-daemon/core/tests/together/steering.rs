@@ -57,6 +57,9 @@ pub trait Steering {
     /// The moment that [`next`](Self::next) named has come. `samples` are of all processes that
     /// have not ended, by number.
     fn tick(&mut self, now: u64, samples: &[Sample]);
+    /// In the last `span` each process had so much of the device, as the driver's samples say it.
+    /// Those that are not registered have no number.
+    fn ran(&mut self, _now: u64, _span: u64, _ran: &[(Option<Who>, u64)]) {}
     /// When to tick next.
     fn next(&self) -> Option<u64>;
     /// The gate of a process now. Asked after each of the calls above.

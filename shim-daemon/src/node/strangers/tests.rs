@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::Ordering;
 
 use gpushare_core::ProcessId;
 use gpushare_protocol::units::GIB;
@@ -415,4 +416,32 @@ fn a_cgroup_that_has_the_daemon_in_it_spares_nothing() {
             assert_eq!(fates, ["ended", "ended"], "{cgroup} {is_container}");
         }
     }
+}
+
+/// The driver's samples of a registered process, of one that is an MPS client, of one that has
+/// ended, and of one without the library.
+#[test]
+fn the_time_of_those_without_a_gate_is_told_apart() {
+    let mut scene = Scene::new();
+    let pids = [(); 4].map(|()| scene.process(CONTAINER));
+    scene.container(CONTAINER, pids[0]);
+    let [own, client, ended] = [0, 1, 2].map(|at| scene.registers(pids[at], CONTAINER));
+    scene.node.is_mps_client(client);
+    scene.node.process_ended(NOW, ended);
+    let time = Nanos::millis(250);
+    let whose = |scene: &Scene| {
+        let by_pid = scene.node.processes.by_pid();
+        let ran = pids.map(|pid| (pid, time));
+        scene.node.whose(DeviceId(0), &by_pid, &ran)
+    };
+    assert_eq!(
+        whose(&scene),
+        [(Some(own), time), (None, time), (None, time)]
+    );
+    // One that is billed for work does not stand aside, whatever it says.
+    let tenant = scene.node.tenants.values().next().unwrap();
+    let slot = scene.node.processes.get(client).unwrap().slot();
+    let line = tenant.usage().view().line(slot, 0).unwrap();
+    line.service.store(1, Ordering::Relaxed);
+    assert_eq!(whose(&scene)[1], (Some(client), time));
 }

@@ -1,6 +1,7 @@
 //! Whether a tenant's claims agree with the clock.
 
 use super::done::Done;
+use super::outside::beside;
 use super::rules::{Rules, signed};
 use crate::time::Nanos;
 
@@ -38,6 +39,16 @@ pub(super) struct Doubt {
 struct Claimed {
     time: i64,
     service: i64,
+}
+
+impl Left {
+    /// The same where work of so many thousandths of contexts runs beside it that no gate governs.
+    pub(super) fn beside(self, contexts: u64) -> Self {
+        match self {
+            Self::Held(time) => Self::Held(beside(time, contexts)),
+            Self::Yielded(time) => Self::Yielded(beside(time, contexts)),
+        }
+    }
 }
 
 impl Claimed {

@@ -23,6 +23,7 @@ mod habit;
 mod lag;
 mod mean;
 mod meter;
+mod outside;
 mod pages;
 mod rest;
 mod rules;
@@ -50,9 +51,10 @@ use books::Books;
 use done::Done;
 use gate::Gate;
 use meter::Flight;
+use outside::Outside;
 use rest::Rest;
 use rules::Rules;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use steer::Steering;
 use tenant::Tenant;
 
@@ -66,6 +68,7 @@ pub(super) struct Shared {
     steering: Steering,
     books: Books,
     rest: Rest,
+    outside: Outside,
     /// When the last sample was.
     sampled: Nanos,
     /// Up to when time has been passed to the tenants, with samples or without.
@@ -105,6 +108,7 @@ impl Shared {
             steering: Steering::default(),
             books: Books::default(),
             rest: Rest::default(),
+            outside: Outside::default(),
             sampled: Nanos::ZERO,
             passed: now,
             next: None,
@@ -237,7 +241,7 @@ impl Shared {
         let done = self.read(works, span);
         self.note_idle(&done, span);
         (self.sampled, self.passed) = (self.now, self.now);
-        let tenants = (&mut self.roster, &mut self.rest);
+        let tenants = (&mut self.roster, &mut self.rest, &mut self.outside);
         let (bills, believed) = service::settle(tenants, &done, &self.rules, (self.now, span));
         self.audit(&done, &bills, span);
         // A bill is at most a second. What a longer span was used for is not known.
@@ -246,6 +250,25 @@ impl Shared {
         self.pay((&done, &believed), &bills, (span, is_known));
         self.next = None;
         self.settle();
+    }
+
+    /// In the last `span` processes had so much of the device, as the driver's samples say it.
+    pub(super) fn ran(&mut self, now: Nanos, span: Nanos, ran: &[(Option<ProcessId>, Nanos)]) {
+        self.now = self.now.max(now);
+        let tenants = self.roster.tenants_mut();
+        let unsteered = tenants.flat_map(|one| one.members_mut().take_unsteered());
+        let unsteered: BTreeSet<ProcessId> = unsteered.collect();
+        let is_outside = |process| {
+            let is_here = self.roster.owner(process).is_some();
+            !is_here || unsteered.contains(&process)
+        };
+        let outside = ran
+            .iter()
+            .filter(|(process, ran)| *ran > Nanos::ZERO && process.is_none_or(is_outside));
+        let (many, sum) = outside.fold((0, Nanos::ZERO), |(many, sum), (_, ran)| {
+            (many + 1, sum + *ran)
+        });
+        self.outside.read(self.now, span, (many, sum));
     }
 
     /// What the driver, or steering, leaves useful shows only where all bills are known and more

@@ -3,9 +3,10 @@
 //! Operations as long as the driver's slice are never measured beside other tenants, so the claims
 //! of such a tenant are guesses. The device's time is known, though: while any work is in flight
 //! the device is busy, and the bills of the other tenants say what they had of it. While several
-//! have work in flight, changes of contexts take a part of the time, which is nobody's service. The
-//! rest is divided among the tenants of unknown service by the time their work was in flight, as
-//! the driver's round robin does.
+//! have work in flight, changes of contexts take a part of the time, which is nobody's service. So
+//! does work that no gate governs ([`Outside`](super::outside::Outside)). The rest is divided among
+//! the tenants of unknown service by the time their work was in flight, as the driver's round robin
+//! does.
 
 use super::rules::{Rules, scaled, signed};
 use crate::ids::TenantId;
@@ -35,11 +36,12 @@ pub(super) struct Part {
 impl Rest {
     /// The bills of the tenants of unknown service among `parts` for a `span` (ns). So many
     /// thousandths of the time in which several have work in flight are `left` by changes of
-    /// contexts.
+    /// contexts. Work of so many thousandths of contexts is `outside` of all gates.
     pub(super) fn divide(
         &mut self,
         parts: &[Part],
         (span, left): (Nanos, u64),
+        outside: u64,
     ) -> BTreeMap<TenantId, u64> {
         let unknown = || parts.iter().filter(|part| part.billed.is_none());
         let most: u64 = unknown().map(|part| span.0 * part.flight / 1000).sum();
@@ -51,6 +53,9 @@ impl Rest {
         let lost = several - scaled(several, left, 1000);
         let billed = parts.iter().filter_map(|part| part.billed);
         let billed = billed.fold(0, u64::saturating_add);
+        let all: u64 = parts.iter().map(|part| part.flight).sum();
+        let busy = span.0.saturating_sub(idle + lost);
+        let lost = lost + scaled(busy, outside, outside + all.max(1000));
         let bound = signed(Rules::MOST);
         self.left = self
             .left
@@ -103,7 +108,7 @@ mod tests {
         let mut rest = Rest::default();
         let mut sums = [0, 0];
         for at in 0..spans {
-            for (id, bill) in rest.divide(&parts(at), (SPAN, 1000)) {
+            for (id, bill) in rest.divide(&parts(at), (SPAN, 1000), 0) {
                 sums[usize::try_from(id.0).unwrap_or(0) - 2] += bill;
             }
         }
@@ -133,13 +138,25 @@ mod tests {
     fn the_time_of_changes_of_contexts_is_nobodys_service() {
         let billed = |flight, left| {
             let parts = [part(1, flight, Some(SPAN.0 / 4)), part(2, 1000, None)];
-            Rest::default().divide(&parts, (SPAN, left))[&TenantId(2)]
+            Rest::default().divide(&parts, (SPAN, left), 0)[&TenantId(2)]
         };
         let quarters = SPAN.0 / 4 * 3;
         assert_eq!(billed(1000, 1000), quarters);
         assert_eq!(billed(1000, 900), quarters - SPAN.0 / 10);
         assert_eq!(billed(500, 900), quarters - SPAN.0 / 20);
         assert_eq!(billed(0, 900), quarters);
+    }
+
+    #[test]
+    fn what_work_of_no_gate_has_is_nobodys_service() {
+        let billed = |outside| {
+            let parts = [part(1, 1000, Some(SPAN.0 / 3)), part(2, 1000, None)];
+            Rest::default().divide(&parts, (SPAN, 1000), outside)[&TenantId(2)]
+        };
+        let near = |bill: u64, expected: u64| bill.abs_diff(expected) <= 2;
+        assert!(near(billed(0), SPAN.0 * 2 / 3));
+        assert!(near(billed(1000), SPAN.0 / 3));
+        assert!(near(billed(500), SPAN.0 * 4 / 5 - SPAN.0 / 3));
     }
 
     #[test]
@@ -177,13 +194,19 @@ mod tests {
         let mut rest = Rest::default();
         let much = part(1, 1000, Some(100 * SPAN.0));
         let guessed = part(2, 1000, None);
-        assert_eq!(rest.divide(&[much, guessed], (SPAN, 1000))[&TenantId(2)], 0);
         assert_eq!(
-            rest.divide(&[guessed], (SPAN, 1000))[&TenantId(2)],
+            rest.divide(&[much, guessed], (SPAN, 1000), 0)[&TenantId(2)],
+            0
+        );
+        assert_eq!(
+            rest.divide(&[guessed], (SPAN, 1000), 0)[&TenantId(2)],
             0,
             "it is owed"
         );
-        assert!(rest.divide(&[much], (SPAN, 1000)).is_empty());
-        assert_eq!(rest.divide(&[guessed], (SPAN, 1000))[&TenantId(2)], SPAN.0);
+        assert!(rest.divide(&[much], (SPAN, 1000), 0).is_empty());
+        assert_eq!(
+            rest.divide(&[guessed], (SPAN, 1000), 0)[&TenantId(2)],
+            SPAN.0
+        );
     }
 }

@@ -70,6 +70,9 @@ impl Rules {
     /// The same for a deep queue beside tenants that yield to it.
     pub(super) const VERDICT_BESIDE: Nanos = Nanos::millis(50);
     pub(super) const DOUBTED: (Nanos, Nanos) = (Nanos::millis(125), Nanos::secs(4));
+    /// What the driver's samples said of work that no gate governs is forgotten after this long:
+    /// they are read each second.
+    pub(super) const READ: Nanos = Nanos::secs(3);
     /// A device is saturated while a tenant is pending for at least this many thousandths of the
     /// time. On an unsaturated device every tenant gets its demand sooner or later, and none counts
     /// as behind.

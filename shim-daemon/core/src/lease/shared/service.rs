@@ -11,6 +11,7 @@
 use super::done::Done;
 use super::doubt::Left;
 use super::gate::Gate;
+use super::outside::Outside;
 use super::rest::{Part, Rest};
 use super::rules::{Rules, scaled, signed};
 use super::tenant::Tenant;
@@ -22,7 +23,7 @@ use std::collections::BTreeMap;
 /// Returns the bill of each tenant for a `span`, in nanoseconds, and what is believed of its page,
 /// and brings the tenants' lags up to `now`.
 pub(super) fn settle(
-    (tenants, rest): (&mut Roster<Tenant>, &mut Rest),
+    (tenants, rest, outside): (&mut Roster<Tenant>, &mut Rest, &mut Outside),
     done: &BTreeMap<TenantId, Done>,
     rules: &Rules,
     (now, span): (Nanos, Nanos),
@@ -38,6 +39,10 @@ pub(super) fn settle(
     let flight = |(id, done): (&TenantId, &Done)| (*id, if runs(id) { done.pending } else { 0 });
     let flights: Vec<(TenantId, u64)> = done.iter().map(flight).collect();
     let beside: u64 = flights.iter().map(|(_, flight)| flight).sum();
+    outside.watch(span, beside);
+    let contexts = outside.contexts(now);
+    // The driver gives such work its turns, too.
+    let beside = beside + contexts;
     let running: Vec<TenantId> = tenants
         .iter()
         .filter(|(_, tenant)| tenant.may_run(now))
@@ -70,7 +75,7 @@ pub(super) fn settle(
             .map_or(0, |told| if told.guessed { 0 } else { told.service }),
     });
     let parts: Vec<Part> = parts.collect();
-    let unknown = rest.divide(&parts, (span, rules.between_changes()));
+    let unknown = rest.divide(&parts, (span, rules.between_changes()), contexts);
     let left_to = left_to_one(tenants, (done, &bills), rules, (now, span));
     for (id, tenant) in tenants.iter_mut() {
         let done = done.get(&id).copied().unwrap_or_default();
@@ -83,6 +88,7 @@ pub(super) fn settle(
             true => Some(Left::Held(signed(span))),
             false => left.map(|(_, left)| left),
         };
+        let left = left.map(|left| left.beside(contexts));
         tenant.note((now, span), (done, left), bill);
     }
     // A part of the rest shows nothing of its tenant's progress: as far as they fit into the rest,
