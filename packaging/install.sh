@@ -58,8 +58,8 @@ install_all() {
     put 644 "$here/lib/package/VERSION" "$lib/package/VERSION"
     put 755 "$here/lib/versions.sh" "$lib/versions.sh"
     "$lib/versions.sh" add
-    # A removed package's, whose purge would remove the library with it.
-    rm -f "$lib/kept.sh"
+    # A removed package's, whose purge would remove the library and the wrapper with it.
+    rm -f "$lib/kept.sh" "$lib/kept-runtime" "$lib/kept-wrapped.sh"
     unit=$(mktemp)
     for service in gpushared gpushare-exporter; do
         sed "s|^ExecStart=/usr/bin/|ExecStart=$prefix/bin/|" "$here/$service.service" >"$unit"
@@ -117,7 +117,16 @@ retire() {
 uninstall_all() {
     retire gpushare-exporter.service
     retire gpushared.service
-    for program in "$here"/bin/*; do rm -f "$bin/${program##*/}"; done
+    needs=
+    if [ -e "$bin/gpushare-runtime" ]; then
+        needs=$(sh "$here/lib/wrapped.sh" "$prefix" "$root") || needs="it cannot be found out which"
+        needs=$(echo "$needs" | head -n 5 | tr '\n' ' ' | sed 's/ *$//')
+    fi
+    for program in "$here"/bin/*; do
+        if [ -z "$needs" ] || [ "${program##*/}" != gpushare-runtime ]; then rm -f "$bin/${program##*/}"; fi
+    done
+    [ -z "$needs" ] ||
+        echo "kept $bin/gpushare-runtime, which engines call: $needs. Take it out of their settings, restart them and let its containers end, then run this again" >&2
     [ ! -e "$lib/versions.sh" ] || "$lib/versions.sh" remove
     rm -rf "$lib/package"
     rm -f "$lib"/*.so
