@@ -80,12 +80,25 @@ install_all() {
         systemctl enable gpushared.service
         # A machine that gets its driver later has the installation all the same.
         state=runs
-        systemctl restart gpushared.service || state="did not start (journalctl -u gpushared; without a GPU driver it cannot)"
+        if systemctl is-active --quiet gpushared.service && ! settings_hold; then
+            state="runs on as before: not restarted, because these settings would end it; correct them, then: systemctl restart gpushared"
+        else
+            systemctl restart gpushared.service || state="did not start (journalctl -u gpushared; without a GPU driver, or with settings that it refuses, it cannot)"
+        fi
         systemctl try-restart gpushare-exporter.service || echo "gpushare-exporter.service did not start: journalctl -u gpushare-exporter" >&2
         echo "installed below $prefix; gpushared.service is enabled and $state; next: $prefix/bin/gpushare doctor"
     else
         echo "installed below $root$prefix; no daemon was started; next: $prefix/bin/gpushare doctor"
     fi
+}
+
+# Whether the daemon takes the settings that its unit names. With wrong ones it would end, and not be
+# tried again; one that runs has those that it read.
+settings_hold() {
+    config=$(systemctl show -p ExecStart gpushared.service | sed -n 's/.*argv\[\]=[^;]*--config[ =]\([^ ;]*\).*/\1/p')
+    held=0
+    "$bin/gpushared" ${config:+--config "$config"} --check-config >/dev/null || held=$?
+    [ $held != 78 ]
 }
 
 # Removes a folder below the prefix, and those it is in, as far as they are empty. Those of /usr and

@@ -2,6 +2,7 @@
 //! keeps the links of units there, and a stand-in for systemd says what was started.
 
 mod others;
+mod settings;
 mod wrapper;
 
 use std::fs;

@@ -2,6 +2,7 @@
 //! removal leaves nothing but what is not its own.
 
 mod engines;
+mod settings;
 mod units;
 
 use gpushare_tests::artefacts::repository;
