@@ -4,6 +4,7 @@
 mod engines;
 mod settings;
 mod units;
+mod unpacked;
 
 use gpushare_tests::artefacts::repository;
 use std::fs;
