@@ -37,6 +37,11 @@ if have rustup && ! rustup target list --installed | grep -qx "$target"; then
     rustup target add "$target" >&2
 fi
 
+# Each program names the commit behind its version. Not a tag: it would make another string of the same commit.
+commit=$(git describe --always --dirty --exclude '*' 2>/dev/null || true)
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+[ -z "$commit" ] || export GPUSHARE_BUILD="$version+$commit"
+
 say "building against glibc $glibc"
 # Paths of the build machine must not be in the shipped files.
 export RUSTFLAGS="${RUSTFLAGS:-} --remap-path-prefix=$PWD=gpushare --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo"
@@ -87,7 +92,7 @@ say "dist/"
 mkdir -p dist
 find dist -mindepth 1 -maxdepth 1 ! -name carried -exec rm -rf {} +
 mkdir -p dist/lib
-git describe --always --dirty >dist/COMMIT 2>/dev/null || echo unknown >dist/COMMIT
+echo "${commit:-unknown}" >dist/COMMIT
 # A new file each, never one written over: a running program may have the old one mapped.
 for program in "${programs[@]}"; do install -m 755 "$build/$target/release/$program" dist/; done
 for hook in "${hooks[@]}"; do install -m 755 "$build/$musl/release/$hook" dist/; done

@@ -43,7 +43,7 @@ fn run() -> Result<(), Failure> {
                 let _ = writeln!(
                     std::io::stdout(),
                     "gpushare-oci-hook {}",
-                    env!("CARGO_PKG_VERSION")
+                    gpushare_protocol::build!()
                 );
                 return Ok(());
             }

@@ -29,7 +29,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 /// Accounts for the node's GPU memory: guarantees requests, lends unused memory, resolves
 /// collisions.
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(version = gpushare_protocol::build!())]
 struct Args {
     /// Settings and defaults; read again on SIGHUP [default: /etc/gpushare/config.toml, if it is
     /// there]
