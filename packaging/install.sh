@@ -58,8 +58,8 @@ install_all() {
     put 644 "$here/lib/package/VERSION" "$lib/package/VERSION"
     put 755 "$here/lib/versions.sh" "$lib/versions.sh"
     "$lib/versions.sh" add
-    # A removed package's, whose purge would remove the library with it.
-    rm -f "$lib/kept.sh"
+    # A removed package's, whose purge would remove the library and the wrapper with it.
+    rm -f "$lib/kept.sh" "$lib/kept-runtime" "$lib/kept-wrapped.sh"
     unit=$(mktemp)
     for service in gpushared gpushare-exporter; do
         sed "s|^ExecStart=/usr/bin/|ExecStart=$prefix/bin/|" "$here/$service.service" >"$unit"
@@ -80,12 +80,25 @@ install_all() {
         systemctl enable gpushared.service
         # A machine that gets its driver later has the installation all the same.
         state=runs
-        systemctl restart gpushared.service || state="did not start (journalctl -u gpushared; without a GPU driver it cannot)"
+        if systemctl is-active --quiet gpushared.service && ! settings_hold; then
+            state="runs on as before: not restarted, because these settings would end it; correct them, then: systemctl restart gpushared"
+        else
+            systemctl restart gpushared.service || state="did not start (journalctl -u gpushared; without a GPU driver, or with settings that it refuses, it cannot)"
+        fi
         systemctl try-restart gpushare-exporter.service || echo "gpushare-exporter.service did not start: journalctl -u gpushare-exporter" >&2
         echo "installed below $prefix; gpushared.service is enabled and $state; next: $prefix/bin/gpushare doctor"
     else
         echo "installed below $root$prefix; no daemon was started; next: $prefix/bin/gpushare doctor"
     fi
+}
+
+# Whether the daemon takes the settings that its unit names. With wrong ones it would end, and not be
+# tried again; one that runs has those that it read.
+settings_hold() {
+    config=$(systemctl show -p ExecStart gpushared.service | sed -n 's/.*argv\[\]=[^;]*--config[ =]\([^ ;]*\).*/\1/p')
+    held=0
+    "$bin/gpushared" ${config:+--config "$config"} --check-config >/dev/null || held=$?
+    [ $held != 78 ]
 }
 
 # Removes a folder below the prefix, and those it is in, as far as they are empty. Those of /usr and
@@ -117,7 +130,16 @@ retire() {
 uninstall_all() {
     retire gpushare-exporter.service
     retire gpushared.service
-    for program in "$here"/bin/*; do rm -f "$bin/${program##*/}"; done
+    needs=
+    if [ -e "$bin/gpushare-runtime" ]; then
+        needs=$(sh "$here/lib/wrapped.sh" "$prefix" "$root") || needs="it cannot be found out which"
+        needs=$(echo "$needs" | head -n 5 | tr '\n' ' ' | sed 's/ *$//')
+    fi
+    for program in "$here"/bin/*; do
+        if [ -z "$needs" ] || [ "${program##*/}" != gpushare-runtime ]; then rm -f "$bin/${program##*/}"; fi
+    done
+    [ -z "$needs" ] ||
+        echo "kept $bin/gpushare-runtime, which engines call: $needs. Take it out of their settings, restart them and let its containers end, then run this again" >&2
     [ ! -e "$lib/versions.sh" ] || "$lib/versions.sh" remove
     rm -rf "$lib/package"
     rm -f "$lib"/*.so

@@ -36,7 +36,7 @@ files() {
     hash=$(sha256sum <dist/lib/libgpushare.so | cut -c1-12)
     # Two builds of one version are two libraries.
     echo "$version-$revision-$hash" >"$lib/package/VERSION"
-    install -m 755 packaging/versions.sh "$lib/versions.sh"
+    install -m 755 packaging/versions.sh packaging/wrapped.sh "$lib"
     [ ! -f dist/gpushare-oci-hook ] \
         || install -D -m 644 packaging/hooks.d/gpushare.json "$share/containers/oci/hooks.d/gpushare.json"
     install -m 644 LICENSE "$share/doc/gpushare/copyright"

@@ -3,8 +3,10 @@
 # container image since 2014, and checks that they need nothing newer. Installs zig (as a cross linker)
 # and cargo-zigbuild from PyPI.
 #
-#   scripts/package.sh [--core]    --core: only the library; of gpushare and gpushared, as target/debug has them, that each
-#                                  function of the C library that they call is in the old one (docs/adr/0123)
+#   scripts/package.sh [--core | --no-hook]
+#     --core       only the library; of gpushare and gpushared, as target/debug has them, that each function of the C library
+#                  that they call is in the old one (docs/adr/0123)
+#     --no-hook    without the hook and the wrapper for containers, which take a Rust target of their own
 #
 #   dist/gpushare            the command line, and dist/gpushared, the daemon
 #   dist/gpushare-oci-hook, dist/gpushare-runtime    for containers, static: no library of a container's node is needed
@@ -18,11 +20,12 @@
 #   dist/archives/           the same as a Debian package and as tarballs (archives.sh)
 source "$(dirname "$0")/common.sh"
 
-all=true
+all=true hooked=true
 case "${1:-}" in
     "") ;;
     --core) all=false ;;
-    -h | --help) sed -n '2,19p' "$0" | sed 's/^# \?//'; exit 0 ;;
+    --no-hook) hooked=false ;;
+    -h | --help) sed -n '2,21p' "$0" | sed 's/^# \?//'; exit 0 ;;
     *) die "unknown option $1" ;;
 esac
 need cargo gcc python3 objcopy strip
@@ -36,6 +39,11 @@ if have rustup && ! rustup target list --installed | grep -qx "$target"; then
     note "installing the Rust target $target"
     rustup target add "$target" >&2
 fi
+
+# Each program names the commit behind its version. Not a tag: it would make another string of the same commit.
+commit=$(git describe --always --dirty --exclude '*' 2>/dev/null || true)
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+[ -z "$commit" ] || export GPUSHARE_BUILD="$version+$commit"
 
 say "building against glibc $glibc"
 # Paths of the build machine must not be in the shipped files.
@@ -67,19 +75,24 @@ links() {
 # The hook starts in whatever a container runtime gives it, so it is static: that takes musl's target.
 musl="$arch-unknown-linux-musl"
 hooks=()
-if $all && have rustup && ! rustup target list --installed | grep -qx "$musl"; then
+if $all && $hooked && have rustup && ! rustup target list --installed | grep -qx "$musl"; then
     note "installing the Rust target $musl"
     rustup target add "$musl" >&2 || note "it cannot be installed"
 fi
 if ! $all; then
     note "no programs, software GPU, hook or archives (--core)"
+elif ! $hooked; then
+    note "no hook and no wrapper for containers (--no-hook)"
 elif [ -d "$(rustc --print sysroot)/lib/rustlib/$musl" ]; then
     say "building the hook without a C library of the node's"
     CARGO_TARGET_DIR="$build" cargo zigbuild --release --locked --target "$musl" -p gpushare-oci-hook >&2
     hooks=(gpushare-oci-hook gpushare-runtime)
-else
+elif [ -n "${GPUTEST_NOT_RUNNABLE:-}" ]; then
     note "no hook for containers: the Rust target $musl is not installed"
-    [ -z "${GPUTEST_NOT_RUNNABLE:-}" ] || echo "package: the static hook: no Rust target $musl" >>"$GPUTEST_NOT_RUNNABLE"
+    echo "package: the static hook: no Rust target $musl" >>"$GPUTEST_NOT_RUNNABLE"
+else
+    # A package without it installs well, and annotations of containers have no effect.
+    die "no hook for containers: the Rust target $musl is not installed (rustup target add $musl); or give --no-hook"
 fi
 
 say "dist/"
@@ -87,7 +100,7 @@ say "dist/"
 mkdir -p dist
 find dist -mindepth 1 -maxdepth 1 ! -name carried -exec rm -rf {} +
 mkdir -p dist/lib
-git describe --always --dirty >dist/COMMIT 2>/dev/null || echo unknown >dist/COMMIT
+echo "${commit:-unknown}" >dist/COMMIT
 # A new file each, never one written over: a running program may have the old one mapped.
 for program in "${programs[@]}"; do install -m 755 "$build/$target/release/$program" dist/; done
 for hook in "${hooks[@]}"; do install -m 755 "$build/$musl/release/$hook" dist/; done

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 /// One GPU shared by many tenants, each under an exact memory quota.
 #[derive(Debug, Parser)]
-#[command(version, max_term_width = 100)]
+#[command(version = gpushare_protocol::build!(), max_term_width = 100)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,

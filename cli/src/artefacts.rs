@@ -14,9 +14,9 @@ pub(crate) const SOFT_CUDA: &str = "libsoftgpu_cuda.so";
 /// See [`SOFT_CUDA`].
 pub(crate) const SOFT_NVML: &str = "libsoftgpu_nvml.so";
 
-/// Folders searched, relative to the executable's own: a build folder, an unpacked package, an
-/// installed one.
-const FOLDERS: [&str; 4] = ["", "lib", "../lib/gpushare", "../lib"];
+/// Folders searched, relative to the executable's own: a build folder, one of `scripts/package.sh`,
+/// an installation, an unpacked tarball.
+const FOLDERS: [&str; 5] = ["", "lib", "../lib/gpushare", "../lib", "../lib/package"];
 
 /// This executable.
 pub(crate) fn own_executable() -> Result<PathBuf, Failure> {
@@ -62,8 +62,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_library_is_found_in_a_build_folder_a_package_and_an_installation() {
-        for place in ["bin/a.so", "bin/lib/a.so", "lib/gpushare/a.so", "lib/a.so"] {
+    fn a_library_is_found_in_a_build_an_installation_and_a_tarball() {
+        for place in [
+            "bin/a.so",
+            "bin/lib/a.so",
+            "lib/gpushare/a.so",
+            "lib/a.so",
+            "lib/package/a.so",
+        ] {
             let dir = tempfile::tempdir().unwrap();
             let library = dir.path().join(place);
             fs::create_dir_all(dir.path().join("bin")).unwrap();

@@ -108,15 +108,28 @@ fn check_loads(library: &Path) -> Result<(), Failure> {
         .stdin(Stdio::null())
         .output()
         .map_err(|error| Failure::ours(format!("cannot start myself: {error}")))?;
-    if trial.status.success() && trial.stderr.is_empty() {
+    let said = String::from_utf8_lossy(&trial.stderr);
+    let said = match trial.status.success() {
+        true => complaints(&said),
+        false => said.trim().to_owned(),
+    };
+    if trial.status.success() && said.is_empty() {
         return Ok(());
     }
     Err(Failure::ours(format!(
-        "{} cannot be loaded ({}): {}; use the package built for older systems (scripts/package.sh)",
+        "{} cannot be loaded ({}): {said}; use the package built for older systems (scripts/package.sh)",
         library.display(),
-        trial.status,
-        String::from_utf8_lossy(&trial.stderr).trim()
+        trial.status
     )))
+}
+
+/// The lines of the dynamic linker that are about the interposer. Another library of
+/// [`preload::FILE`] may be missing for every program of the machine.
+fn complaints(said: &str) -> String {
+    let ours = said.lines().filter(|line| {
+        !line.contains(&format!("from {} ", preload::FILE)) || line.contains(INTERPOSER)
+    });
+    ours.collect::<Vec<_>>().join("\n").trim().to_owned()
 }
 
 /// Refuses managed memory (`uvm`) that the host memory of the program cannot hold: all of it may be
@@ -173,4 +186,31 @@ fn check_devices(
     }
     check_host(limits, &devices)?;
     Ok(devices)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_linker_says_of_another_preload_is_no_complaint_of_ours() {
+        let of = |library: &str, list: &str| {
+            format!(
+                "ERROR: ld.so: object '{library}' from {list} cannot be preloaded (cannot open shared object file): ignored.\n"
+            )
+        };
+        let file = "/etc/ld.so.preload";
+        assert_eq!(complaints(""), "");
+        assert_eq!(complaints(&of("/opt/gone.so", file)), "");
+        let ours = of("/opt/$LIB/libgpushare.so", "LD_PRELOAD");
+        for said in [
+            ours.clone(),
+            of("/opt/gone.so", file) + &ours,
+            of("/opt/libgpushare.so", file),
+            "a line of no list".to_owned(),
+        ] {
+            let last = said.lines().last().unwrap();
+            assert_eq!(complaints(&said), last);
+        }
+    }
 }

@@ -13,7 +13,7 @@ use gpushare_exporter::http::{Ask, serve};
 
 /// Serves Prometheus metrics of this machine's gpushare daemon, and a page about it.
 #[derive(Debug, Parser)]
-#[command(version, max_term_width = 100)]
+#[command(version = gpushare_protocol::build!(), max_term_width = 100)]
 struct Args {
     /// Where to listen.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9836")]

@@ -2,7 +2,7 @@
 //! input.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use gpushare_oci_hook::Failure;
@@ -27,15 +27,14 @@ fn run() -> Result<(), Failure> {
     let mut places = Places::default();
     let mut arguments = std::env::args_os().skip(1);
     while let Some(argument) = arguments.next() {
-        let mut value = || {
-            arguments
-                .next()
-                .map(PathBuf::from)
-                .filter(|path| path.is_absolute())
+        let name = argument.to_string_lossy().into_owned();
+        let mut value = || match arguments.next().map(PathBuf::from) {
+            Some(path) if path.is_absolute() => Ok(path),
+            given => Err(refused(&name, given.as_deref())),
         };
         match argument.to_str() {
-            Some("--library") => places.library = Some(value().ok_or_else(usage)?),
-            Some("--daemon") => places.daemon = value().ok_or_else(usage)?,
+            Some("--library") => places.library = Some(value()?),
+            Some("--daemon") => places.daemon = value()?,
             Some("createRuntime") if arguments.next().is_none() => {
                 return create_runtime(&places, &mut std::io::stdin().lock());
             }
@@ -43,7 +42,7 @@ fn run() -> Result<(), Failure> {
                 let _ = writeln!(
                     std::io::stdout(),
                     "gpushare-oci-hook {}",
-                    env!("CARGO_PKG_VERSION")
+                    gpushare_protocol::build!()
                 );
                 return Ok(());
             }
@@ -51,6 +50,14 @@ fn run() -> Result<(), Failure> {
         }
     }
     Err(usage())
+}
+
+/// What a file of hooks gives wrongly, each container of the node says.
+fn refused(name: &str, given: Option<&Path>) -> Failure {
+    let given = given.map_or_else(String::new, |given| format!(" {}", given.display()));
+    Failure(format!(
+        "the hook's argument {name}{given} is refused; accepted: an absolute path ({USAGE})"
+    ))
 }
 
 fn usage() -> Failure {

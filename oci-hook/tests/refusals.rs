@@ -91,3 +91,23 @@ fn a_log_that_cannot_be_written_changes_nothing_of_a_refusal() {
         refused(&create(place.path(), log, "json"));
     }
 }
+
+#[test]
+fn a_path_that_a_file_of_hooks_gives_wrongly_is_named() {
+    let refused = |arguments: &[&str]| {
+        let mut hook = Command::new(env!("CARGO_BIN_EXE_gpushare-oci-hook"));
+        let output = hook.args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    for (name, given) in [("--library", "lib"), ("--daemon", "run/control.sock")] {
+        let told = refused(&[name, given, "createRuntime"]);
+        let words = format!("gpushare: the hook's argument {name} {given} is refused");
+        assert!(told.starts_with(&words), "{told}");
+        assert!(told.contains("accepted: an absolute path"), "{told}");
+    }
+    let told = refused(&["--library"]);
+    assert!(told.contains("argument --library is refused"), "{told}");
+    // Of what is no argument of its own it tells those.
+    assert!(refused(&["--librry", "/lib"]).starts_with("gpushare: usage: "));
+}

@@ -19,5 +19,6 @@ pub mod sockets;
 pub mod time_namespace;
 pub mod units;
 pub mod uuid;
+pub mod version;
 #[cfg(feature = "wire")]
 pub mod wire;

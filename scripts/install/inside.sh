@@ -25,7 +25,7 @@ until_is() { # SECONDS COMMAND...: until the command succeeds
 
 listing >/root/before
 dpkg -i /root/1.deb >/root/dpkg.log 2>&1 || { cat /root/dpkg.log; fail "the package does not install"; }
-done_ "installed $(dpkg-query -W -f '${Version}' gpushare)"
+done_ "installed $(dpkg-query -W -f '${Version}' gpushare): $(gpushare --version)"
 
 gpushare run --gpu soft --mem-limit 1GiB -- gpushare devices >/root/seen || fail "a tenant does not run"
 grep -q "1 GiB" /root/seen || fail "a tenant does not see its limit: $(cat /root/seen)"

@@ -113,6 +113,7 @@ struct File {
 }
 
 mod containers;
+pub mod file;
 mod spare;
 mod swap;
 

@@ -12,6 +12,7 @@ use clap::Parser;
 use gpushare_journal::Readers;
 use gpushare_protocol::size::Size;
 use gpushare_protocol::units::Bytes;
+use gpushared::config::file::is_absent;
 use gpushared::devices::Nvml;
 use gpushared::guard::Among;
 use gpushared::journal::{self, Files, Journal};
@@ -28,7 +29,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 /// Accounts for the node's GPU memory: guarantees requests, lends unused memory, resolves
 /// collisions.
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(version = gpushare_protocol::build!())]
 struct Args {
     /// Settings and defaults; read again on SIGHUP [default: /etc/gpushare/config.toml, if it is
     /// there]
@@ -210,8 +211,15 @@ fn run(args: Args, rest: &mut Option<Rest>) -> Result<(), Failed> {
     };
     let begin = || -> Result<Server, Failed> {
         let settings = match file {
-            Some(file) => settings_of(&file, base).map_err(Failed::Settings)?,
-            None => base,
+            Some(file) => {
+                let settings = settings_of(&file, base).map_err(Failed::Settings)?;
+                tracing::info!(file = %file.display(), "settings are read");
+                settings
+            }
+            None => {
+                tracing::info!("no settings are read: {}", source.none());
+                base
+            }
         };
         if !folder.is_private() {
             let told = folder.tell_hooks(settings.containers.are_limits_mandatory());
@@ -277,7 +285,7 @@ fn check_config(source: &Source) -> ExitCode {
 /// Prints what the daemon would keep current in `[containers] cdi`.
 fn print_cdi(args: &Args) -> Result<(), Failed> {
     let config = args.config.clone().unwrap_or_else(|| PathBuf::from(CONFIG));
-    if args.config.is_none() && !config.exists() {
+    if args.config.is_none() && is_absent(&config) {
         return Err(Failed::Settings(format!(
             "there is no {CONFIG}, which would have the classes; name another file with --config FILE \
              (share/doc/gpushare/config.toml of the package is a sample)"
@@ -353,7 +361,8 @@ struct Source {
 impl Source {
     /// The file to read now. The default one may come and go while the daemon runs.
     fn file(&self) -> Option<PathBuf> {
-        let default = || Some(PathBuf::from(CONFIG)).filter(|file| !self.private && file.exists());
+        let default =
+            || Some(PathBuf::from(CONFIG)).filter(|file| !self.private && !is_absent(file));
         self.named.clone().or_else(default)
     }
 
@@ -372,8 +381,7 @@ impl Source {
 }
 
 fn settings_of(file: &Path, base: Settings) -> Result<Settings, String> {
-    let text = std::fs::read_to_string(file)
-        .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+    let text = gpushared::config::file::text(file)?;
     gpushared::config::read(&text, base).map_err(|error| format!("{}: {error}", file.display()))
 }
 

@@ -21,6 +21,11 @@ pub const ALICE: u32 = 65_534;
 /// Another user id without a name.
 pub const BOB: u32 = 65_533;
 
+/// A line for root's shell: an `/etc` of this machine alone, without settings of ours.
+pub const OWN_ETC: &str = "mkdir -p /run/etc/upper /run/etc/work && \
+     mount -t overlay overlay -o lowerdir=/etc,upperdir=/run/etc/upper,workdir=/run/etc/work /etc && \
+     rm -rf /etc/gpushare";
+
 /// The GPU of a machine, where a test names no other.
 const SPEC: &str = "mem=16GiB";
 /// Mounts the machine's own folders, reports it, and keeps them until standard input ends. With

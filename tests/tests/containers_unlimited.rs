@@ -1,7 +1,9 @@
 //! Containers that have a GPU and ask for nothing, on a node where limits are mandatory.
 
-use gpushare_tests::container::{Bundle, Lab, Runtime};
-use gpushare_tests::{GIB, until};
+use gpushare_tests::container::{Bundle, Door, Lab, Runtime};
+use gpushare_tests::machine::OWN_ETC;
+use gpushare_tests::runnable::not_runnable_here;
+use gpushare_tests::{GIB, artefacts, until};
 
 const CONFIG: &str = "[containers]\nunlimited = \"deny\"\n\
     [[containers.rules]]\nnamespace = \"team\"\nunlimited = \"maxima\"\n\
@@ -71,4 +73,37 @@ fn a_container_that_asks_for_nothing_runs_as_it_is_by_default() {
     until("nothing is left of it", || lab.row("one").is_none());
     lab.kill_daemon();
     assert_eq!(total(&lab, &silent("two", "team", "0")), whole);
+}
+
+/// Podman and CRI-O look in the folder of `/usr/share` alone, unless their settings say more.
+#[test]
+#[ignore = "long tier: needs Podman"]
+fn podmans_hooks_for_all_count_where_its_settings_name_their_folder() {
+    let test = "podmans_hooks_for_all_count_where_its_settings_name_their_folder";
+    let Some(lab) = lab(CONFIG) else { return };
+    if lab.sh("command -v podman || true").is_empty() {
+        return not_runnable_here(test, "podman is not installed");
+    }
+    lab.sh(OWN_ETC);
+    let hook = artefacts::folder().join("gpushare-oci-hook");
+    let hook = hook.display();
+    lab.sh(&format!(
+        "mkdir -p /etc/containers/oci/hooks.d /etc/containers/containers.conf.d && \
+         cat >/etc/containers/oci/hooks.d/gpushare.json <<'END'\n\
+         {{\"version\": \"1.0.0\", \"hook\": {{\"path\": \"{hook}\", \"args\": [\"{hook}\", \
+         \"--library\", \"/run/lab/library\", \"createRuntime\"]}}, \
+         \"when\": {{\"always\": true}}, \"stages\": [\"createRuntime\"]}}\nEND"
+    ));
+    let bundle = |id: &str| Bundle {
+        runtime: Runtime::Podman("runc"),
+        door: Door::None,
+        ..silent(id, "other", "0")
+    };
+    let whole = total(&lab, &bundle("one"));
+    assert_ne!(whole, format!("total {} 0", 2 * GIB));
+    lab.sh(
+        "printf '[engine]\nhooks_dir = [\"/usr/share/containers/oci/hooks.d\", \
+         \"/etc/containers/oci/hooks.d\"]\n' >/etc/containers/containers.conf.d/gpushare.conf",
+    );
+    refused(&lab, &bundle("two"), "gpushare.io/mem-limit");
 }

@@ -4,8 +4,8 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use gpushare_tests::machine::{ALICE, Machine, ROOT};
-use gpushare_tests::{Daemon, GIB, Gpu, MIB, until};
+use gpushare_tests::machine::{ALICE, Machine, OWN_ETC, ROOT};
+use gpushare_tests::{Daemon, GIB, Gpu, MIB, artefacts, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -107,11 +107,6 @@ fn a_reload_without_a_file_ends_nothing() {
     }
 }
 
-/// An `/etc` of a machine alone.
-const OWN_ETC: &str = "mkdir -p /run/etc/upper /run/etc/work && \
-     mount -t overlay overlay -o lowerdir=/etc,upperdir=/run/etc/upper,workdir=/run/etc/work /etc && \
-     rm -rf /etc/gpushare";
-
 #[test]
 fn a_private_daemon_reads_no_settings_of_the_machine() {
     let test = "a_private_daemon_reads_no_settings_of_the_machine";
@@ -167,5 +162,58 @@ fn a_default_file_that_comes_later_is_read_and_a_wrong_one_is_not() {
         machine.sh(ROOT, line);
         machine.signal_daemon(Signal::SIGHUP);
         assert_eq!(limit(&machine, name), 3, "{line}");
+    }
+}
+
+/// Root's shell reaches such a file where the daemon, whose unit leaves root one capability, does
+/// not.
+#[test]
+fn a_default_file_that_cannot_be_reached_stops_the_start() {
+    let test = "a_default_file_that_cannot_be_reached_stops_the_start";
+    let Some(mut machine) = Machine::bare(test) else {
+        return;
+    };
+    machine.sh(ROOT, OWN_ETC);
+    let unit = |machine: &Machine, flags: &[&str]| {
+        let mut daemon = machine.as_user(ROOT, "setpriv");
+        let gpushared = artefacts::gpushared();
+        daemon.args(["--bounding-set", "-all,+kill"]).arg(gpushared);
+        let done = daemon.args(flags).output().expect("setpriv is there");
+        let said = [done.stdout, done.stderr].concat();
+        let said = String::from_utf8(said).expect("text");
+        (done.status.code(), said)
+    };
+    let (code, said) = unit(&machine, &["--check-config"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("there is no /etc/gpushare"), "{said}");
+    machine.sh(
+        ROOT,
+        "mkdir /etc/gpushare && printf '[containers]\nunlimited = \"deny\"\n' >/etc/gpushare/config.toml",
+    );
+    machine.start_daemon(&[]);
+    machine.kill_daemon();
+    for (line, why) in [
+        (
+            "chown 65534 /etc/gpushare && chmod 700 /etc/gpushare",
+            "Permission denied",
+        ),
+        (
+            "rm -r /etc/gpushare && ln -s /nowhere/gpushare /etc/gpushare",
+            "/nowhere/gpushare): No such file",
+        ),
+        (
+            "rm /etc/gpushare && mkdir /etc/gpushare && \
+             ln -s /nowhere/config.toml /etc/gpushare/config.toml",
+            "/nowhere/config.toml): No such file",
+        ),
+    ] {
+        machine.sh(ROOT, line);
+        for flags in [&["--check-config"][..], &[]] {
+            let (code, said) = unit(&machine, flags);
+            assert_eq!(code, Some(78), "{line}: {said}");
+            assert!(said.contains(why), "{line}: {said}");
+        }
+        // Hooks refuse containers without limits until a daemon has read the file.
+        machine.sh(ROOT, "test -e /run/gpushare/mandatory");
     }
 }

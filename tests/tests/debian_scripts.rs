@@ -2,6 +2,8 @@
 //! keeps the links of units there, and a stand-in for systemd says what was started.
 
 mod others;
+mod settings;
+mod wrapper;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +19,7 @@ const HELPER: &str = "/usr/bin/deb-systemd-helper";
 /// A version that was installed before.
 const OLD: &str = "0.1.0-1";
 /// The folders of the scripts, each of which is below the test's root.
-const FOLDERS: [&str; 8] = [
+const FOLDERS: [&str; 9] = [
     "/etc/systemd/system",
     "/run/systemd/system",
     "/run/gpushare",
@@ -26,13 +28,18 @@ const FOLDERS: [&str; 8] = [
     "/usr/lib/gpushare",
     "/usr/local/bin",
     "/usr/bin/gpushared",
+    "/usr/bin/gpushare-runtime",
 ];
 /// `systemctl` and `deb-systemd-invoke`: a unit runs where `active/UNIT` is, and does not start
-/// where
-/// `broken` is.
+/// where `broken` is. What it is asked to do is in `asked`.
 const SYSTEMD: &str = r#"#!/bin/sh
 act=$1
 shift
+case "$act" in
+    is-active) exec test -e "$ROOT/active/$2" ;;
+    show) cat "$ROOT/exec-start" 2>/dev/null; exit 0 ;;
+esac
+echo "$act $*" >>"$ROOT/asked"
 start() { [ ! -e "$ROOT/broken" ] || { rm -f "$ROOT/active/$1"; return 1; }; : >"$ROOT/active/$1"; }
 for unit; do
     case "${0##*/} $act" in
@@ -140,6 +147,14 @@ impl Node {
     /// What the package brings.
     fn unpack(&self) {
         self.put("usr/lib/gpushare/versions.sh", VERSIONS);
+        let wrapped = fs::read_to_string(repository().join("packaging/wrapped.sh"));
+        self.put(
+            "usr/lib/gpushare/wrapped.sh",
+            &wrapped.expect("it is there"),
+        );
+        for program in ["gpushared", "gpushare-runtime"] {
+            self.put(&format!("usr/bin/{program}"), "#!/bin/sh\n");
+        }
         for unit in [DAEMON, EXPORTER] {
             let text = fs::read_to_string(repository().join("packaging").join(unit));
             self.put(
@@ -171,19 +186,26 @@ impl Node {
         self.script("postinst", &["configure", OLD])
     }
 
-    /// `dpkg -r`.
-    fn delete(&self) {
-        self.script("prerm", &["remove"]);
-        self.remove("usr/lib/gpushare/versions.sh");
+    /// `dpkg -r`. Returns what it says.
+    fn delete(&self) -> String {
+        let said = self.script("prerm", &["remove"]);
+        for file in [
+            "lib/gpushare/versions.sh",
+            "lib/gpushare/wrapped.sh",
+            "bin/gpushared",
+            "bin/gpushare-runtime",
+        ] {
+            self.remove(&format!("usr/{file}"));
+        }
         for unit in [DAEMON, EXPORTER] {
             self.remove(&format!("usr/lib/systemd/system/{unit}"));
         }
-        self.script("postrm", &["remove"]);
+        said + &self.script("postrm", &["remove"])
     }
 
-    /// The rest of `dpkg -P`.
-    fn purge(&self) {
-        self.script("postrm", &["purge"]);
+    /// The rest of `dpkg -P`. Returns what it says.
+    fn purge(&self) -> String {
+        self.script("postrm", &["purge"])
     }
 
     fn link(&self, unit: &str) -> String {

@@ -17,6 +17,43 @@ fn packaged(test: &str) -> Option<PathBuf> {
     }
 }
 
+/// Programs say of which commit they are. Without git nothing is known of it.
+#[test]
+#[ignore = "long tier: needs all of scripts/package.sh"]
+fn packaged_programs_name_the_commit_that_they_are_of() {
+    let test = "packaged_programs_name_the_commit_that_they_are_of";
+    let Some(library) = packaged(test) else {
+        return;
+    };
+    let dist = library.ancestors().nth(2).expect("dist/lib");
+    let commit = std::fs::read_to_string(dist.join("COMMIT")).expect("package.sh writes it");
+    let end = match commit.trim() {
+        "unknown" => String::new(),
+        commit => format!("+{commit}"),
+    };
+    let mut found = 0;
+    for name in [
+        "gpushare",
+        "gpushared",
+        "gpushare-exporter",
+        "gpushare-oci-hook",
+    ] {
+        let Ok(program) = dist.join(name).canonicalize() else {
+            continue;
+        };
+        let output = Command::new(program).arg("--version").output();
+        let said = String::from_utf8(output.expect("it starts").stdout).expect("text");
+        let (_, version) = said.trim().split_once(' ').expect("a name and a version");
+        let number = version.strip_suffix(&end).unwrap_or(version);
+        assert_eq!(format!("{number}{end}"), version, "{name}");
+        assert!(!number.contains('+'), "{name}: {version}, {commit}");
+        found += 1;
+    }
+    if found == 0 {
+        not_runnable_here(test, "dist/ has no programs: package.sh --core made it");
+    }
+}
+
 fn check(library: &Path) -> Output {
     let script = artefacts::repository().join("scripts/check_binary.py");
     let mut check = Command::new("python3");

@@ -93,6 +93,8 @@ fn a_limit_is_tried_while_a_tenant_queues_and_a_full_gpu_is_named() {
     let gpu = format!("soft:{}", home.gpu().spec());
     let beside = report(home.command(&["doctor", "--json", "--gpu", &gpu]));
     assert_eq!(check(&beside, "limit-holds").0, "ok", "{beside}");
+    // It is of the same build.
+    assert_eq!(check(&beside, "daemon").0, "ok", "{beside}");
     assert!(second.try_wait().expect("its state").is_none(), "it queues");
     first.finish().silently();
     assert!(second.wait().expect("it ends").success());

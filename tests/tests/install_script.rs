@@ -1,7 +1,10 @@
 //! `install.sh` of the tarball, below a root of the test: what it installs and says, and that a
 //! removal leaves nothing but what is not its own.
 
+mod engines;
+mod settings;
 mod units;
+mod unpacked;
 
 use gpushare_tests::artefacts::repository;
 use std::fs;
@@ -17,7 +20,7 @@ fn unpacked() -> tempfile::TempDir {
         fs::create_dir_all(path.parent().expect("a folder")).expect("made");
         fs::write(path, text).expect("written");
     };
-    for program in ["gpushare", "gpushared"] {
+    for program in ["gpushare", "gpushared", "gpushare-runtime"] {
         put(&format!("bin/{program}"), b"#!/bin/sh\n");
     }
     put("lib/libsoftgpu_cuda.so", b"a library");
@@ -32,6 +35,7 @@ fn unpacked() -> tempfile::TempDir {
     );
     for (from, to) in [
         ("versions.sh", "lib/versions.sh"),
+        ("wrapped.sh", "lib/wrapped.sh"),
         ("install.sh", "install.sh"),
         ("gpushared.service", "gpushared.service"),
         ("gpushare-exporter.service", "gpushare-exporter.service"),
@@ -232,10 +236,10 @@ fn the_archives_have_the_pages_that_help_and_readme_name() {
     }
 }
 
-/// A stand-in for systemd's command: it writes down what it was asked, and refuses what it is told
-/// to.
+/// A stand-in for systemd's command: it writes down what it was asked to do, and refuses what it is
+/// told to.
 const SYSTEMCTL: &str = r#"#!/bin/sh
-echo "$*" >>"$ROOT/asked"
+case "$1" in is-active | show) ;; *) echo "$*" >>"$ROOT/asked" ;; esac
 [ "$1" != show ] || cat "$ROOT/active" 2>/dev/null || echo ActiveState=active
 ! grep -qx "$1" "$ROOT/refused"
 "#;

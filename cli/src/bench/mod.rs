@@ -82,7 +82,7 @@ pub(crate) fn share(arguments: &BenchShare) -> Result<ExitCode, Failure> {
         device,
         host: host::text(),
         bare: arguments.bare,
-        version: env!("CARGO_PKG_VERSION"),
+        version: gpushare_protocol::build!(),
         experiments: Vec::new(),
         without: Vec::new(),
         comparisons: Vec::new(),

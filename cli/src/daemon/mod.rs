@@ -26,7 +26,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 /// Where a machine's own daemon serves.
-const NODE: &str = "/run/gpushare";
+pub(crate) const NODE: &str = "/run/gpushare";
 
 /// Whether this is a container that gpushare was injected into, by the same sign as the library's.
 pub(crate) fn is_container() -> bool {

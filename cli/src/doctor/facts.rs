@@ -49,6 +49,60 @@ pub(crate) struct Daemon {
     pub(crate) devices: Vec<(String, bool)>,
     /// UUIDs of those that do not answer any more.
     pub(crate) lost: Vec<String>,
+    /// Its version and commit, if it tells them.
+    pub(crate) build: Option<String>,
+}
+
+/// gpushare's ways into the containers of an engine, as the engine's files say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Engine {
+    /// docker, k3s, rke2, containerd, cri-o or podman.
+    pub(crate) name: &'static str,
+    /// A file of it that this user may not read.
+    pub(crate) unread: Option<PathBuf>,
+    /// A file of it that is wrong: its path and why.
+    pub(crate) wrong: Option<String>,
+    /// Its runtimes that lead to `gpushare-runtime`.
+    pub(crate) runtimes: Vec<Runtime>,
+    /// Files of hooks that name `gpushare-oci-hook`, and where it looks for such; of Podman and
+    /// CRI-O only.
+    pub(crate) hooks: Vec<HookFile>,
+    pub(crate) hook_folders: Vec<PathBuf>,
+    /// The name of the runtime that a container gets which names none.
+    pub(crate) default: Option<String>,
+    /// NVIDIA's toolkit gives its containers GPUs, also without a description for CDI.
+    pub(crate) has_nvidia: bool,
+}
+
+impl Engine {
+    pub(crate) fn named(name: &'static str) -> Self {
+        Self {
+            name,
+            ..Self::default()
+        }
+    }
+}
+
+/// A runtime of an engine that leads to `gpushare-runtime`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Runtime {
+    pub(crate) name: String,
+    /// The wrapper, or the program before it that is not there; and whether all of them are.
+    pub(crate) path: PathBuf,
+    pub(crate) runs: bool,
+    /// Whether it is given a pod's annotations of ours; nothing where the engine gives all.
+    pub(crate) passes: Option<bool>,
+}
+
+/// A file of hooks that names `gpushare-oci-hook`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HookFile {
+    pub(crate) file: PathBuf,
+    /// The hook, and whether it is there.
+    pub(crate) path: PathBuf,
+    pub(crate) runs: bool,
+    /// It is for all containers.
+    pub(crate) always: bool,
 }
 
 /// A folder that gpushare writes to.
@@ -79,6 +133,10 @@ pub(crate) struct Facts {
     pub(crate) died: Vec<String>,
     /// In a container: whether the daemon on the host listens to its tenant, or why not.
     pub(crate) container: Option<Result<(), String>>,
+    /// Why the next start of the machine's daemon would refuse its settings, where there is one.
+    pub(crate) refused_settings: Option<String>,
+    /// The version of this command, of a package with its commit.
+    pub(crate) own_build: &'static str,
     /// The protocol's minor of this command.
     pub(crate) own_minor: u16,
     /// Whether we are in the machine's first pid namespace.
@@ -99,8 +157,11 @@ pub(crate) struct Facts {
     pub(crate) disabled: bool,
     /// Folders with a CDI description of NVIDIA's GPUs.
     pub(crate) cdi: Vec<PathBuf>,
-    /// A container engine is installed.
-    pub(crate) engine: Option<String>,
+    /// The container engines of this machine.
+    pub(crate) engines: Vec<Engine>,
+    /// The machine's daemon says that limits are mandatory, and that it describes classes.
+    pub(crate) mandatory: bool,
+    pub(crate) classes: bool,
     pub(crate) folders: Vec<Folder>,
     /// Seconds since 1970, by the machine's clock.
     pub(crate) clock: u64,

@@ -1,35 +1,36 @@
 //! Reads the facts.
 
+mod engines;
+
 use super::facts::{Daemon, Driver, Facts, Folder, Node};
 use super::{child, proof};
+use crate::artefacts;
 use crate::child::Group;
-use crate::daemon;
+use crate::daemon::{self, NODE};
 use crate::devices::{self, named};
 use crate::failure::Failure;
 use crate::gpu::Gpu;
 use crate::settings::Environment;
 use crate::{history, mps, plan, when};
 use gpushare_protocol::limits::Limits;
-use gpushare_protocol::wire::MINOR;
+use gpushare_protocol::wire::{MINOR, MetricsRow};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::statvfs::statvfs;
-use nix::unistd::{AccessFlags, access};
+use nix::unistd::{AccessFlags, access, geteuid};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// Longest to wait for the driver's and NVML's answers.
 const PATIENCE: Duration = Duration::from_secs(8);
 /// The first pid namespace, as the kernel names it.
 const FIRST: &str = "pid:[4026531836]";
-/// Sockets of container engines.
-const ENGINES: [(&str, &str); 4] = [
-    ("docker", "/run/docker.sock"),
-    ("containerd", "/run/containerd/containerd.sock"),
-    ("cri-o", "/run/crio/crio.sock"),
-    ("podman", "/run/podman/podman.sock"),
-];
+/// Where the machine's daemon reads its settings, and what it says to hooks.
+const SETTINGS: &str = "/etc/gpushare/config.toml";
+const MANDATORY: &str = "/run/gpushare/mandatory";
+const CLASSES: &str = "/run/gpushare/cdi";
 
 /// All facts. The proof is made only where a GPU and the library are there.
 pub(super) fn facts(gpu_text: &str) -> Result<Facts, Failure> {
@@ -57,6 +58,13 @@ pub(super) fn facts(gpu_text: &str) -> Result<Facts, Failure> {
     };
     let found = daemon::all();
     let refused = Limits::from_env(own.clone()).err();
+    let silent: Vec<String> = found.silent.into_iter().chain(found.closed).collect();
+    let daemons = daemons(found.serving);
+    let is_machines = |daemon: &Daemon| daemon.folder == Path::new(NODE);
+    let has_machines = !silent.is_empty() || daemons.iter().any(is_machines);
+    // A user's engine has settings of that user.
+    let home = own.get(OsStr::new("HOME")).map(PathBuf::from);
+    let home = home.filter(|_| !geteuid().is_root());
     Ok(Facts {
         soft: !gpu.is_real(),
         devices,
@@ -64,8 +72,10 @@ pub(super) fn facts(gpu_text: &str) -> Result<Facts, Failure> {
         nodes: nodes(Path::new("/dev")),
         library,
         proof,
-        daemons: daemons(found.serving),
-        silent: found.silent.into_iter().chain(found.closed).collect(),
+        refused_settings: has_machines.then(refused_settings).flatten(),
+        own_build: gpushare_protocol::build!(),
+        daemons,
+        silent,
         died: found.died,
         container: daemon::is_container().then(daemon::hears_container),
         own_minor: MINOR,
@@ -88,10 +98,9 @@ pub(super) fn facts(gpu_text: &str) -> Result<Facts, Failure> {
             .into_iter()
             .filter(|folder| describes_gpus(folder))
             .collect(),
-        engine: ENGINES
-            .iter()
-            .find(|(_, socket)| Path::new(socket).exists())
-            .map(|(name, _)| (*name).to_owned()),
+        engines: engines::engines(Path::new("/"), home.as_deref()),
+        mandatory: Path::new(MANDATORY).exists(),
+        classes: Path::new(CLASSES).exists(),
         folders: folders(&own),
         clock: when::now_ms() / 1000,
     })
@@ -117,9 +126,30 @@ fn daemons(talks: Vec<daemon::Talk>) -> Vec<Daemon> {
             minor: talk.minor(),
             devices: devices.collect(),
             lost: rows.iter().filter(|row| row.is_lost()).map(named).collect(),
+            build: build(&mut talk),
         }
     };
     talks.into_iter().map(one).collect()
+}
+
+/// The version that a daemon tells.
+fn build(talk: &mut daemon::Talk) -> Option<String> {
+    let rows = talk.metrics().ok()?;
+    rows.into_iter().find_map(|row| match row {
+        MetricsRow::Node(node) => Some(node.version),
+        _ => None,
+    })
+}
+
+/// Why a start would refuse the settings that are in the file now. The daemon that serves may have
+/// others: it refused a reload, or was not told.
+fn refused_settings() -> Option<String> {
+    fs::File::open(SETTINGS).ok()?;
+    let mut check = Command::new(artefacts::find(artefacts::DAEMON).ok()?);
+    let done = check.arg("--check-config").stdin(Stdio::null()).output();
+    let done = done.ok().filter(|done| done.status.code() == Some(78))?;
+    let said = String::from_utf8_lossy(&done.stderr);
+    Some(said.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 /// The driver's device nodes in a folder.
@@ -177,8 +207,17 @@ fn describes_gpus(folder: &Path) -> bool {
         .map(|entry| entry.path())
         .filter(is_one)
         .filter_map(|path| fs::read_to_string(path).ok());
-    let names_gpus = |line: &str| line.contains("kind") && line.contains("nvidia.com/gpu");
-    texts.any(|text| text.lines().any(names_gpus))
+    texts.any(|text| text.lines().any(is_kind_of_gpus))
+}
+
+/// Whether a line of JSON or YAML says that kind, and not one that only contains it, as that of
+/// NVIDIA's device plugin (`k8s.device-plugin.nvidia.com/gpu`).
+fn is_kind_of_gpus(line: &str) -> bool {
+    let mut words = line
+        .split(|letter: char| letter.is_whitespace() || "\"',:{}".contains(letter))
+        .filter(|word| !word.is_empty())
+        .skip_while(|word| *word != "kind");
+    words.nth(1) == Some("nvidia.com/gpu")
 }
 
 /// Folders that are written to, with the space that is left.
@@ -220,11 +259,18 @@ mod tests {
         assert!(!describes_gpus(&folder.path().join("none")));
         put("gpushare.json", "{\"kind\": \"gpushare.dev/class\"}");
         put("README", "kind: nvidia.com/gpu");
+        put(
+            "plugin.json",
+            "{\"kind\": \"k8s.device-plugin.nvidia.com/gpu\"}",
+        );
         assert!(!describes_gpus(folder.path()));
         put("nvidia.yaml", "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n");
         assert!(describes_gpus(folder.path()));
         fs::remove_file(folder.path().join("nvidia.yaml")).unwrap();
-        put("nvidia.json", "{\"kind\": \"nvidia.com/gpu\"}");
+        put(
+            "nvidia.json",
+            "{\"kind\":\"nvidia.com/gpu\",\"devices\":[]}",
+        );
         assert!(describes_gpus(folder.path()));
     }
 

@@ -1,5 +1,6 @@
 //! The checks: each looks at the facts and says what it found and what to do. Pure.
 
+mod containers;
 mod host;
 
 use super::facts::{Facts, Outcome};
@@ -51,7 +52,7 @@ pub(crate) const CHECKS: [(&str, Judge); 18] = [
     ("gpu-modes", modes),
     ("preloads", preloads),
     ("variables", variables),
-    ("containers", host::containers),
+    ("containers", containers::containers),
     ("folders-and-clock", host::folders),
 ];
 
@@ -233,6 +234,12 @@ fn daemon(facts: &Facts) -> Judged {
         }
         None => {}
     }
+    if let (Some(silent), Some(why)) = (facts.silent.first(), &facts.refused_settings) {
+        return fail(
+            format!("{silent}; its settings are refused: {why}"),
+            "correct the file, then systemctl start gpushared",
+        );
+    }
     if let Some(silent) = facts.silent.first() {
         return fail(
             silent.clone(),
@@ -262,8 +269,8 @@ fn daemon(facts: &Facts) -> Judged {
         .daemons
         .iter()
         .find(|daemon| daemon.minor != facts.own_minor);
-    match other {
-        Some(daemon) => warn(
+    if let Some(daemon) = other {
+        return warn(
             format!(
                 "the daemon at {} speaks protocol 1.{}, this command 1.{}",
                 daemon.folder.display(),
@@ -271,6 +278,27 @@ fn daemon(facts: &Facts) -> Judged {
                 facts.own_minor
             ),
             "they work together, without what is newer; to bring both to one version install one package and restart the daemon (tenants run on)",
+        );
+    }
+    if let Some(why) = &facts.refused_settings {
+        return warn(
+            format!("a daemon serves, and its next start fails: {why}"),
+            "correct the file, then systemctl reload gpushared; until then what was read before holds",
+        );
+    }
+    let builds = facts
+        .daemons
+        .iter()
+        .filter_map(|daemon| Some((daemon, daemon.build.as_ref()?)));
+    let mut others = builds.filter(|(_, build)| *build != facts.own_build);
+    match others.next() {
+        Some((daemon, build)) => warn(
+            format!(
+                "the daemon at {} is gpushare {build}, this command {}",
+                daemon.folder.display(),
+                facts.own_build
+            ),
+            "it was not restarted since the upgrade, or is another installation's: systemctl restart gpushared (tenants run on); systemctl cat gpushared says whose it is",
         ),
         None => ok(format!("the daemon at {} serves", first.folder.display())),
     }

@@ -233,6 +233,33 @@ fn pairs(all: &Variables) -> Vec<(OsString, OsString)> {
     all.iter().map(pair).collect()
 }
 
+/// The forms in which a rule may name what it is about.
+const NAMED: &str = "accepted: a name, or its beginning and *";
+/// The same of a user, which a container's configuration has as a number.
+const USER: &str = "accepted: the uid inside the container, such as 1000, or its beginning and *";
+
+/// Refuses a pattern that fits no container: its rule would hold for none, in silence.
+fn refuse_pattern(kind: &str, pattern: &str) -> Result<(), String> {
+    let start = pattern.strip_suffix('*');
+    let (text, is_whole) = (start.unwrap_or(pattern), start.is_none());
+    let (fits_some, accepted) = match kind {
+        "user" => (is_uid(text, is_whole), USER),
+        _ => (!pattern.is_empty() && !text.contains('*'), NAMED),
+    };
+    match fits_some {
+        true => Ok(()),
+        false => Err(format!("{kind} = {pattern:?} is refused; {accepted}")),
+    }
+}
+
+/// Whether some uid is this text, or begins with it.
+fn is_uid(text: &str, is_whole: bool) -> bool {
+    match text.parse::<u32>() {
+        Ok(uid) => uid.to_string() == text,
+        Err(_) => text.is_empty() && !is_whole,
+    }
+}
+
 impl Row {
     fn rule(&self, node: &Variables) -> Result<Rule, String> {
         let labels = [
@@ -245,7 +272,13 @@ impl Row {
             .filter_map(|(kind, pattern)| Some((kind.to_owned(), pattern.clone()?)));
         let labels: Vec<_> = labels.collect();
         if labels.is_empty() {
-            return Err("it says of no container that it is about it; accepted: namespace, image, user, each a name or its beginning and *".to_owned());
+            return Err(
+                "it says of no container that it is about it; accepted: namespace, image, user"
+                    .to_owned(),
+            );
+        }
+        for (kind, pattern) in &labels {
+            refuse_pattern(kind, pattern)?;
         }
         let own: Variables = self.maxima.clone().into_iter().collect();
         let failed = |error: gpushare_protocol::limits::LimitError| error.to_string();

@@ -240,6 +240,44 @@ fn an_error_names_the_line_the_key_and_what_is_accepted() {
     }
 }
 
+#[test]
+fn a_rule_that_can_hold_for_no_container_is_refused() {
+    let of = |key: &str, pattern: &str| {
+        let text = format!("[[containers.rules]]\n{key} = {pattern:?}\nunlimited = \"deny\"");
+        read(&text, Settings::default())
+    };
+    for (key, pattern) in [
+        ("user", "1000"),
+        ("user", "0"),
+        ("user", "10*"),
+        ("user", "*"),
+        ("namespace", "team-a"),
+        ("namespace", "*"),
+        ("image", "registry:5000/team-a/*"),
+    ] {
+        let read = of(key, pattern).unwrap();
+        let labels = vec![(key.to_owned(), pattern.to_owned())];
+        assert_eq!(read.containers.rules[0].labels, labels);
+    }
+    for (key, pattern, word) in [
+        ("user", "alice", "such as 1000"),
+        ("user", "", "such as 1000"),
+        ("user", "01", "such as 1000"),
+        ("user", "+1", "such as 1000"),
+        ("user", "1*0*", "such as 1000"),
+        ("user", "99999999999", "such as 1000"),
+        ("namespace", "team-*-a", "its beginning and *"),
+        ("namespace", "team-**", "its beginning and *"),
+        ("namespace", "", "its beginning and *"),
+        ("image", "*/cuda:12", "its beginning and *"),
+    ] {
+        let refused = of(key, pattern).unwrap_err();
+        for word in [word, "number 1", &format!("{key} = {pattern:?}")] {
+            assert!(refused.contains(word), "{word}: {refused}");
+        }
+    }
+}
+
 /// The sample that packages bring, with these prefixes of its lines taken away.
 fn sample(prefixes: &[&str]) -> String {
     let text = include_str!("../../../packaging/config.toml");

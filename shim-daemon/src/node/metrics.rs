@@ -18,7 +18,7 @@ impl Node {
         let counted = &self.counted;
         let queued = self.tenants.values().filter(|known| !known.is_admitted());
         let node = NodeMetrics {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: gpushare_protocol::build!().to_owned(),
             driver: counted.driver().to_owned(),
             up_ms: millis(now - counted.started()),
             queued: u32::try_from(queued.count()).unwrap_or(u32::MAX),

@@ -53,3 +53,25 @@ fn each_unit_that_always_restarts_is_never_given_up() {
     }
     assert_eq!(restarting.len(), 2, "{restarting:?}");
 }
+
+/// Wrong settings (78) and flags that a program does not know (2) would be as wrong at the next
+/// start.
+#[test]
+fn no_unit_is_started_again_with_what_its_program_does_not_accept() {
+    for (service, statuses) in [("gpushared", "2 78"), ("gpushare-exporter", "2")] {
+        let unit = repository().join(format!("packaging/{service}.service"));
+        let unit = fs::read_to_string(unit).expect("text");
+        let line = format!("RestartPreventExitStatus={statuses}");
+        assert!(unit.lines().any(|one| one == line), "{service}");
+    }
+    let program = gpushare_tests::artefacts::gpushared();
+    for (flags, status) in [
+        (&["--reserve", "1Gib"][..], 2),
+        (&["--no-such-flag"], 2),
+        (&["--version"], 0),
+    ] {
+        let done = std::process::Command::new(&program).args(flags).output();
+        let done = done.expect("it starts");
+        assert_eq!(done.status.code(), Some(status), "{done:?}");
+    }
+}

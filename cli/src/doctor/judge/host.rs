@@ -1,18 +1,7 @@
-//! The checks of what the machine has beside its GPUs: container engines, room, a clock.
+//! The checks of what the machine has beside its GPUs: room, a clock.
 
 use super::{Facts, Judged, fail, ok, warn};
 use gpushare_protocol::units::{Bytes, MIB};
-
-pub(super) fn containers(facts: &Facts) -> Judged {
-    match (&facts.engine, facts.cdi.is_empty()) {
-        (None, _) => ok("no container engine"),
-        (Some(engine), true) => warn(
-            format!("{engine} is installed, and no CDI description of the GPUs is there"),
-            "containers get GPUs by CDI: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
-        ),
-        (Some(engine), false) => ok(format!("{engine}, CDI in {}", facts.cdi[0].display())),
-    }
-}
 
 /// Less space than this in a folder is too little for what gpushare writes.
 const TIGHT: u64 = 16 * MIB;

@@ -1,8 +1,10 @@
 //! Each check on a healthy node, and on one where what it looks at is wrong: it says so, and what
 //! to do.
 
+mod containers;
+
 use super::*;
-use crate::doctor::facts::{Daemon, Driver, Folder, Node, Way};
+use crate::doctor::facts::{Daemon, Driver, Engine, Folder, Node, Runtime, Way};
 use gpushare_sys::proof::Modes;
 
 fn healthy() -> Facts {
@@ -32,10 +34,13 @@ fn healthy() -> Facts {
             minor: 8,
             devices: vec![("GPU-1".to_owned(), true)],
             lost: vec![],
+            build: Some("0.1.0+a".to_owned()),
         }],
         silent: vec![],
         died: vec![],
         container: None,
+        refused_settings: None,
+        own_build: "0.1.0+a",
         own_minor: 8,
         first_pid_namespace: true,
         kernel: "6.1.0-13-amd64".to_owned(),
@@ -46,7 +51,17 @@ fn healthy() -> Facts {
         misspelt: vec![],
         disabled: false,
         cdi: vec!["/etc/cdi".into()],
-        engine: Some("docker".to_owned()),
+        engines: vec![Engine {
+            runtimes: vec![Runtime {
+                name: "gpushare".to_owned(),
+                path: "/usr/bin/gpushare-runtime".into(),
+                runs: true,
+                passes: None,
+            }],
+            ..Engine::named("docker")
+        }],
+        mandatory: false,
+        classes: false,
         folders: vec![Folder {
             path: "/run".into(),
             free: 1 << 30,
@@ -436,20 +451,38 @@ fn a_kernel_that_is_too_old_is_named_with_what_needs_a_newer_one() {
 }
 
 #[test]
-fn an_engine_without_cdi_is_named() {
+fn settings_that_the_next_start_refuses_are_named() {
+    let why = || Some("/etc/gpushare/config.toml: line 3".to_owned());
     breaks(
-        "containers",
+        "daemon",
         Verdict::Warn,
-        ("docker", "nvidia-ctk"),
+        ("next start fails: /etc/gpushare", "reload"),
+        |facts| facts.refused_settings = why(),
+    );
+    breaks(
+        "daemon",
+        Verdict::Fail,
+        (
+            "is stopped; its settings are refused: /etc",
+            "then systemctl start",
+        ),
         |facts| {
-            facts.cdi.clear();
+            facts.silent = vec!["the machine's daemon is stopped".to_owned()];
+            facts.refused_settings = why();
         },
     );
-    let mut none = healthy();
-    (none.engine, none.cdi) = (None, vec![]);
-    assert!(
-        judge(&none)
-            .iter()
-            .all(|check| check.verdict == Verdict::Ok)
+}
+
+#[test]
+fn a_daemon_of_another_build_is_named() {
+    breaks(
+        "daemon",
+        Verdict::Warn,
+        ("gpushare 0.1.0+b, this command 0.1.0+a", "systemctl cat"),
+        |facts| facts.daemons[0].build = Some("0.1.0+b".to_owned()),
     );
+    // An older one does not tell.
+    let mut facts = healthy();
+    facts.daemons[0].build = None;
+    assert_eq!(daemon(&facts).0, Verdict::Ok);
 }

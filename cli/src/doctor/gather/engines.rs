@@ -1,0 +1,178 @@
+//! gpushare's ways into the containers of each engine, as its files say. No engine is asked.
+
+mod files;
+
+use crate::doctor::facts::{Engine, Runtime};
+use files::{Files, listed, texts};
+use serde_json::Value;
+use std::path::Path;
+
+/// Every engine that this machine has, its files being below `root`. A user's Podman also reads a
+/// file below `home`.
+pub(super) fn engines(root: &Path, home: Option<&Path>) -> Vec<Engine> {
+    let files = Files {
+        root: root.to_owned(),
+    };
+    let all = [
+        docker(&files),
+        rancher(&files, "k3s"),
+        rancher(&files, "rke2"),
+        containerd(&files),
+        crio(&files),
+        podman(&files, home),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+/// Programs by which Docker gives GPUs without a description for CDI.
+const NVIDIA_HOOK: &str = "nvidia-container-runtime-hook";
+/// Where Podman and CRI-O look for hooks by themselves.
+const HOOKS: &str = "/usr/share/containers/oci/hooks.d";
+
+fn docker(files: &Files) -> Option<Engine> {
+    files.any(&["run/docker.sock", "usr/bin/dockerd"])?;
+    let mut engine = Engine::named("docker");
+    engine.has_nvidia = files.is_program(&files.program(NVIDIA_HOOK));
+    if let Some(config) = files.json(&mut engine, &files.at("etc/docker/daemon.json")) {
+        let runtimes = config["runtimes"].as_object().into_iter().flatten();
+        for (name, runtime) in runtimes {
+            let path = runtime["path"].as_str().unwrap_or_default();
+            add(files, &mut engine, name, path, None);
+        }
+        engine.default = config["default-runtime"].as_str().map(str::to_owned);
+    }
+    Some(engine)
+}
+
+/// k3s and rke2 write the configuration of their containerd, which is root's to read.
+fn rancher(files: &Files, name: &'static str) -> Option<Engine> {
+    let folder = format!("var/lib/rancher/{name}");
+    files.any(&[&folder])?;
+    let mut engine = Engine::named(name);
+    let file = files.at(&folder).join("agent/etc/containerd/config.toml");
+    if let Some(config) = files.toml(&mut engine, &file) {
+        add_all(files, &mut engine, &config);
+    }
+    Some(engine)
+}
+
+fn containerd(files: &Files) -> Option<Engine> {
+    files.any(&["run/containerd/containerd.sock"])?;
+    let mut engine = Engine::named("containerd");
+    let file = files.at("etc/containerd/config.toml");
+    let Some(config) = files.toml(&mut engine, &file) else {
+        return Some(engine);
+    };
+    // Docker's own, which no kubelet asks.
+    let is_cri = |name: &str| name == "cri" || name.contains(".cri");
+    if texts(&config["disabled_plugins"]).any(is_cri) {
+        return None;
+    }
+    add_all(files, &mut engine, &config);
+    for pattern in texts(&config["imports"]) {
+        for file in files.matching(pattern, &file) {
+            if let Some(config) = files.toml(&mut engine, &file) {
+                add_all(files, &mut engine, &config);
+            }
+        }
+    }
+    Some(engine)
+}
+
+fn crio(files: &Files) -> Option<Engine> {
+    files.any(&["run/crio/crio.sock", "usr/bin/crio"])?;
+    let mut engine = Engine::named("cri-o");
+    let mut all = vec![files.at("etc/crio/crio.conf")];
+    all.extend(listed(&files.at("etc/crio/crio.conf.d"), |_| true));
+    let mut folders = vec![HOOKS.to_owned()];
+    for file in all {
+        let Some(config) = files.toml(&mut engine, &file) else {
+            continue;
+        };
+        let config = &config["crio"]["runtime"];
+        if config["hooks_dir"].is_array() {
+            folders = texts(&config["hooks_dir"]).map(str::to_owned).collect();
+        }
+        for (name, runtime) in config["runtimes"].as_object().into_iter().flatten() {
+            let path = runtime["runtime_path"].as_str().unwrap_or_default();
+            add(files, &mut engine, name, path, None);
+        }
+        let default = config["default_runtime"].as_str();
+        engine.default = default.map(str::to_owned).or(engine.default);
+    }
+    files.add_hooks(&mut engine, folders);
+    Some(engine)
+}
+
+fn podman(files: &Files, home: Option<&Path>) -> Option<Engine> {
+    files.any(&[
+        "usr/bin/podman",
+        "usr/local/bin/podman",
+        "run/podman/podman.sock",
+    ])?;
+    let mut engine = Engine::named("podman");
+    let mut all = vec![
+        files.at("usr/share/containers/containers.conf"),
+        files.at("etc/containers/containers.conf"),
+    ];
+    let own = home.map(|home| home.join(".config/containers/containers.conf"));
+    let parts = files.at("etc/containers/containers.conf.d");
+    all.extend(listed(&parts, |name| name.ends_with(".conf")));
+    all.extend(own);
+    let mut folders = vec![HOOKS.to_owned()];
+    for file in all {
+        let Some(config) = files.toml(&mut engine, &file) else {
+            continue;
+        };
+        let config = &config["engine"];
+        if config["hooks_dir"].is_array() {
+            folders = texts(&config["hooks_dir"]).map(str::to_owned).collect();
+        }
+        for (name, paths) in config["runtimes"].as_object().into_iter().flatten() {
+            let path = texts(paths).next().unwrap_or_default();
+            add(files, &mut engine, name, path, None);
+        }
+        let default = config["runtime"].as_str();
+        engine.default = default.map(str::to_owned).or(engine.default);
+    }
+    files.add_hooks(&mut engine, folders);
+    Some(engine)
+}
+
+/// The runtimes of containerd's plugin for Kubernetes, under either of its names.
+fn add_all(files: &Files, engine: &mut Engine, config: &Value) {
+    let plugins = config["plugins"].as_object().into_iter().flatten();
+    for (_, plugin) in plugins {
+        let plugin = &plugin["containerd"];
+        let default = plugin["default_runtime_name"].as_str();
+        engine.default = default.map(str::to_owned).or_else(|| engine.default.take());
+        for (name, runtime) in plugin["runtimes"].as_object().into_iter().flatten() {
+            let path = runtime["options"]["BinaryName"].as_str();
+            // `*` stops at a slash.
+            let passes = |pattern: &str| pattern.starts_with("gpushare.io/") || pattern == "*/*";
+            let passes = texts(&runtime["pod_annotations"]).any(passes);
+            add(files, engine, name, path.unwrap_or_default(), Some(passes));
+        }
+    }
+}
+
+/// Notes a runtime, if it leads to the wrapper. A later file may say another thing of one name.
+fn add(files: &Files, engine: &mut Engine, name: &str, path: &str, passes: Option<bool>) {
+    engine.runtimes.retain(|known| known.name != name);
+    engine.has_nvidia |= files::is_nvidias(path);
+    let program = files.program(path);
+    let Some(wrapper) = files.wrapper(path) else {
+        return;
+    };
+    let mut lacking = [program, wrapper.clone()].into_iter();
+    let lacking = lacking.find(|program| !files.is_program(program));
+    engine.runtimes.push(Runtime {
+        name: name.to_owned(),
+        runs: lacking.is_none(),
+        path: lacking.unwrap_or(wrapper),
+        passes,
+    });
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,185 @@
+//! Reads the files of engines below a root.
+
+use crate::doctor::facts::{Engine, HookFile};
+use nix::unistd::{AccessFlags, access};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+/// Our programs, and the beginning of the names of NVIDIA's runtimes.
+const WRAPPER: &str = "gpushare-runtime";
+const HOOK: &str = "gpushare-oci-hook";
+const NVIDIA: &str = "nvidia-container-runtime";
+/// The settings of NVIDIA's runtimes.
+const NVIDIA_CONFIG: &str = "etc/nvidia-container-runtime/config.toml";
+/// Where engines look for a program that has no path.
+const FOLDERS: [&str; 4] = ["usr/local/sbin", "usr/local/bin", "usr/sbin", "usr/bin"];
+/// The most of a script that is read.
+const SCRIPT: u64 = 4096;
+
+pub(super) fn is_nvidias(path: &str) -> bool {
+    name_of(path).starts_with(NVIDIA)
+}
+
+fn name_of(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or_default()
+}
+
+/// The texts of a list.
+pub(super) fn texts(list: &Value) -> impl Iterator<Item = &str> {
+    list.as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+}
+
+pub(super) struct Files {
+    pub(super) root: PathBuf,
+}
+
+impl Files {
+    pub(super) fn at(&self, path: &str) -> PathBuf {
+        self.root.join(path.trim_start_matches('/'))
+    }
+
+    /// Nothing, where none of these is there.
+    pub(super) fn any(&self, paths: &[&str]) -> Option<()> {
+        let mut found = paths.iter().map(|path| self.at(path));
+        found.any(|path| path.exists()).then_some(())
+    }
+
+    /// The files that an entry of `imports` in this file names: one, or all with its beginning.
+    pub(super) fn matching(&self, pattern: &str, file: &Path) -> Vec<PathBuf> {
+        let path = match pattern.strip_prefix('/') {
+            Some(path) => self.root.join(path),
+            None => file.with_file_name(pattern),
+        };
+        let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+        let folder = path.parent().unwrap_or(&path);
+        match name.split_once('*') {
+            None => vec![path],
+            Some((start, end)) => listed(folder, |name| {
+                name.starts_with(start) && name[start.len()..].ends_with(end)
+            }),
+        }
+    }
+
+    pub(super) fn json(&self, engine: &mut Engine, path: &Path) -> Option<Value> {
+        parsed(engine, path, |text| {
+            serde_json::from_str(text).map_err(|error| error.to_string())
+        })
+    }
+
+    pub(super) fn toml(&self, engine: &mut Engine, path: &Path) -> Option<Value> {
+        parsed(engine, path, from_toml)
+    }
+
+    /// The program that this path or name leads to.
+    pub(super) fn program(&self, path: &str) -> PathBuf {
+        if path.contains('/') {
+            return self.at(path);
+        }
+        let folders = FOLDERS.map(|folder| self.at(folder).join(path));
+        let found = folders.iter().find(|path| self.is_program(path));
+        found.unwrap_or(&folders[3]).clone()
+    }
+
+    pub(super) fn is_program(&self, path: &Path) -> bool {
+        path.is_file() && access(path, AccessFlags::X_OK).is_ok()
+    }
+
+    /// The wrapper, if a runtime of this path or name is it, or calls it: NVIDIA's runtime by its
+    /// settings, or a script.
+    pub(super) fn wrapper(&self, path: &str) -> Option<PathBuf> {
+        if name_of(path) == WRAPPER {
+            return Some(self.program(path));
+        }
+        if is_nvidias(path) {
+            let text = fs::read_to_string(self.at(NVIDIA_CONFIG)).ok()?;
+            let config: Value = from_toml(&text).ok()?;
+            let mut runtimes = texts(&config[NVIDIA]["runtimes"]);
+            let ours = runtimes.find(|runtime| name_of(runtime) == WRAPPER)?;
+            return Some(self.program(ours));
+        }
+        let file = File::open(self.program(path)).ok()?;
+        let mut start = Vec::new();
+        file.take(SCRIPT).read_to_end(&mut start).ok()?;
+        let text = String::from_utf8_lossy(&start);
+        let mut lines = text.strip_prefix("#!")?.lines();
+        let mut words = lines.by_ref().filter(|line| !line.starts_with('#'));
+        words.find_map(|line| {
+            let mut words = line.split(|letter: char| letter.is_whitespace() || letter == '"');
+            let word = words.find(|word| name_of(word) == WRAPPER)?;
+            Some(self.program(word))
+        })
+    }
+
+    /// Notes our hooks in these folders. Of files of one name the last folder's counts.
+    pub(super) fn add_hooks(&self, engine: &mut Engine, folders: Vec<String>) {
+        let mut files = BTreeMap::new();
+        for folder in &folders {
+            for file in listed(&self.at(folder), |name| name.ends_with(".json")) {
+                if let Some(name) = file.file_name() {
+                    files.insert(name.to_owned(), file.clone());
+                }
+            }
+        }
+        for file in files.into_values() {
+            let Some(config) = self.json(engine, &file) else {
+                continue;
+            };
+            let path = config["hook"]["path"].as_str().unwrap_or_default();
+            if name_of(path) == HOOK {
+                let path = self.program(path);
+                engine.hooks.push(HookFile {
+                    file,
+                    runs: self.is_program(&path),
+                    path,
+                    always: config["when"]["always"] == true,
+                });
+            }
+        }
+        engine.hook_folders = folders.into_iter().map(PathBuf::from).collect();
+    }
+}
+
+fn from_toml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    toml::from_str(text).map_err(|error| error.message().to_owned())
+}
+
+/// What a file says; nothing where it is not there. That it may not be read, or is wrong, is noted.
+fn parsed(
+    engine: &mut Engine,
+    path: &Path,
+    parse: impl FnOnce(&str) -> Result<Value, String>,
+) -> Option<Value> {
+    match fs::read_to_string(path) {
+        Ok(text) => match parse(&text) {
+            Ok(value) => return Some(value),
+            Err(why) => engine.wrong = Some(format!("{}: {why}", path.display())),
+        },
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            engine.unread = Some(path.to_owned());
+        }
+        Err(_) => {}
+    }
+    None
+}
+
+/// The files of a folder whose names are wanted, by name.
+pub(super) fn listed(folder: &Path, is_wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let paths = entries.map(|entry| entry.path());
+    let mut paths: Vec<PathBuf> = paths
+        .filter(|path| {
+            let name = path.file_name().and_then(OsStr::to_str);
+            path.is_file() && name.is_some_and(&is_wanted)
+        })
+        .collect();
+    paths.sort();
+    paths
+}

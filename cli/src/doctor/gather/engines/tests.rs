@@ -1,0 +1,287 @@
+//! Roots of machines with engines: what their files say is found.
+
+use super::*;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use tempfile::TempDir;
+
+const WRAPPER: &str = "usr/bin/gpushare-runtime";
+const HOOK: &str = "usr/bin/gpushare-oci-hook";
+
+/// A machine with our programs.
+struct Machine(TempDir);
+
+impl Machine {
+    fn new(files: &[&str]) -> Self {
+        let machine = Self(tempfile::tempdir().unwrap());
+        for file in [WRAPPER, HOOK].iter().chain(files) {
+            machine.put(file, "");
+        }
+        machine
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.0.path().join(path)
+    }
+
+    fn put(&self, path: &str, text: &str) {
+        let path = self.at(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    fn engines(&self) -> Vec<Engine> {
+        engines(self.0.path(), Some(&self.at("home")))
+    }
+
+    /// The only one.
+    #[track_caller]
+    fn engine(&self) -> Engine {
+        let mut all = self.engines();
+        assert_eq!(all.len(), 1, "{all:?}");
+        all.remove(0)
+    }
+
+    fn runtime(&self, name: &str, passes: Option<bool>) -> Runtime {
+        Runtime {
+            name: name.to_owned(),
+            path: self.at(WRAPPER),
+            runs: true,
+            passes,
+        }
+    }
+}
+
+fn names(engine: &Engine) -> Vec<&str> {
+    engine
+        .runtimes
+        .iter()
+        .map(|runtime| &*runtime.name)
+        .collect()
+}
+
+#[test]
+fn a_machine_without_engines_has_none() {
+    assert_eq!(Machine::new(&[]).engines(), []);
+}
+
+#[test]
+fn docker_has_the_runtimes_and_the_default_of_its_file() {
+    let machine = Machine::new(&["run/docker.sock"]);
+    assert_eq!(machine.engine(), Engine::named("docker"));
+    machine.put(
+        "etc/docker/daemon.json",
+        r#"{"default-runtime": "gpushare", "runtimes": {
+            "gpushare": {"path": "/usr/bin/gpushare-runtime"},
+            "gone": {"path": "/opt/bin/gpushare-runtime"},
+            "nvidia": {"path": "nvidia-container-runtime"}}}"#,
+    );
+    let engine = machine.engine();
+    let gone = Runtime {
+        path: machine.at("opt/bin/gpushare-runtime"),
+        runs: false,
+        ..machine.runtime("gone", None)
+    };
+    assert_eq!(engine.runtimes, [gone, machine.runtime("gpushare", None)]);
+    assert_eq!(engine.default.as_deref(), Some("gpushare"));
+    assert!(engine.has_nvidia);
+    machine.put("etc/docker/daemon.json", "{\"runtimes\": ");
+    let engine = machine.engine();
+    let wrong = engine.wrong.unwrap();
+    assert!(wrong.contains("etc/docker/daemon.json: EOF"), "{wrong}");
+    assert!(!engine.has_nvidia);
+}
+
+#[test]
+fn docker_gives_gpus_by_nvidias_hook() {
+    let machine = Machine::new(&["usr/bin/dockerd", "usr/bin/nvidia-container-runtime-hook"]);
+    assert!(machine.engine().has_nvidia);
+}
+
+/// The sections of both of containerd's versions.
+#[test]
+fn containerd_has_the_runtimes_of_its_files_under_both_names() {
+    for plugin in ["io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime"] {
+        let machine = Machine::new(&["run/containerd/containerd.sock"]);
+        let section = |name: &str, annotations: &str| {
+            format!(
+                "[plugins.\"{plugin}\".containerd.runtimes.{name}]\n{annotations}\
+                 [plugins.\"{plugin}\".containerd.runtimes.{name}.options]\n\
+                 BinaryName = \"/usr/bin/gpushare-runtime\"\n"
+            )
+        };
+        let first = format!(
+            "version = 2\nimports = [\"/etc/containerd/conf.d/*.toml\", \"more.toml\"]\n\
+             [plugins.\"{plugin}\".containerd]\ndefault_runtime_name = \"one\"\n\
+             [plugins.\"{plugin}\".containerd.runtimes.runc]\nruntime_type = \"x\"\n{}",
+            section("one", "pod_annotations = [\"gpushare.io/*\"]\n")
+        );
+        machine.put("etc/containerd/config.toml", &first);
+        let second = section("two", "pod_annotations = [\"*\"]\n");
+        machine.put("etc/containerd/conf.d/two.toml", &second);
+        machine.put("etc/containerd/conf.d/ten.off", &section("ten", ""));
+        machine.put("etc/containerd/more.toml", &section("three", ""));
+        let engine = machine.engine();
+        assert_eq!(engine.name, "containerd");
+        assert_eq!(engine.default.as_deref(), Some("one"));
+        let passes = [("one", true), ("two", false), ("three", false)];
+        let runtimes = passes.map(|(name, passes)| machine.runtime(name, Some(passes)));
+        assert_eq!(engine.runtimes, runtimes);
+    }
+}
+
+#[test]
+fn the_containerd_of_docker_alone_is_no_engine() {
+    let machine = Machine::new(&["run/containerd/containerd.sock"]);
+    for (disabled, count) in [("cri", 0), ("io.containerd.grpc.v1.cri", 0), ("aufs", 1)] {
+        let text = format!("disabled_plugins = [\"{disabled}\"]\n");
+        machine.put("etc/containerd/config.toml", &text);
+        assert_eq!(machine.engines().len(), count, "{disabled}");
+    }
+}
+
+#[test]
+fn k3s_and_rke2_have_the_runtimes_of_the_file_that_they_write() {
+    let machine = Machine::new(&[]);
+    for name in ["k3s", "rke2"] {
+        machine.put(
+            &format!("var/lib/rancher/{name}/agent/etc/containerd/config.toml"),
+            "[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.gpushare.options]\n\
+             BinaryName = \"/usr/bin/gpushare-runtime\"\n",
+        );
+    }
+    let engines = machine.engines();
+    let found: Vec<_> = engines.iter().map(|one| (one.name, names(one))).collect();
+    let ours = vec!["gpushare"];
+    assert_eq!(found, [("k3s", ours.clone()), ("rke2", ours)]);
+}
+
+#[test]
+fn a_file_that_this_user_may_not_read_is_named() {
+    if nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let machine = Machine::new(&["run/docker.sock"]);
+    let file = machine.at("etc/docker/daemon.json");
+    machine.put("etc/docker/daemon.json", "{}");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o000)).unwrap();
+    assert_eq!(machine.engine().unread, Some(file));
+}
+
+#[test]
+fn a_runtime_leads_to_the_wrapper_by_a_script_and_by_nvidias() {
+    let machine = Machine::new(&["run/docker.sock", "usr/bin/nvidia-container-runtime"]);
+    machine.put(
+        "usr/local/bin/both",
+        "#!/bin/sh\n# not gpushare-runtime\nexec /usr/bin/gpushare-runtime \"$@\"\n",
+    );
+    machine.put("usr/local/bin/other", "#!/bin/sh\nexec runc \"$@\"\n");
+    machine.put(
+        "etc/docker/daemon.json",
+        r#"{"runtimes": {"a": {"path": "/usr/local/bin/both"}, "b": {"path": "other"},
+            "c": {"path": "/usr/bin/nvidia-container-runtime"}}}"#,
+    );
+    assert_eq!(names(&machine.engine()), ["a"]);
+    machine.put(
+        "etc/nvidia-container-runtime/config.toml",
+        "[nvidia-container-runtime]\nruntimes = [\"gpushare-runtime\", \"runc\"]\n",
+    );
+    let ours = ["a", "c"].map(|name| machine.runtime(name, None));
+    assert_eq!(machine.engine().runtimes, ours);
+    fs::remove_file(machine.at(WRAPPER)).unwrap();
+    let runs = machine.engine().runtimes.into_iter().map(|one| one.runs);
+    assert_eq!(runs.collect::<Vec<_>>(), [false, false]);
+}
+
+/// A file of hooks for containers with annotations, or for all.
+fn hook(always: bool) -> String {
+    format!(
+        r#"{{"version": "1.0.0", "hook": {{"path": "/usr/bin/gpushare-oci-hook"}}, "when": {{"always": {always}}}}}"#
+    )
+}
+
+const PACKAGED: &str = "usr/share/containers/oci/hooks.d/gpushare.json";
+const OWN: &str = "etc/containers/oci/hooks.d/gpushare.json";
+const BOTH: &str =
+    r#"hooks_dir = ["/usr/share/containers/oci/hooks.d", "/etc/containers/oci/hooks.d"]"#;
+
+#[test]
+fn hooks_are_those_of_the_folders_that_podman_and_crio_look_in() {
+    for (program, name, table, file) in [
+        (
+            "podman",
+            "podman",
+            "engine",
+            "etc/containers/containers.conf.d/50.conf",
+        ),
+        (
+            "crio",
+            "cri-o",
+            "crio.runtime",
+            "etc/crio/crio.conf.d/50.conf",
+        ),
+    ] {
+        let machine = Machine::new(&[&format!("usr/bin/{program}")]);
+        assert_eq!(machine.engine().hooks, []);
+        machine.put(PACKAGED, &hook(false));
+        machine.put(
+            "usr/share/containers/oci/hooks.d/other.json",
+            "{\"hook\": {}}",
+        );
+        machine.put("usr/share/containers/oci/hooks.d/README", "none");
+        // By itself neither looks there.
+        machine.put(OWN, &hook(true));
+        let engine = machine.engine();
+        assert_eq!(engine.name, name);
+        let found = |engine: &Engine| {
+            let hooks = engine.hooks.iter();
+            let one = hooks.map(|hook| (hook.file.clone(), hook.runs, hook.always));
+            one.collect::<Vec<_>>()
+        };
+        assert_eq!(found(&engine), [(machine.at(PACKAGED), true, false)]);
+        // The later folder's file takes the place of one of its name.
+        machine.put(file, &format!("[{table}]\n{BOTH}\n"));
+        assert_eq!(found(&machine.engine()), [(machine.at(OWN), true, true)]);
+        fs::remove_file(machine.at(HOOK)).unwrap();
+        assert_eq!(found(&machine.engine()), [(machine.at(OWN), false, true)]);
+        machine.put(file, &format!("[{table}]\nhooks_dir = []\n"));
+        let engine = machine.engine();
+        assert_eq!((found(&engine), engine.hook_folders), (vec![], vec![]));
+    }
+}
+
+#[test]
+fn a_users_podman_also_has_the_settings_of_that_user() {
+    let machine = Machine::new(&["usr/bin/podman"]);
+    machine.put(OWN, &hook(false));
+    let folders = "[engine]\nhooks_dir = [\"/etc/containers/oci/hooks.d\"]\n";
+    machine.put("home/.config/containers/containers.conf", folders);
+    assert_eq!(machine.engine().hooks.len(), 1);
+    let roots = engines(machine.0.path(), None);
+    assert_eq!(roots[0].hooks, []);
+}
+
+#[test]
+fn podman_and_crio_have_runtimes_as_well() {
+    for (program, text, file) in [
+        (
+            "podman",
+            "[engine]\nruntime = \"ours\"\n[engine.runtimes]\nours = [\"/usr/bin/gpushare-runtime\"]\n",
+            "etc/containers/containers.conf",
+        ),
+        (
+            "crio",
+            "[crio.runtime]\ndefault_runtime = \"ours\"\n[crio.runtime.runtimes.ours]\n\
+             runtime_path = \"/usr/bin/gpushare-runtime\"\n",
+            "etc/crio/crio.conf",
+        ),
+    ] {
+        let machine = Machine::new(&[&format!("usr/bin/{program}")]);
+        machine.put(file, text);
+        let engine = machine.engine();
+        assert_eq!(names(&engine), ["ours"], "{program}");
+        assert_eq!(engine.default.as_deref(), Some("ours"));
+    }
+}

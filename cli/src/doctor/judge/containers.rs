@@ -1,0 +1,129 @@
+//! The check of gpushare's ways into containers.
+
+use super::super::facts::{Engine, HookFile, Runtime};
+use super::{Facts, Judged, Verdict, fail, ok, warn};
+use std::path::PathBuf;
+
+pub(super) fn containers(facts: &Facts) -> Judged {
+    if facts.engines.is_empty() {
+        return ok("no container engine");
+    }
+    let engines = facts.engines.iter().map(|engine| judged(engine, facts));
+    let all: Vec<Judged> = engines.chain([gpus(facts)]).collect();
+    let verdict = all.iter().map(|one| one.0).max().unwrap_or(Verdict::Ok);
+    let advice = all.iter().find(|one| one.0 == verdict);
+    let advice = advice.and_then(|one| one.2.clone());
+    let found: Vec<String> = all.into_iter().map(|one| one.1).collect();
+    (verdict, found.join("; "), advice)
+}
+
+/// How its containers get limits, or why they do not.
+fn judged(engine: &Engine, facts: &Facts) -> Judged {
+    let name = engine.name;
+    if let Some(wrong) = &engine.wrong {
+        return warn(format!("{name}: {wrong}"), "correct that file");
+    }
+    if let Some((way, path)) = missing(engine) {
+        return fail(
+            format!("{name}: {way} is {}, which is not there", path.display()),
+            "install gpushare there, or correct the path: its containers do not start",
+        );
+    }
+    let deaf = |runtime: &&Runtime| runtime.passes == Some(false);
+    if let Some(runtime) = engine.runtimes.iter().find(deaf) {
+        let template = match name {
+            "k3s" | "rke2" => " in its template (CONTAINERS, containerd and Kubernetes)",
+            _ => "",
+        };
+        return warn(
+            format!(
+                "{name}: runtime {} is given no annotation of a pod: its limits never arrive",
+                runtime.name
+            ),
+            format!(
+                "add pod_annotations = [\"gpushare.io/*\"] to it{template}, and restart {name}"
+            ),
+        );
+    }
+    let has_none = engine.runtimes.is_empty() && engine.hooks.is_empty();
+    if let Some(path) = engine.unread.as_ref().filter(|_| has_none) {
+        return ok(format!(
+            "{name} ({} is root's to read: look as root)",
+            path.display()
+        ));
+    }
+    if has_none && has_hooks(engine) && !facts.classes {
+        return warn(
+            format!(
+                "{name}: {}: annotations have no effect",
+                without_hook(&engine.hook_folders)
+            ),
+            "link PREFIX/share/containers/oci/hooks.d/gpushare.json there",
+        );
+    }
+    if facts.mandatory && !asks_for_all(engine) {
+        return warn(
+            format!("limits are mandatory, and containers of {name} that ask for nothing go past"),
+            match has_hooks(engine) {
+                true => {
+                    "give it a file of hooks for all containers, in a folder that it looks in (CONTAINERS, Limits that are mandatory)"
+                }
+                false => {
+                    "make the wrapper its default runtime, unless that gives no GPUs (CONTAINERS, Limits that are mandatory)"
+                }
+            },
+        );
+    }
+    let way = match (engine.runtimes.first(), engine.hooks.first()) {
+        (Some(runtime), _) => format!("{name}: runtime {}", runtime.name),
+        (None, Some(hook)) => format!("{name}: {}", hook.file.display()),
+        (None, None) if facts.classes => format!("{name}, by classes"),
+        (None, None) => format!("{name}, without gpushare"),
+    };
+    ok(way)
+}
+
+/// A runtime or a hook whose program is not there.
+fn missing(engine: &Engine) -> Option<(String, &PathBuf)> {
+    let runtime = engine.runtimes.iter().find(|runtime| !runtime.runs);
+    let runtime = runtime.map(|one| (format!("runtime {}", one.name), &one.path));
+    let hook = || {
+        let hook = engine.hooks.iter().find(|hook| !hook.runs)?;
+        Some((format!("the hook of {}", hook.file.display()), &hook.path))
+    };
+    runtime.or_else(hook)
+}
+
+/// Whether it looks for hooks in folders.
+fn has_hooks(engine: &Engine) -> bool {
+    ["cri-o", "podman"].contains(&engine.name)
+}
+
+/// Whether each container that names no runtime comes to the daemon.
+fn asks_for_all(engine: &Engine) -> bool {
+    let mut names = engine.runtimes.iter().map(|runtime| Some(&runtime.name));
+    names.any(|name| name == engine.default.as_ref())
+        || engine.hooks.iter().any(|hook: &HookFile| hook.always)
+}
+
+/// Whether containers can be given GPUs.
+fn gpus(facts: &Facts) -> Judged {
+    let has_nvidia = facts.engines.iter().any(|engine| engine.has_nvidia);
+    match facts.cdi.first() {
+        Some(folder) => ok(format!("CDI in {}", folder.display())),
+        None if has_nvidia => ok("GPUs by NVIDIA's toolkit"),
+        None => warn(
+            "no CDI description of the GPUs is there",
+            "containers get GPUs by CDI: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
+        ),
+    }
+}
+
+fn without_hook(folders: &[PathBuf]) -> String {
+    if folders.is_empty() {
+        return "it looks for hooks in no folder (hooks_dir is empty)".to_owned();
+    }
+    let names = folders.iter().map(|one| one.display().to_string());
+    let names: Vec<String> = names.collect();
+    format!("no hook of gpushare's in {}", names.join(", "))
+}

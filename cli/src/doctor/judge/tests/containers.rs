@@ -1,0 +1,168 @@
+//! The check of the ways into containers.
+
+use super::*;
+use crate::doctor::facts::HookFile;
+
+const FOLDER: &str = "/usr/share/containers/oci/hooks.d";
+
+fn podman() -> Engine {
+    Engine {
+        hooks: vec![HookFile {
+            file: format!("{FOLDER}/gpushare.json").into(),
+            path: "/usr/bin/gpushare-oci-hook".into(),
+            runs: true,
+            always: false,
+        }],
+        hook_folders: vec![FOLDER.into()],
+        ..Engine::named("podman")
+    }
+}
+
+/// The check passes and says this.
+#[track_caller]
+fn passes(found: &str, change: impl FnOnce(&mut Facts)) {
+    breaks("containers", Verdict::Ok, (found, ""), change);
+}
+
+#[test]
+fn an_engine_without_cdi_or_nvidias_toolkit_is_named() {
+    breaks(
+        "containers",
+        Verdict::Warn,
+        ("no CDI description", "nvidia-ctk"),
+        |facts| facts.cdi.clear(),
+    );
+    passes("NVIDIA's toolkit", |facts| {
+        facts.cdi.clear();
+        facts.engines[0].has_nvidia = true;
+    });
+    passes("no container engine", |facts| {
+        facts.cdi.clear();
+        facts.engines.clear();
+    });
+}
+
+#[test]
+fn a_runtime_or_a_hook_that_is_not_there_is_named() {
+    let absent = "docker: runtime gpushare is /usr/bin/gpushare-runtime, which is not there";
+    breaks(
+        "containers",
+        Verdict::Fail,
+        (absent, "correct the path"),
+        |facts| facts.engines[0].runtimes[0].runs = false,
+    );
+    breaks(
+        "containers",
+        Verdict::Fail,
+        ("gpushare.json is /usr/bin/gpushare-oci-hook", "install"),
+        |facts| {
+            facts.engines.push(podman());
+            facts.engines[1].hooks[0].runs = false;
+        },
+    );
+}
+
+#[test]
+fn a_file_of_an_engine_that_is_wrong_is_named() {
+    breaks(
+        "containers",
+        Verdict::Warn,
+        ("docker: daemon.json: line 1", "correct that file"),
+        |facts| facts.engines[0].wrong = Some("daemon.json: line 1".to_owned()),
+    );
+}
+
+#[test]
+fn a_runtime_that_is_given_no_annotation_of_a_pod_is_named() {
+    for (name, advice) in [("containerd", "restart containerd"), ("k3s", "template")] {
+        breaks(
+            "containers",
+            Verdict::Warn,
+            ("given no annotation of a pod", advice),
+            |facts| {
+                facts.engines[0].name = name;
+                facts.engines[0].runtimes[0].passes = Some(false);
+            },
+        );
+        passes(&format!("{name}: runtime gpushare"), |facts| {
+            facts.engines[0].name = name;
+            facts.engines[0].runtimes[0].passes = Some(true);
+        });
+    }
+}
+
+#[test]
+fn an_engine_without_a_hook_in_its_folders_is_named() {
+    let bare = |name| {
+        move |facts: &mut Facts| {
+            facts.engines.push(podman());
+            facts.engines[1].name = name;
+            facts.engines[1].hooks.clear();
+        }
+    };
+    for name in ["podman", "cri-o"] {
+        let found = format!("{name}: no hook of gpushare's in {FOLDER}");
+        let advice = "link PREFIX/share";
+        breaks("containers", Verdict::Warn, (&found, advice), bare(name));
+        breaks(
+            "containers",
+            Verdict::Warn,
+            ("for hooks in no folder", advice),
+            |facts| {
+                bare(name)(facts);
+                facts.engines[1].hook_folders.clear();
+            },
+        );
+        passes(&format!("{name}, by classes"), |facts| {
+            bare(name)(facts);
+            facts.classes = true;
+        });
+    }
+    passes("podman: /usr/share", |facts| facts.engines.push(podman()));
+}
+
+#[test]
+fn containers_that_go_past_mandatory_limits_are_named() {
+    breaks(
+        "containers",
+        Verdict::Warn,
+        (
+            "containers of docker that ask for nothing",
+            "default runtime",
+        ),
+        |facts| facts.mandatory = true,
+    );
+    let by_default = |facts: &mut Facts| {
+        facts.mandatory = true;
+        facts.engines[0].default = Some("gpushare".to_owned());
+    };
+    passes("docker: runtime gpushare", by_default);
+    breaks(
+        "containers",
+        Verdict::Warn,
+        ("containers of podman that ask for nothing", "file of hooks"),
+        |facts| {
+            by_default(facts);
+            facts.engines.push(podman());
+        },
+    );
+    passes("podman: /usr/share", |facts| {
+        by_default(facts);
+        facts.engines.push(podman());
+        facts.engines[1].hooks[0].always = true;
+    });
+}
+
+#[test]
+fn an_engine_that_has_nothing_of_ours_passes() {
+    passes("docker, without gpushare", |facts| {
+        facts.engines[0].runtimes.clear();
+    });
+    passes("k3s (/var/lib/rancher/k3s is root's", |facts| {
+        let unread = Some("/var/lib/rancher/k3s".into());
+        facts.engines = vec![Engine {
+            unread,
+            ..Engine::named("k3s")
+        }];
+    });
+}

@@ -1,0 +1,29 @@
+#!/bin/sh
+# Prints what still calls this installation's runtime wrapper, a path a line: settings of engines that
+# name it, and the folders of containers that it made. An engine's shim calls it for each command on
+# such a container: without it none can be stopped, entered or deleted, and none starts where it is the
+# default runtime. Called by the package's scripts and by install.sh.
+#
+#   wrapped.sh PREFIX [ROOT]
+set -eu
+prefix=$1 root=${2:-}
+# By its path, or by its name alone as in NVIDIA's list of runtimes; not another installation's.
+named="(^|[^[:alnum:]_./-])($prefix/bin/)?gpushare-runtime"
+cd "${root:-/}"
+
+grep -lsE "$named" etc/docker/daemon.json etc/containerd/config.toml etc/containerd/conf.d/* \
+    var/lib/rancher/*/agent/etc/containerd/config* etc/crio/crio.conf etc/crio/crio.conf.d/* \
+    etc/containers/containers.conf etc/containers/containers.conf.d/* \
+    etc/nvidia-container-runtime/config.toml | sed 's|^|/|' || true
+
+# containerd's shim keeps the program that it calls: the wrapper, or a script that calls it.
+for engine in containerd docker/containerd/daemon k3s/containerd; do
+    for file in "run/$engine"/io.containerd.runtime.v2.task/*/*/runtime; do
+        [ -f "$file" ] || continue
+        program=$(cat "$file")
+        if printf '%s\n' "$program" | grep -qE "$named" ||
+            { [ -f "$root$program" ] && head -c 4096 "$root$program" | grep -qE "$named"; }; then
+            echo "/${file%/runtime}"
+        fi
+    done
+done

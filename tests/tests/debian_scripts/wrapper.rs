@@ -1,0 +1,82 @@
+//! A removal while engines call the runtime wrapper: the containers that it made could not be
+//! stopped without it.
+
+use super::*;
+
+const WRAPPER: &str = "usr/bin/gpushare-runtime";
+const LIB: &str = "usr/lib/gpushare";
+/// A container of containerd, with the program that its shim calls.
+const SHIM: &str = "run/containerd/io.containerd.runtime.v2.task/k8s.io/one";
+
+#[test]
+fn a_wrapper_that_engines_call_outlives_the_removal_until_the_purge() {
+    let script = "usr/local/bin/nvidia-shares";
+    for (path, text) in [
+        (
+            "etc/docker/daemon.json",
+            r#"{"runtimes": {"gpushare": {"path": "/usr/bin/gpushare-runtime"}}}"#,
+        ),
+        (
+            "etc/containerd/config.toml",
+            "BinaryName = \"/usr/bin/gpushare-runtime\"\n",
+        ),
+        (
+            "etc/nvidia-container-runtime/config.toml",
+            "runtimes = [\"gpushare-runtime\"]\n",
+        ),
+        (&format!("{SHIM}/runtime"), "/usr/bin/gpushare-runtime"),
+        (&format!("{SHIM}/runtime"), "/usr/local/bin/nvidia-shares"),
+    ] {
+        let Some(node) = Node::new() else { return };
+        node.install();
+        node.put(script, "#!/bin/sh\nexec /usr/bin/gpushare-runtime \"$@\"\n");
+        node.put(path, text);
+        let said = node.delete();
+        let name = path.trim_end_matches("/runtime");
+        assert!(said.contains(&format!(" /{name}. Take it out")), "{said}");
+        assert!(node.has(WRAPPER), "{path}");
+        // A purge leaves it as long as it is needed.
+        let said = node.purge();
+        assert!(said.contains(&format!("calls it: /{name}")), "{said}");
+        assert!(node.has(WRAPPER) && !node.has(LIB), "{path}");
+        node.install();
+        node.delete();
+        node.remove(path);
+        assert!(node.has(WRAPPER), "{path}");
+        assert_eq!(node.purge(), "");
+        assert!(!node.has(WRAPPER) && !node.has(LIB), "{path}");
+    }
+}
+
+#[test]
+fn a_wrapper_that_no_engine_calls_goes_with_the_package() {
+    let Some(node) = Node::new() else { return };
+    node.install();
+    // Another installation's is not this one's.
+    node.put(
+        "etc/docker/daemon.json",
+        r#"{"runtimes": {"other": {"path": "/usr/local/bin/gpushare-runtime"}}}"#,
+    );
+    node.put(
+        &format!("{SHIM}/runtime"),
+        "/usr/local/bin/gpushare-runtime",
+    );
+    node.put("usr/local/bin/gpushare-runtime", "a program");
+    assert_eq!(node.delete(), "");
+    assert!(!node.has(WRAPPER) && !node.has(&format!("{LIB}/kept-runtime")));
+}
+
+#[test]
+fn a_package_that_comes_back_has_its_own_wrapper_again() {
+    let Some(node) = Node::new() else { return };
+    node.install();
+    let daemon = r#"{"runtimes": {"gpushare": {"path": "/usr/bin/gpushare-runtime"}}}"#;
+    node.put("etc/docker/daemon.json", daemon);
+    node.delete();
+    assert!(node.has(&format!("{LIB}/kept-runtime")));
+    node.install_again();
+    assert!(!node.has(&format!("{LIB}/kept-runtime")));
+    node.remove("etc/docker/daemon.json");
+    node.delete();
+    assert!(!node.has(WRAPPER));
+}

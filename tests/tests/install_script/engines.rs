@@ -1,0 +1,52 @@
+//! A removal while an engine calls the runtime wrapper.
+
+use super::*;
+
+#[test]
+fn a_removal_leaves_the_wrapper_that_an_engine_calls() {
+    let shim = "run/k3s/containerd/io.containerd.runtime.v2.task/k8s.io/one/runtime";
+    for (file, text, stays) in [
+        (
+            "etc/docker/daemon.json",
+            "\"/opt/own/bin/gpushare-runtime\"",
+            true,
+        ),
+        (shim, "/opt/own/bin/gpushare-runtime", true),
+        (
+            "etc/docker/daemon.json",
+            "\"/usr/bin/gpushare-runtime\"",
+            false,
+        ),
+        (
+            "etc/docker/other.json",
+            "\"/opt/own/bin/gpushare-runtime\"",
+            false,
+        ),
+    ] {
+        let (unpacked, root) = (unpacked(), tempfile::tempdir().expect("a folder"));
+        let (unpacked, root) = (unpacked.path(), root.path());
+        let path = root.join(file);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        fs::write(&path, text).expect("written");
+        install(unpacked, root, &["--prefix", "/opt/own"]);
+        let remove = || {
+            let said = Command::new("sh")
+                .arg(unpacked.join("install.sh"))
+                .args(["--uninstall", "--prefix", "/opt/own"])
+                .env("DESTDIR", root)
+                .output();
+            String::from_utf8(said.expect("a shell").stderr).expect("text")
+        };
+        let wrapper = root.join("opt/own/bin/gpushare-runtime");
+        let said = remove();
+        assert_eq!(wrapper.exists(), stays, "{file}: {said}");
+        let name = file.trim_end_matches("/runtime");
+        let named = format!("which engines call: /{name}. Take it out");
+        assert_eq!(said.contains(&named), stays, "{said}");
+        assert!(!root.join("opt/own/bin/gpushared").exists());
+        fs::remove_file(path).expect("it is there");
+        remove();
+        let left = listing(&root.join("opt"));
+        assert!(left.is_empty(), "{left:?}");
+    }
+}

@@ -1,0 +1,25 @@
+//! An upgrade while the settings are wrong that the next start would read.
+
+use super::*;
+
+#[test]
+fn an_upgrade_leaves_the_daemon_that_runs_where_settings_are_wrong() {
+    let (unpacked, root) = (unpacked(), tempfile::tempdir().expect("a folder"));
+    let (unpacked, root) = (unpacked.path(), root.path());
+    for (status, refused, restarts) in [
+        (78, "", false),
+        // It does not run.
+        (78, "is-active\n", true),
+        (0, "", true),
+        (127, "", true),
+    ] {
+        let daemon = format!("#!/bin/sh\necho 'config.toml: line 3' >&2\nexit {status}\n");
+        fs::write(unpacked.join("bin/gpushared"), daemon).expect("written");
+        let (said, asked) = with_systemd(unpacked, root, &[], refused);
+        let restarted = asked.contains("\nrestart gpushared.service");
+        assert_eq!(restarted, restarts, "{status}: {asked}");
+        let words = "correct them, then: systemctl restart gpushared";
+        assert_eq!(said.contains(words), !restarts, "{said}");
+        assert!(restarts || said.contains("line 3"), "{said}");
+    }
+}
