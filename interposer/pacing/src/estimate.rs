@@ -21,7 +21,7 @@ use means::{moved, scaled};
 
 /// Places for a key; of more keys with one hash the least measured one is replaced.
 const WAYS: usize = 4;
-/// Sets of the table: 4096 keys, 352 KiB, made when first used.
+/// Sets of the table: 4096 keys, 384 KiB, made when first used.
 const SETS: usize = 1024;
 /// From so many measurements on a mean is believed, and so many operations of a key are timed at
 /// first.
@@ -185,10 +185,8 @@ impl Estimates {
     /// The duration of one operation of `key`; `assumed` nanoseconds where it is unknown.
     #[inline]
     pub(crate) fn of(&self, key: u64, assumed: u64) -> Expected {
-        let entry = self.sets.get(set_of(key)).and_then(|set| {
-            let found = set.iter().find(|entry| entry.key == key);
-            found.filter(|entry| entry.key != 0 && entry.mean > 0)
-        });
+        let entry = self.known(key);
+        let entry = entry.filter(|entry| entry.key != 0 && entry.mean > 0);
         entry.map_or(
             Expected {
                 ns: assumed,
@@ -283,6 +281,23 @@ impl Estimates {
         if let Some(entry) = self.found(key) {
             *entry = Entry::default();
         }
+    }
+
+    /// Whether no operation of `key` has been launched in this `era`, as far as is known.
+    #[inline]
+    pub(crate) fn is_first(&self, key: u64, era: u32) -> bool {
+        self.known(key).is_none_or(|entry| entry.era != era)
+    }
+
+    /// One was.
+    pub(crate) fn launched(&mut self, key: u64, era: u32) {
+        self.entry(key).era = era;
+    }
+
+    #[inline]
+    fn known(&self, key: u64) -> Option<&Entry> {
+        let set = self.sets.get(set_of(key))?;
+        set.iter().find(|entry| entry.key == key)
     }
 
     fn found(&mut self, key: u64) -> Option<&mut Entry> {

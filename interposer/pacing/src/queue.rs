@@ -12,7 +12,7 @@ use crate::estimate::{Estimates, Expected, Mix, Service, Timed};
 
 /// A stream as the window knows it: context, stream, and for a thread's own default stream which
 /// thread's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StreamKey {
     /// The context's handle.
     pub context: usize,

@@ -24,7 +24,7 @@ mod telling;
 mod unreported;
 mod yielding;
 
-use super::{Quiet, drain, thread};
+use super::{Key, Quiet, apart, drain, thread};
 use crate::driver::marking::can_mark_all;
 use crate::driver::streams;
 use crate::gate::ledger::{Ledger, Named, Open, Rules};
@@ -117,6 +117,8 @@ pub(super) struct Go {
     pub(super) was_idle: Option<u64>,
     /// It is to be timed.
     pub(super) timed: bool,
+    /// It may be the first of its function or graph, and load that.
+    pub(super) first: bool,
 }
 
 /// The answer to a launch.
@@ -225,9 +227,8 @@ impl DeviceGate {
     }
 
     /// May a launch of `key` in `stream_key` go? Asked inside the gate. Where its work would not
-    /// end in time, the gate closes. With `insists` it need not wait for room. The `first` one may
-    /// load its module.
-    pub(super) fn ask(&self, stream_key: StreamKey, key: u64, insists: bool, first: bool) -> Told {
+    /// end in time, the gate closes. With `insists` it need not wait for room.
+    pub(super) fn ask(&self, stream_key: StreamKey, key: Key, insists: bool) -> Told {
         let now = clock::now();
         let mut inner = self.lock();
         match inner.follower.stand() {
@@ -240,12 +241,13 @@ impl DeviceGate {
             inner.look_relaxed(now);
             self.settle(&mut inner, now);
         }
+        let first = key.loads && inner.window.is_first(key.number, apart::era());
         if first {
             // The function's address may have been another one's.
-            inner.window.doubt(key);
+            inner.window.doubt(key.number);
         }
         let bounds = inner.bounds;
-        let expected = inner.window.expected(bounds, key);
+        let expected = inner.window.expected(bounds, key.number);
         if let Some(full) = self.has_to_yield(&mut inner, now, stream_key, expected) {
             return Told::Full(full);
         }
@@ -261,7 +263,15 @@ impl DeviceGate {
                 if loads || !inner.report.is_pending() {
                     self.settle(&mut inner, now);
                 }
-                self.admitted(&mut inner, key, expected)
+                inner.unreported.admitted += 1;
+                inner.slices.admitted(1, expected.ns);
+                self.wake_sleeper(&mut inner);
+                Told::Go(Go {
+                    expected,
+                    was_idle: inner.follower.work(),
+                    timed: inner.window.is_timed(key.number) && !first,
+                    first,
+                })
             }
             Answer::Wait(pause) => Told::Wait(pause),
             Answer::Over => self.is_over(&mut inner, now),
@@ -273,17 +283,6 @@ impl DeviceGate {
         inner.follower.land(now);
         super::close(self.index);
         Told::Closed
-    }
-
-    fn admitted(&self, inner: &mut Inner, key: u64, expected: Expected) -> Told {
-        inner.unreported.admitted += 1;
-        inner.slices.admitted(1, expected.ns);
-        self.wake_sleeper(inner);
-        Told::Go(Go {
-            expected,
-            was_idle: inner.follower.work(),
-            timed: inner.window.is_timed(key),
-        })
     }
 
     /// A launch that was admitted for `ns` nanoseconds is not made.
@@ -325,6 +324,9 @@ impl DeviceGate {
             let bounds = inner.bounds;
             let mut wants_mark = inner.window.submitted(now, bounds, stream_key, op);
             inner.has_loaded(self.may_load(first));
+            if first {
+                inner.window.launched(op.key, apart::era());
+            }
             // A launch beside a load is pending only from here on.
             if !inner.report.is_pending() {
                 self.settle(&mut inner, now);

@@ -13,7 +13,7 @@ use gpushare_cuda_abi::cuda::{
     CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUcontext, CUresult, CUstream,
 };
 
-use super::{GateGuard, Key, LaunchTarget, apart, awaited, ledger, thread};
+use super::{GateGuard, LaunchTarget, apart, awaited, ledger, thread};
 use crate::driver::contexts::{self, Here};
 use crate::driver::green::{self, Green};
 use crate::driver::stream_ref::StreamRef;
@@ -40,7 +40,7 @@ pub(crate) struct LaunchSlot(Option<Admitted>);
 struct Admitted {
     gate: &'static DeviceGate,
     stream_key: StreamKey,
-    key: Key,
+    key: u64,
     /// It was the first of its function or graph.
     first: bool,
     expected: Expected,
@@ -73,7 +73,6 @@ pub(crate) fn admit(target: &LaunchTarget, guard: &mut GateGuard) -> LaunchSlot 
         guard.wait_while_closed(target.device_index, &mut || None);
         return LaunchSlot(None);
     };
-    let key = number(target.key);
     let stream_key = stream_key_of(target.context, target.stream);
     let era = ledger::era();
     // Endless work may wait for this launch.
@@ -87,8 +86,7 @@ pub(crate) fn admit(target: &LaunchTarget, guard: &mut GateGuard) -> LaunchSlot 
             return LaunchSlot(None);
         }
         let insists = end.is_some_and(|end| clock::now() >= end);
-        let first = apart::is_first(&stream_key, target.key);
-        match gate.ask(stream_key, key, insists, first) {
+        match gate.ask(stream_key, target.key, insists) {
             Told::Free => return LaunchSlot(None),
             Told::Go(go) => {
                 if let Some(epoch) = go.was_idle {
@@ -98,13 +96,11 @@ pub(crate) fn admit(target: &LaunchTarget, guard: &mut GateGuard) -> LaunchSlot 
                 return LaunchSlot(Some(Admitted {
                     gate,
                     stream_key,
-                    key: target.key,
-                    first,
+                    key: target.key.number,
+                    first: go.first,
                     expected: go.expected,
-                    timing: (go.timed && !first)
-                        .then(|| gate.time(stream_key))
-                        .flatten(),
-                    named: Named::of(target.stream, key, era),
+                    timing: go.timed.then(|| gate.time(stream_key)).flatten(),
+                    named: Named::of(target.stream, target.key.number, era),
                 }));
             }
             Told::Wait(pause) => {
@@ -156,9 +152,10 @@ pub(crate) fn submitted(slot: LaunchSlot, answer: CUresult) {
         device_gate::only(gate);
         let op = Op {
             count: 1,
-            key: number(key),
+            key,
             expected,
-            waits: !apart::launched(&stream_key, key, first),
+            // Its time is no measurement of its kind.
+            waits: apart::launched(&stream_key) || first,
         };
         gate.note(stream_key, op, timing, named, first);
     } else {
@@ -294,16 +291,5 @@ pub(super) fn stream_key_of(context: CUcontext, stream: StreamRef) -> StreamKey 
         context: context.0.addr(),
         stream: handle.0.addr(),
         thread,
-    }
-}
-
-/// A key as a number that is hardly ever 0. Graphs have bit 63 set, and the keys of other work are
-/// small: they do not collide. A kernel's is a hash.
-#[inline(always)]
-pub(super) fn number(key: Key) -> u64 {
-    match key {
-        Key::Kernel(hash) => hash,
-        Key::Graph(address) => address as u64 | 1 << 63,
-        Key::Other(number) => u64::from(number) << 1 | 1,
     }
 }

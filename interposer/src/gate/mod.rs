@@ -324,7 +324,7 @@ pub(crate) fn fast(frame: &Frame) -> Option<Inside> {
 /// launched before. `None`: it takes the slow way.
 #[inline(always)]
 pub(crate) fn beside(frame: &Frame, stream: StreamRef, key: Key) -> Option<Going> {
-    ledger::go(stream, drain::number(key), frame.address())
+    ledger::go(stream, key.number, frame.address())
 }
 
 /// A call of this thread's does not take the slow way after all.

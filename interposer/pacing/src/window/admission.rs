@@ -24,6 +24,16 @@ impl<M> Window<M> {
         self.estimates.of(key, bounds.window / 4)
     }
 
+    /// Whether no operation of `key` has been launched in this `era`, as far as is known.
+    pub fn is_first(&self, key: u64, era: u32) -> bool {
+        self.estimates.is_first(key, era)
+    }
+
+    /// One was.
+    pub fn launched(&mut self, key: u64, era: u32) {
+        self.estimates.launched(key, era);
+    }
+
     /// Operations of `key` may be other work than before. `true` if the next ones are timed now.
     pub fn doubt(&mut self, key: u64) -> bool {
         self.estimates.doubt(key)

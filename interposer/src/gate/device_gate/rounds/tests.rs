@@ -4,6 +4,7 @@ use gpushare_pacing::window::StreamKey;
 use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE};
 
 use super::*;
+use crate::gate::Key;
 use crate::gate::device_gate::Told;
 
 const IN: StreamKey = StreamKey {
@@ -11,7 +12,10 @@ const IN: StreamKey = StreamKey {
     stream: 2,
     thread: 0,
 };
-const KEY: u64 = 3;
+/// For a kind of launch that loads nothing.
+fn key() -> Key {
+    Key::other(3)
+}
 /// For how long nothing is under way before a process is idle (ns).
 const REST: u64 = 1_000_000_000;
 
@@ -48,7 +52,7 @@ fn concludes(gate: &DeviceGate, then: impl FnOnce(&DeviceGate)) -> Act {
 }
 
 fn is_admitted(gate: &DeviceGate) {
-    let told = gate.ask(IN, KEY, false, false);
+    let told = gate.ask(IN, key(), false);
     assert!(matches!(told, Told::Go(go) if go.was_idle.is_none()));
 }
 
@@ -78,6 +82,6 @@ fn a_process_that_launches_nothing_is_called_idle() {
 
 /// A launch from here on says that the process works.
 fn is_taken_back(gate: &DeviceGate) {
-    let told = gate.ask(IN, KEY, false, false);
+    let told = gate.ask(IN, key(), false);
     assert!(matches!(told, Told::Go(go) if go.was_idle == Some(1)));
 }
