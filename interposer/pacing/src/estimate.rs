@@ -40,24 +40,14 @@ const SLICE: u64 = 2_000_000;
 pub(crate) const KINDS: usize = 8;
 
 /// The table. Empty until the first lesson.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Estimates {
     sets: Vec<[Entry; WAYS]>,
-    /// The driver's time slice (ns). No time by events is believed from here on: another tenant may
-    /// have had a slice of the device meanwhile.
+    /// The driver's time slice (ns); 0: not known. No time by events is believed from here on:
+    /// another tenant may have had a slice of the device meanwhile.
     slice: u64,
     /// A mean has come into doubt since [`take_doubt`](Self::take_doubt).
     doubted: bool,
-}
-
-impl Default for Estimates {
-    fn default() -> Self {
-        Self {
-            sets: Vec::new(),
-            slice: SLICE,
-            doubted: false,
-        }
-    }
 }
 
 /// The expected duration of an operation.
@@ -179,7 +169,7 @@ impl Mix {
 impl Estimates {
     /// The driver's time slice, in nanoseconds; 0: not known.
     pub(crate) fn set_slice(&mut self, slice: u64) {
-        self.slice = if slice == 0 { SLICE } else { slice };
+        self.slice = slice;
     }
 
     /// The duration of one operation of `key`; `assumed` nanoseconds where it is unknown.
@@ -260,7 +250,7 @@ impl Estimates {
         if timed.ns == 0 {
             return;
         }
-        let slice = self.slice;
+        let slice = if self.slice == 0 { SLICE } else { self.slice };
         let entry = self.entry(timed.key);
         self.doubted |= entry.sample(timed, beside, slice, contended);
     }

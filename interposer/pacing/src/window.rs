@@ -24,7 +24,7 @@ pub const BATCH_AGE: u64 = 5_000_000;
 pub const LOOK: u64 = 20_000;
 
 /// The bounds of submissions while the gate is open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
     /// Most un-drained work, in expected nanoseconds.
     pub window: u64,

@@ -71,7 +71,7 @@ pub(super) struct DeviceGate {
 }
 
 /// The state guarded by the lock.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Inner {
     pub(super) window: Window<CompletionEvent>,
     pub(super) follower: LeaseFollower,
@@ -172,26 +172,9 @@ impl DeviceGate {
             emptied: AtomicU32::new(0),
             open: Open::new(index),
             inner: Mutex::new(Inner {
-                window: Window::default(),
-                follower: LeaseFollower::default(),
                 bounds: bounds(0, NO_DEADLINE),
-                page: None,
-                rules: Rules::default(),
-                ledgers: Vec::new(),
-                launching: (0, 0),
-                loading: 0,
-                unreported: Unreported::default(),
-                slices: Slices::default(),
-                sleepers: Sleepers::default(),
-                report: Report::default(),
-                published: Words::default(),
-                kept_back: None,
-                looked: 0,
                 unseen: Some(0),
-                left: Vec::new(),
-                spares: Spares::default(),
-                going: Vec::new(),
-                gone: 0,
+                ..Inner::default()
             }),
         }
     }
