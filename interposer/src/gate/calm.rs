@@ -10,7 +10,7 @@
 use core::sync::atomic::Ordering;
 
 use super::word::CALM;
-use super::{GATE, Gate};
+use super::Gate;
 use crate::account;
 
 /// What of the process's submissions is published.
@@ -43,11 +43,6 @@ impl Published {
         }
         self.calm
     }
-}
-
-/// The same for the process's own gate.
-pub(super) fn publish(published: &mut Published, worked: impl FnOnce(u64)) -> bool {
-    published.publish(&GATE, worked)
 }
 
 impl Gate {

@@ -286,8 +286,9 @@ impl DeviceGate {
 
     /// The epoch, if a launch waits on this device and that was not reported in it yet.
     pub(super) fn wanted(&self) -> Option<u64> {
-        let pauses = self.pausing.load(Ordering::Acquire) > clock::now();
-        let waits = pauses || super::waiting(self.index);
+        let now = clock::now();
+        let pauses = self.pausing.load(Ordering::Acquire) > now;
+        let waits = pauses || super::is_waited_for(self.index, now);
         waits.then(|| self.lock().follower.want()).flatten()
     }
 

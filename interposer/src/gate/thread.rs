@@ -15,7 +15,8 @@ use gpushare_protocol::page::lease::Turn;
 use gpushare_protocol::report::Report;
 
 use crate::account::{self, Compute};
-use crate::gate::calm::{self, Published};
+use crate::gate::GATE;
+use crate::gate::calm::Published;
 use crate::gate::device_gate::{self, DeviceGate};
 use crate::gate::marks::Relaxed;
 use crate::guest::background;
@@ -263,7 +264,7 @@ impl Rounds {
             gates.for_each(|gate| gate.lock().follower.forget());
         }
         // Lets the daemon see whether the process works.
-        let calm = calm::publish(&mut self.published, |count| compute.worked(count));
+        let calm = self.published.publish(&GATE, |count| compute.worked(count));
         let longest = if calm { LONGEST } else { QUICK };
         let mut until = clock::now().saturating_add(longest);
         for (index, gate) in device_gate::all()

@@ -9,8 +9,9 @@ use gpushare_protocol::page::control::ControlDevice;
 
 use super::{DeviceGate, GateState, Inner, PAUSE, bounds};
 use crate::account;
+use crate::gate::is_waited_for;
 use crate::gate::ledger::Rules;
-use crate::gate::waits_at;
+use crate::guest::clock;
 use gpushare_pacing::window::LOOK;
 
 /// The most attempts to mark untracked work at an open gate; also once that was done.
@@ -45,7 +46,7 @@ impl DeviceGate {
     /// A launch waits at the closed gate. The epoch, if that was not reported in it yet.
     pub(in crate::gate) fn waits(&self) -> Option<u64> {
         let mut inner = self.lock();
-        self.settle(&mut inner, crate::gate::now());
+        self.settle(&mut inner, clock::now());
         inner.follower.want()
     }
 
@@ -73,7 +74,7 @@ impl DeviceGate {
         } else {
             inner.window.last_active()
         };
-        let waits = !is_free && waits_at(self.index, now);
+        let waits = !is_free && is_waited_for(self.index, now);
         let under_way = !is_free && inner.has_work();
         inner.report.stands(now, under_way, waits, ended);
         let words = inner.report.words();
