@@ -119,43 +119,19 @@ impl Service {
 impl Mix {
     /// Adds so many operations of `key`.
     #[inline]
-    pub(crate) fn add(&mut self, key: u64, expected: Expected, number: u32) {
-        let Expected { ns, known, .. } = expected;
-        let ns = ns.saturating_mul(number.into());
-        self.has_unknown |= !known;
-        self.count = self.count.saturating_add(number);
+    pub(crate) fn add(&mut self, key: u64, expected: Expected, count: u32) {
+        let ns = expected.ns.saturating_mul(count.into());
+        self.has_unknown |= !expected.known;
+        self.count = self.count.saturating_add(count);
         self.ns = self.ns.saturating_add(ns);
-        let place = self
-            .kinds
-            .iter_mut()
-            .find(|(known, count)| *known == key || *count == 0);
-        match place {
-            Some((known, count)) => {
-                *known = key;
-                *count += number;
-            }
-            None => self.others_ns = self.others_ns.saturating_add(ns),
-        }
+        self.tell_apart(key, count, ns);
     }
 
     /// Takes over what another batch is made of.
     pub(crate) fn absorb(&mut self, other: &Self) {
-        for (key, count) in other.kinds.iter().filter(|(_, count)| *count > 0) {
-            let place = self
-                .kinds
-                .iter_mut()
-                .find(|(known, count)| known == key || *count == 0);
-            match place {
-                Some((known, sum)) => {
-                    *known = *key;
-                    *sum += count;
-                }
-                None => {
-                    let each = other.ns / u64::from(other.count.max(1));
-                    let ns = each.saturating_mul((*count).into());
-                    self.others_ns = self.others_ns.saturating_add(ns);
-                }
-            }
+        let each = other.ns / u64::from(other.count.max(1));
+        for (key, count) in other.kinds() {
+            self.tell_apart(key, count, each.saturating_mul(count.into()));
         }
         self.others_ns = self.others_ns.saturating_add(other.others_ns);
         self.has_unknown |= other.has_unknown;
@@ -163,6 +139,25 @@ impl Mix {
         self.freed |= other.freed;
         self.count = self.count.saturating_add(other.count);
         self.ns = self.ns.saturating_add(other.ns);
+    }
+
+    /// So many operations of `key`, which are expected to take `ns` together, as far as there is a
+    /// place for their kind.
+    #[inline]
+    fn tell_apart(&mut self, key: u64, count: u32, ns: u64) {
+        let mut places = self.kinds.iter_mut();
+        match places.find(|(known, sum)| *known == key || *sum == 0) {
+            Some((known, sum)) => {
+                *known = key;
+                *sum += count;
+            }
+            None => self.others_ns = self.others_ns.saturating_add(ns),
+        }
+    }
+
+    /// The kinds that are told apart, and how many operations each has.
+    fn kinds(&self) -> impl Iterator<Item = (u64, u32)> {
+        self.kinds.iter().copied().filter(|(_, count)| *count > 0)
     }
 }
 
@@ -198,7 +193,8 @@ impl Estimates {
         }
         // By the current means: they may have moved since the submission, and would move by as much
         // again.
-        let expected = self.expected(mix);
+        let (service, _) = self.service(mix);
+        let expected = service.measured.saturating_add(service.guessed).max(1);
         let most = most.max(1);
         // A batch seen running for longer than expected may have run on for long before the next
         // check.
@@ -208,8 +204,8 @@ impl Estimates {
             expected.min(most)
         };
         let assumed = mix.ns / u64::from(mix.count);
-        for (key, _) in mix.kinds.iter().filter(|(_, count)| *count > 0) {
-            let entry = self.entry(*key);
+        for (key, _) in mix.kinds() {
+            let entry = self.entry(key);
             let before = if entry.mean == 0 { assumed } else { entry.mean };
             let told = scaled(before, took, expected);
             if entry.is_timed() {
@@ -295,28 +291,14 @@ impl Estimates {
         set.iter_mut().find(|entry| entry.key == key)
     }
 
-    /// The expected duration of a batch by the current means; unknown operations as assumed.
-    fn expected(&self, mix: &Mix) -> u64 {
-        let assumed = mix.ns / u64::from(mix.count.max(1));
-        let kinds = mix.kinds.iter().filter(|(_, count)| *count > 0);
-        let (mut told_apart, mut ns) = (0, 0_u64);
-        for (key, count) in kinds {
-            told_apart += count;
-            ns = ns.saturating_add(self.of(*key, assumed).ns.saturating_mul((*count).into()));
-        }
-        let others = mix.count.saturating_sub(told_apart);
-        ns.saturating_add(assumed.saturating_mul(others.into()))
-            .max(1)
-    }
-
-    /// The duration of a completed batch alone, by the current means; and for how long its stream
-    /// had it, at least (ns).
+    /// The duration of a batch alone, by the current means; and for how long its stream has it, at
+    /// least (ns).
     pub(crate) fn service(&self, mix: &Mix) -> (Service, u64) {
         let assumed = mix.ns / u64::from(mix.count.max(1));
         let (mut service, mut in_stream) = (Service::default(), 0_u64);
-        for (key, count) in mix.kinds.iter().filter(|(_, count)| *count > 0) {
-            let one = self.of(*key, assumed);
-            let count = u64::from(*count);
+        for (key, count) in mix.kinds() {
+            let one = self.of(key, assumed);
+            let count = u64::from(count);
             service.add(Service::of(one.ns.saturating_mul(count), one.known));
             in_stream = in_stream.saturating_add(one.in_stream.saturating_mul(count));
         }
