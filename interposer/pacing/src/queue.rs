@@ -70,6 +70,14 @@ pub struct Op {
     pub waits: bool,
 }
 
+impl Op {
+    /// The expected duration of all of them (ns).
+    #[inline]
+    pub fn ns(&self) -> u64 {
+        self.expected.ns.saturating_mul(self.count.into())
+    }
+}
+
 /// Batches that were completed without a pause and are timed together.
 #[derive(Clone, Copy, Debug)]
 struct Run {

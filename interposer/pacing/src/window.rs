@@ -116,7 +116,7 @@ impl<M> Window<M> {
     /// Operations that were admitted were submitted to `stream_key`. `true` if a mark belongs
     /// behind them.
     pub fn submitted(&mut self, now: u64, bounds: Bounds, stream_key: StreamKey, op: Op) -> bool {
-        let ns = op.expected.ns.saturating_mul(op.count.into());
+        let ns = op.ns();
         self.put_back(op.count, ns);
         self.last_submitted = now;
         self.stirred = now;
@@ -159,8 +159,7 @@ impl<M> Window<M> {
     /// Operations were submitted to `stream_key` without having been admitted.
     pub fn came(&mut self, now: u64, bounds: Bounds, stream_key: StreamKey, op: Op) {
         self.estimates.submitted(op.key, op.count);
-        let ns = op.expected.ns.saturating_mul(op.count.into());
-        self.set_aside(op.count, ns);
+        self.set_aside(op.count, op.ns());
         let _ = self.submitted(now, bounds, stream_key, op);
     }
 
