@@ -97,8 +97,6 @@ pub(crate) struct Batch<M> {
     first: u64,
     /// `None` while the mark is being made.
     pub(crate) mark: Option<M>,
-    /// The mark is behind all work of the context: its other streams are done up to it too.
-    pub(crate) for_context: bool,
 }
 
 /// The work of one stream.
@@ -126,16 +124,6 @@ pub(crate) struct Queue<M> {
     done: Vec<Mix>,
 }
 
-/// A mark's information about the operation before it, where that is timed.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Sample(pub Option<Timed>);
-
-impl From<()> for Sample {
-    fn from((): ()) -> Self {
-        Self(None)
-    }
-}
-
 /// The estimates that a look at a stream updates, and since when the device runs no other tenant's
 /// work.
 #[derive(Debug)]
@@ -160,7 +148,7 @@ pub(crate) struct Seen {
     pub(crate) service: Service,
     /// For how long the stream had what is complete, at least, since it last had nothing (ns).
     pub(crate) had: u64,
-    /// The last operation that a mark behind the whole context covers; 0 for none.
+    /// The last operation of the context that a mark behind all of it covers; 0 for none.
     pub(crate) for_context: u64,
     /// Some of it may have waited for a launch that this library kept.
     pub(crate) freed: bool,
@@ -214,19 +202,15 @@ impl<M> Queue<M> {
     }
 
     /// Makes a batch of the unmarked work; `covers` raises the last operation that it stands for.
-    pub(crate) fn close(&mut self, number: u64, now: u64, covers: u64) -> &mut Batch<M> {
+    pub(crate) fn close(&mut self, number: u64, now: u64, covers: u64) {
         let mix = core::mem::take(&mut self.unmarked);
-        let batch = Batch {
+        self.marked.push_back(Batch {
             number,
             last: self.last.max(covers),
             first: if mix.count == 0 { now } else { self.since },
             mix,
             mark: None,
-            for_context: false,
-        };
-        let at = self.marked.len();
-        self.marked.push_back(batch);
-        &mut self.marked[at]
+        });
     }
 
     /// Takes back a batch whose mark could not be made.
@@ -245,15 +229,16 @@ impl<M> Queue<M> {
         self.unmarked.absorb(&batch.mix);
     }
 
-    /// Looks at the marks in order: `is_passed` is asked until it says no. `beside` streams share
-    /// the device, this one among them.
+    /// Looks at the marks in order: `is_passed` is asked until it says no. Passed marks go to
+    /// `passed`, which returns the time of the operation before one if it was timed. `beside`
+    /// streams share the device, this one among them.
     pub(crate) fn look(
         &mut self,
         now: u64,
         beside: u64,
         school: &mut School<'_>,
         is_passed: &mut impl FnMut(&Batch<M>) -> bool,
-        passed: &mut impl FnMut(M) -> Sample,
+        passed: &mut impl FnMut(M) -> Option<Timed>,
     ) -> Seen {
         let mut seen = Seen::default();
         let busy_before = self.seen_running;
@@ -268,10 +253,10 @@ impl<M> Queue<M> {
                 seen.done = seen.done.saturating_add(batch.mix.ns);
                 seen.until = self.finish(now, beside, &batch);
                 self.done.push(batch.mix);
-                if batch.for_context {
+                if self.stream_key.is_context() {
                     seen.for_context = batch.last;
                 }
-                if let Some(Sample(Some(timed))) = batch.mark.map(&mut *passed)
+                if let Some(timed) = batch.mark.and_then(&mut *passed)
                     && !batch.mix.freed
                 {
                     let contended = school.alone_since == u64::MAX;
@@ -300,7 +285,7 @@ impl<M> Queue<M> {
         stamp: u64,
         blocked: bool,
         school: &mut School<'_>,
-        passed: &mut impl FnMut(M) -> Sample,
+        passed: &mut impl FnMut(M) -> Option<Timed>,
     ) -> Seen {
         if self.unmarked.count > 0 && self.last <= stamp {
             self.close(0, now, 0);

@@ -9,8 +9,8 @@
 mod admission;
 mod streams;
 
-use crate::estimate::{Estimates, Service};
-pub use crate::queue::{Op, Sample, StreamKey};
+use crate::estimate::{Estimates, Service, Timed};
+pub use crate::queue::{Op, StreamKey};
 use crate::queue::{Queue, School, Seen};
 use streams::Longest;
 
@@ -71,7 +71,7 @@ pub struct Window<M> {
     /// it.
     freed: (u64, u64),
     /// Operations submitted so far.
-    pub submitted: u64,
+    submitted: u64,
     /// Batches so far.
     numbers: u64,
     /// Since when no other tenant's work was on the device; `u64::MAX` while some may be.
@@ -229,13 +229,12 @@ impl<M> Window<M> {
         Some(number)
     }
 
-    /// As [`close_batch`](Self::close_batch) for a stream that may hold untracked work, or, with
-    /// `for_context`, for a stream that stands for all work of its context.
-    pub fn close_blindly(&mut self, stream_key: StreamKey, now: u64, for_context: bool) -> u64 {
+    /// As [`close_batch`](Self::close_batch) for a stream that may hold untracked work, or stands
+    /// for all work of its context.
+    pub fn close_blindly(&mut self, stream_key: StreamKey, now: u64) -> u64 {
         self.numbers += 1;
         let (number, covers) = (self.numbers, self.submitted);
-        let batch = self.queue(stream_key, now).close(number, now, covers);
-        batch.for_context = for_context;
+        self.queue(stream_key, now).close(number, now, covers);
         number
     }
 
@@ -263,14 +262,14 @@ impl<M> Window<M> {
     }
 
     /// Checks the marks: calls `is_passed` for the oldest of each stream, and for the next ones
-    /// while they are passed. Passed marks go to `passed`.
-    pub fn look<R: Into<Sample>>(
+    /// while they are passed. Passed marks go to `passed`, which returns the time of the operation
+    /// before one if it was timed.
+    pub fn look(
         &mut self,
         now: u64,
         mut is_passed: impl FnMut(&M) -> bool,
-        mut passed: impl FnMut(M) -> R,
+        mut passed: impl FnMut(M) -> Option<Timed>,
     ) {
-        let mut passed = |mark: M| -> Sample { passed(mark).into() };
         let beside = self.side_by_side();
         for at in 0..self.queues.len() {
             let queue = &mut self.queues[at];
@@ -333,15 +332,14 @@ impl<M> Window<M> {
     /// The program waited for everything that had been submitted to these streams at `stamp`; if it
     /// `blocked`, the last of it was done only now. Marks that are not needed any more go to
     /// `passed`.
-    pub fn waited_for<R: Into<Sample>>(
+    pub fn waited_for(
         &mut self,
         now: u64,
         is_stream: impl Fn(&StreamKey) -> bool,
         stamp: u64,
         blocked: bool,
-        mut passed: impl FnMut(M) -> R,
+        mut passed: impl FnMut(M) -> Option<Timed>,
     ) {
-        let mut passed = |mark: M| -> Sample { passed(mark).into() };
         self.finish_until(now, is_stream, stamp, blocked, &mut passed);
         self.forget_empty();
     }
@@ -352,7 +350,7 @@ impl<M> Window<M> {
         is_stream: impl Fn(&StreamKey) -> bool,
         stamp: u64,
         blocked: bool,
-        passed: &mut impl FnMut(M) -> Sample,
+        passed: &mut impl FnMut(M) -> Option<Timed>,
     ) {
         let beside = self.side_by_side();
         for at in 0..self.queues.len() {
@@ -445,17 +443,11 @@ impl<M> Window<M> {
         self.reserved = (0, 0);
     }
 
-    /// Forgets streams that went; their marks go to `lost`.
-    pub fn forget(&mut self, gone: impl Fn(&StreamKey) -> bool, mut lost: impl FnMut(M)) {
+    /// Forgets streams that went, and their marks.
+    pub fn forget(&mut self, gone: impl Fn(&StreamKey) -> bool) {
         let going = self.queues.iter().filter(|queue| gone(&queue.stream_key));
         let ns: u64 = going.map(Queue::total).sum();
         self.total = self.total.saturating_sub(ns);
-        let going = self
-            .queues
-            .iter_mut()
-            .filter(|queue| gone(&queue.stream_key));
-        let batches = going.flat_map(|queue| queue.marked.drain(..));
-        batches.filter_map(|batch| batch.mark).for_each(&mut lost);
         self.queues.retain(|queue| !gone(&queue.stream_key));
         self.forget_empty();
     }

@@ -272,7 +272,7 @@ impl DeviceGate {
     pub(super) fn refused(&self, ns: u64, first: bool) {
         let mut inner = self.lock();
         inner.has_loaded(self.may_load(first));
-        inner.window.refused(ns);
+        inner.window.put_back(1, ns);
         inner.slices.put_back(1, ns);
         self.settle(&mut inner, clock::now());
     }
@@ -363,7 +363,7 @@ impl DeviceGate {
         if gone {
             inner.gone += 1;
             let of_context = |stream_key: &StreamKey| stream_key.context == context.0.addr();
-            inner.window.forget(of_context, drop);
+            inner.window.forget(of_context);
             inner.spares.forget(context);
             self.settle(&mut inner, clock::now());
         }

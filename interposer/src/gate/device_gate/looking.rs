@@ -6,7 +6,7 @@ use super::{CompletionEvent, DeviceGate, Inner, Relaxed, clock};
 use crate::gate::ledger;
 use crate::gate::marks::Asker;
 use gpushare_cuda_abi::cuda::CUcontext;
-use gpushare_pacing::window::{Sample, StreamKey};
+use gpushare_pacing::window::StreamKey;
 
 /// Events kept for the next mark, of those with times and of those without.
 const SPARE: usize = 64;
@@ -30,7 +30,7 @@ impl DeviceGate {
                 asker.took(&mark)
             });
             spares.keep(mark);
-            Sample(took)
+            took
         });
         inner.drop_doubtful();
         self.settle(&mut inner, now);
@@ -70,7 +70,7 @@ impl Inner {
         self.window.look(now, is_passed, |mark| {
             let took = mark.start.and_then(|_| asker.borrow_mut().took(&mark));
             spares.keep(mark);
-            Sample(took)
+            took
         });
         self.drop_doubtful();
     }
