@@ -11,7 +11,7 @@ mod streams;
 
 use crate::estimate::{Estimates, Service, Timed};
 pub use crate::queue::{Op, StreamKey};
-use crate::queue::{Queue, School, Seen};
+use crate::queue::{Batch, Queue, School, Seen};
 use streams::Longest;
 
 /// Operations between marks.
@@ -272,19 +272,9 @@ impl<M> Window<M> {
     ) {
         let beside = self.side_by_side();
         for at in 0..self.queues.len() {
-            let queue = &mut self.queues[at];
-            let mut school = School {
-                estimates: &mut self.estimates,
-                alone_since: self.alone_since,
-                freed: self.freed,
-            };
-            let seen = queue.look(
-                now,
-                beside,
-                &mut school,
-                &mut |batch| batch.mark.as_ref().is_some_and(&mut is_passed),
-                &mut passed,
-            );
+            let (queue, mut school) = self.pupil(at);
+            let is_passed = &mut |batch: &Batch<M>| batch.mark.as_ref().is_some_and(&mut is_passed);
+            let seen = queue.look(now, beside, &mut school, is_passed, &mut passed);
             let context = queue.stream_key.context;
             self.note(now, seen);
             if seen.for_context > 0 {
@@ -296,6 +286,16 @@ impl<M> Window<M> {
             self.busy_until = self.busy_until.max(now);
         }
         self.forget_empty();
+    }
+
+    /// A stream's work, and the estimates that a look at it updates.
+    fn pupil(&mut self, at: usize) -> (&mut Queue<M>, School<'_>) {
+        let school = School {
+            estimates: &mut self.estimates,
+            alone_since: self.alone_since,
+            freed: self.freed,
+        };
+        (&mut self.queues[at], school)
     }
 
     fn note(&mut self, now: u64, seen: Seen) {
@@ -355,19 +355,8 @@ impl<M> Window<M> {
         let beside = self.side_by_side();
         for at in 0..self.queues.len() {
             if is_stream(&self.queues[at].stream_key) {
-                let mut school = School {
-                    estimates: &mut self.estimates,
-                    alone_since: self.alone_since,
-                    freed: self.freed,
-                };
-                let seen = self.queues[at].finish_until(
-                    now,
-                    beside,
-                    stamp,
-                    blocked,
-                    &mut school,
-                    &mut *passed,
-                );
+                let (queue, mut school) = self.pupil(at);
+                let seen = queue.finish_until(now, beside, stamp, blocked, &mut school, passed);
                 self.note(now, seen);
             }
         }
