@@ -5,7 +5,7 @@
 //! returns one action at a time. A closed epoch is never opened again: only a turn of another epoch
 //! opens.
 
-use gpushare_protocol::page::lease::{LeaseState, NO_DEADLINE, Turn};
+use gpushare_protocol::page::lease::{LeaseState, Turn};
 
 /// How long a holder has nothing under way before it says so, where the daemon does not tell (ns).
 pub(crate) const IDLE_AFTER: u64 = 500_000;
@@ -166,9 +166,7 @@ impl LeaseFollower {
             (LeaseState::Open | LeaseState::Closed, GateState::Closing, false) => {
                 self.drain(now, facts)
             }
-            (LeaseState::Open | LeaseState::Closed, GateState::Drained, false) => {
-                Act::Sleep(NEVER)
-            }
+            (LeaseState::Open | LeaseState::Closed, GateState::Drained, false) => Act::Sleep(NEVER),
         }
     }
 
@@ -184,7 +182,7 @@ impl LeaseFollower {
     fn hold(&mut self, now: u64, turn: &Turn, facts: &Facts) -> Act {
         // Where tenants share the device, an idle tenant's gate is latched before another tenant
         // comes.
-        let is_shared = turn.deadline == NO_DEADLINE && turn.idle_after > 0;
+        let is_shared = turn.is_shared();
         let is_asked = turn.contended || turn.cap > 0 || is_shared;
         if core::mem::take(&mut self.believed) {
             return Act::Busy(self.epoch);

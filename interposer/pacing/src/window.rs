@@ -10,8 +10,8 @@ mod admission;
 mod streams;
 
 use crate::estimate::{Estimates, Service, Timed};
-pub use crate::queue::{Op, StreamKey};
 use crate::queue::{Batch, Queue, School, Seen};
+pub use crate::queue::{Op, StreamKey};
 use streams::Longest;
 
 /// Operations between marks.

@@ -187,10 +187,7 @@ pub(crate) fn green_made_to_wait(green: Option<Green>) {
         return;
     };
     for (stream, here) in streams::of_green(&green) {
-        next_waits(drain::stream_key_of(
-            here.handle,
-            StreamRef::legacy(stream),
-        ));
+        next_waits(drain::stream_key_of(here.handle, StreamRef::legacy(stream)));
     }
     next_waits(drain::stream_key_of_green(&green));
 }

@@ -9,8 +9,8 @@
 
 use core::sync::atomic::Ordering;
 
-use super::word::CALM;
 use super::Gate;
+use super::word::CALM;
 use crate::account;
 
 /// What of the process's submissions is published.

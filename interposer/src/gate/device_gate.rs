@@ -42,7 +42,6 @@ use gpushare_pacing::window::{Answer, BATCH_AGE, Bounds, Op, StreamKey, Window};
 use looking::Spares;
 pub(crate) use marking::NewName;
 pub(super) use marking::Timing;
-use telling::is_shared;
 use unreported::Unreported;
 use yielding::Sleepers;
 

@@ -116,6 +116,13 @@ pub struct Turn {
     pub slice: u64,
 }
 
+impl Turn {
+    /// Whether tenants work on the device at the same time under this turn, if it is open.
+    pub fn is_shared(&self) -> bool {
+        self.deadline == NO_DEADLINE && self.idle_after > 0
+    }
+}
+
 impl ControlDevice {
     /// The tenant's turn now. The bounds belong to the word read with them, unless the daemon
     /// kept writing throughout; then they belong to a turn next to it, which the wake-up that

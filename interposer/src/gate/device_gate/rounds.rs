@@ -3,7 +3,7 @@
 
 use gpushare_protocol::page::lease::Turn;
 
-use super::{BATCH_AGE, DeviceGate, GateState, Inner, LONGEST_REST, Quiet, bounds, is_shared};
+use super::{BATCH_AGE, DeviceGate, GateState, Inner, LONGEST_REST, Quiet, bounds};
 use crate::guest::clock;
 use gpushare_pacing::follower::{Act, Facts};
 
@@ -52,7 +52,7 @@ impl DeviceGate {
         }
         let unseen = match stand {
             GateState::Closing => inner.unseen.is_some(),
-            GateState::Open => is_shared(turn) && inner.wants_glance(),
+            GateState::Open => turn.is_shared() && inner.wants_glance(),
             GateState::Free | GateState::Drained => false,
         };
         Facts {

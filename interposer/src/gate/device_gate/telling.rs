@@ -17,11 +17,6 @@ use gpushare_pacing::window::LOOK;
 /// The most attempts to mark untracked work at an open gate; also once that was done.
 const GLANCES: u32 = 50;
 
-/// Whether tenants work on the device at the same time under this turn.
-pub(super) fn is_shared(turn: &Turn) -> bool {
-    turn.deadline == NO_DEADLINE && turn.idle_after > 0
-}
-
 impl DeviceGate {
     /// The daemon's page gives the turns, or no page does; whether one did before. The time held
     /// until now is not paid here: the daemon bills it.
@@ -89,7 +84,7 @@ impl DeviceGate {
     /// The gate has opened for the first time: untracked work gets marks, so that its end is
     /// noticed. Launches that are still inside may come behind them; a close marks again.
     pub(super) fn glance(&self, turn: &Turn) {
-        if !is_shared(turn) || !self.lock().wants_glance() {
+        if !turn.is_shared() || !self.lock().wants_glance() {
             return;
         }
         let done = self.mark_unseen();

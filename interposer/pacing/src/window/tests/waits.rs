@@ -206,7 +206,9 @@ fn time_of_work_that_may_wait_is_owed_until_it_is_known_to_be_over() {
     let stamp = bench.window.stamp();
     bench.now += 970 * MS;
     let now = bench.now;
-    bench.window.waited_for(now, |_| true, stamp, true, |_| None);
+    bench
+        .window
+        .waited_for(now, |_| true, stamp, true, |_| None);
     let (from, until) = bench.window.take_busy(now).expect("it is over");
     assert_eq!(until - from, 1_000 * MS);
     assert!(!bench.window.owes(now));
