@@ -107,26 +107,22 @@ pub(super) struct Inner {
     gone: u64,
 }
 
-/// A launch that is admitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Go {
-    /// Its expected duration.
-    pub(super) expected: Expected,
-    /// The epoch in which the holder had been called idle before.
-    pub(super) was_idle: Option<u64>,
-    /// It is to be timed.
-    pub(super) timed: bool,
-    /// It may be the first of its function or graph, and load that.
-    pub(super) first: bool,
-}
-
 /// The answer to a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Told {
     /// Nothing binds.
     Free,
     /// It goes.
-    Go(Go),
+    Go {
+        /// Its expected duration.
+        expected: Expected,
+        /// The epoch in which the holder had been called idle before.
+        was_idle: Option<u64>,
+        /// It is to be timed.
+        timed: bool,
+        /// It may be the first of its function or graph, and load that.
+        first: bool,
+    },
     /// Outside the gate: in so many nanoseconds again.
     Wait(u64),
     /// Outside the gate: once nothing is under way.
@@ -248,12 +244,12 @@ impl DeviceGate {
                 inner.unreported.admitted += 1;
                 inner.slices.admitted(1, expected.ns);
                 self.wake_sleeper(&mut inner);
-                Told::Go(Go {
+                Told::Go {
                     expected,
                     was_idle: inner.follower.work(),
                     timed: inner.window.is_timed(key.number) && !first,
                     first,
-                })
+                }
             }
             Answer::Wait(pause) => Told::Wait(pause),
             Answer::Over => self.is_over(&mut inner, now),
@@ -345,11 +341,6 @@ impl DeviceGate {
         if lags && !fills {
             thread::wake();
         }
-    }
-
-    /// A context is about to go, perhaps: until that is known its marks are left alone.
-    pub(super) fn context_going(&self, context: CUcontext) {
-        self.lock().going.push(context);
     }
 
     /// The context has gone, its events with it; or it is there as before.

@@ -250,13 +250,13 @@ fn submit(
     match targets {
         [target] if !guard.is_slow(target.device_index) && !guard.is_sealed() => call(),
         [target] => {
-            let slot = drain::admit(target, guard);
+            let admitted = drain::admit(target, guard);
             if let Some(over) = guard.is_over() {
-                drain::withdrawn(slot);
+                drain::withdrawn(admitted);
                 return over;
             }
             let answer = call();
-            drain::submitted(slot, answer);
+            drain::submitted(admitted, answer);
             answer
         }
         _ => submit_to_several(guard, targets, call),
@@ -270,11 +270,11 @@ fn submit_to_several(
     targets: &[LaunchTarget],
     call: &mut dyn FnMut() -> CUresult,
 ) -> CUresult {
-    let mut slots = Vec::with_capacity(targets.len());
+    let mut admitted = Vec::with_capacity(targets.len());
     loop {
         for target in targets {
             if guard.is_slow(target.device_index) || guard.is_sealed() {
-                slots.push(drain::admit(target, guard));
+                admitted.extend(drain::admit(target, guard));
             }
         }
         guard.step_in();
@@ -286,15 +286,13 @@ fn submit_to_several(
         {
             break;
         }
-        slots.drain(..).for_each(drain::withdrawn);
+        drain::withdrawn(admitted.drain(..));
     }
     if let Some(over) = guard.is_over() {
-        slots.into_iter().for_each(drain::withdrawn);
+        drain::withdrawn(admitted);
         return over;
     }
     let answer = call();
-    for slot in slots {
-        drain::submitted(slot, answer);
-    }
+    drain::submitted(admitted, answer);
     answer
 }

@@ -76,7 +76,7 @@ impl DeviceGate {
         if words != inner.published
             && let Some(compute) = account::compute()
         {
-            compute.reports(self.index, words.service, words.busy, words.pending);
+            compute.reports(self.index, &words);
             inner.published = words;
         }
     }

@@ -52,7 +52,7 @@ fn round(gate: &DeviceGate) -> Act {
 fn a_process_is_not_called_idle_once_a_launch_has_been_admitted() {
     let gate = rested();
     let told = gate.ask(IN, key(), false);
-    assert!(matches!(told, Told::Go(go) if go.was_idle.is_none()));
+    assert!(matches!(told, Told::Go { was_idle: None, .. }));
     let act = round(&gate);
     assert!(matches!(act, Act::Sleep(_)), "{act:?}");
     assert!(!gate.lock().follower.is_idle());
@@ -72,7 +72,13 @@ fn a_process_that_launches_nothing_is_called_idle() {
     assert_eq!(round(&gate), Act::Idle(1));
     // A launch from here on says that the process works.
     let told = gate.ask(IN, key(), false);
-    assert!(matches!(told, Told::Go(go) if go.was_idle == Some(1)));
+    assert!(matches!(
+        told,
+        Told::Go {
+            was_idle: Some(1),
+            ..
+        }
+    ));
 }
 
 #[test]
