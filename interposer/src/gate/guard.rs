@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use gpushare_cuda_abi::cuda::CUresult;
 
-use crate::gate::word::{self, ANY_SEALED, ANY_SLOW, FENCED, OUT, Record, SOMEWHERE};
+use crate::gate::word::{self, ANY_SEALED, ANY_SLOW, OUT, Record, SOMEWHERE};
 use crate::guest::background::Uncancelled;
 use crate::guest::exit;
 use crate::guest::frames::{self, Frame};
@@ -86,15 +86,15 @@ impl GateGuard {
         }
         match self.seat {
             Seat::Own(record) => {
-                let fenced = self.gate.word.load() & FENCED != 0;
                 record.at.store(self.at, Ordering::Relaxed);
-                record.step_in(self.place, fenced, &self.gate.word);
+                let _ = record.step_in(self.place, &self.gate.word);
             }
             Seat::Shared(crowd) => {
                 crowd.fetch_add(1, Ordering::SeqCst);
-                fence(Ordering::SeqCst);
             }
         }
+        // The closing thread may have no barrier for both.
+        fence(Ordering::SeqCst);
         self.inside = true;
     }
 

@@ -458,7 +458,7 @@ pub(super) fn go(stream: StreamRef, key: u64, frame: u64) -> Option<Going> {
     }
     let open = ledger.open()?;
     record.at.store(frame, Ordering::Relaxed);
-    let word = record.step_in(open.seat, false, &GATE.word);
+    let word = record.step_in(open.seat, &GATE.word);
     if word & open.barred == 0 {
         let now = clock::ticks();
         if let Some(number) = ledger.ring.announce(Launch { of: place, at: now }) {
