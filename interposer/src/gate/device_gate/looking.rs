@@ -23,11 +23,10 @@ impl DeviceGate {
         let mut inner = self.lock();
         inner.refresh(now);
         let Inner { window, spares, .. } = &mut *inner;
-        let mut asker = None;
         window.waited_for(now, is_stream, stamp, blocked, |mark| {
             let took = mark.start.and_then(|_| {
-                let (_, asker) = asker.get_or_insert_with(|| (Relaxed::enter(), Asker::new()));
-                asker.took(&mark)
+                let _relaxed = Relaxed::enter();
+                Asker::new().took(&mark)
             });
             spares.keep(mark);
             took
@@ -68,7 +67,7 @@ impl Inner {
             !going.contains(&mark.context) && asker.borrow_mut().is_passed(mark)
         };
         self.window.look(now, is_passed, |mark| {
-            let took = mark.start.and_then(|_| asker.borrow_mut().took(&mark));
+            let took = asker.borrow_mut().took(&mark);
             spares.keep(mark);
             took
         });
