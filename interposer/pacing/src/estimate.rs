@@ -75,8 +75,6 @@ pub(crate) struct Mix {
     pub(crate) has_unknown: bool,
     /// One of them, or the stream before it, waited for something else than the device.
     pub(crate) waited: bool,
-    /// One of them ended when a launch had just gone on without waiting for it.
-    pub(crate) freed: bool,
     /// The expected duration of kinds that are not told apart.
     others_ns: u64,
 }
@@ -136,7 +134,6 @@ impl Mix {
         self.others_ns = self.others_ns.saturating_add(other.others_ns);
         self.has_unknown |= other.has_unknown;
         self.waited |= other.waited;
-        self.freed |= other.freed;
         self.count = self.count.saturating_add(other.count);
         self.ns = self.ns.saturating_add(other.ns);
     }

@@ -248,8 +248,9 @@ impl<M> Queue<M> {
                 break;
             }
             if let Some(mut batch) = self.marked.pop_front() {
-                batch.mix.freed |= batch.last <= school.freed.0 && now <= school.freed.1;
-                seen.freed |= batch.mix.freed;
+                let freed = batch.last <= school.freed.0 && now <= school.freed.1;
+                batch.mix.waited |= freed;
+                seen.freed |= freed;
                 seen.done = seen.done.saturating_add(batch.mix.ns);
                 seen.until = self.finish(now, beside, &batch);
                 self.done.push(batch.mix);
@@ -257,7 +258,7 @@ impl<M> Queue<M> {
                     seen.for_context = batch.last;
                 }
                 if let Some(timed) = batch.mark.and_then(&mut *passed)
-                    && !batch.mix.freed
+                    && !freed
                 {
                     let contended = school.alone_since == u64::MAX;
                     school.estimates.sample(timed, beside, contended);
@@ -323,7 +324,7 @@ impl<M> Queue<M> {
         if !(is_close || self.is_empty() || run.mix.has_unknown) {
             return;
         }
-        if run.began.0 >= school.alone_since && !run.mix.waited && !run.mix.freed {
+        if run.began.0 >= school.alone_since && !run.mix.waited {
             let most = most.div_ceil(beside);
             school.estimates.learn(&run.mix, least / beside, most);
         }

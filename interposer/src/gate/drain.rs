@@ -23,7 +23,6 @@ use crate::gate::device_gate::{self, DeviceGate, Timing, Told};
 use crate::gate::ledger::Named;
 use crate::gate::stillness::Stillness;
 use crate::guest::clock;
-use crate::guest::exit;
 use crate::guest::futex::FutexWaiter;
 use gpushare_pacing::estimate::Expected;
 use gpushare_pacing::window::{Op, StreamKey};
@@ -79,7 +78,7 @@ pub(super) fn admit(target: &LaunchTarget, guard: &mut GateGuard) -> Option<Admi
         guard.wait_while_closed(target.device_index, &mut || {
             announce_waiter(gate, target.device_index, &mut stillness)
         });
-        if exit::is_leaving() || guard.is_lost() {
+        if guard.is_at_its_end() {
             return None;
         }
         let insists = end.is_some_and(|end| clock::now() >= end);

@@ -119,8 +119,18 @@ impl GateGuard {
     }
 
     /// Whether it is sealed, and will stay so.
-    pub(super) fn is_lost(&self) -> bool {
+    fn is_lost(&self) -> bool {
         seal::is_lost() && self.is_sealed()
+    }
+
+    /// Whether no launch is made any more: the process leaves, or memory of it is lost.
+    pub(super) fn is_at_its_end(&self) -> bool {
+        exit::is_leaving() || self.is_lost()
+    }
+
+    /// Whether a launch on `device_index` waits.
+    fn is_held(&self, device_index: usize) -> bool {
+        self.is_closed(device_index) && !self.is_at_its_end()
     }
 
     fn is_sealed(&self) -> bool {
@@ -136,7 +146,7 @@ impl GateGuard {
         announce_waiter: AnnounceWaiter<'_>,
     ) {
         self.step_in();
-        while self.is_closed(device_index) && !exit::is_leaving() && !self.is_lost() {
+        while self.is_held(device_index) {
             self.step_out();
             if self.is_sealed() {
                 self.gate.sleep_sealed(ANY_SEALED);
@@ -278,12 +288,8 @@ fn submit_to_several(
             }
         }
         guard.step_in();
-        if !targets
-            .iter()
-            .any(|target| guard.is_closed(target.device_index))
-            || exit::is_leaving()
-            || guard.is_lost()
-        {
+        let mut devices = targets.iter().map(|target| target.device_index);
+        if !devices.any(|device_index| guard.is_held(device_index)) {
             break;
         }
         drain::withdrawn(admitted.drain(..));
