@@ -450,7 +450,6 @@ fn any_page_at_any_time_is_answered_and_what_is_done_is_soon_all() {
             contended: any() % 2 == 0,
             slice: any(),
             cap: u32::try_from(any() % 2000).unwrap(),
-            quantum: any(),
             idle_after: any(),
         };
         let facts = Facts {
