@@ -93,7 +93,7 @@ impl GateGuard {
                 crowd.fetch_add(1, Ordering::SeqCst);
             }
         }
-        // The closing thread may have no barrier for both.
+        // Where the system has no `membarrier` this is all there is before the word is read.
         fence(Ordering::SeqCst);
         self.inside = true;
     }
