@@ -50,7 +50,9 @@ pub(super) fn era() -> u32 {
 /// An operation has been launched into a stream: whether it waits there for something that is no
 /// operation of the gate's. The next one does not.
 pub(super) fn launched(stream_key: &StreamKey) -> bool {
-    waiting().remove(stream_key)
+    // Mostly no stream waits, and then nothing is hashed here.
+    let mut waiting = waiting();
+    waiting.contains(stream_key) && waiting.remove(stream_key)
 }
 
 /// Whether something that is no operation of the gate's stands behind the stream's last one.
