@@ -116,8 +116,7 @@ impl Gate {
     fn launch(&self, thread: usize) -> bool {
         let Launcher { record, device } = &self.threads[thread];
         if !record.try_step_in(1, &self.word) {
-            let fenced = sync::BARRIER.get();
-            let word = record.step_in(to(1 << DEVICE), fenced, &self.word);
+            let word = record.step_in(to(1 << DEVICE), &self.word);
             if word & (closed(DEVICE) | ANY_SEALED) != 0 {
                 record.step_out();
                 return false;
@@ -233,7 +232,7 @@ impl Shared {
     /// One launch, as `ledger::go` makes it. With `announces` it is in the ring before it takes
     /// from the allowance. `false` if it would take the slow way.
     fn launch(&self, announces: bool) -> bool {
-        let word = self.record.step_in(to(1 << DEVICE), false, &self.word);
+        let word = self.record.step_in(to(1 << DEVICE), &self.word);
         let mut goes = false;
         if word & closed(DEVICE) == 0 {
             let launch = Launch { of: 0, at: 0 };

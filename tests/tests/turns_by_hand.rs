@@ -380,7 +380,6 @@ fn a_corrupt_page_breaks_nothing_and_the_next_valid_turn_is_obeyed() {
             window: any(),
             contended,
             cap,
-            quantum: any(),
             idle_after: any(),
             slice: any(),
         });

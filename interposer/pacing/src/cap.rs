@@ -19,8 +19,6 @@ use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
 const MOST_DEBT: u64 = 60_000_000_000;
 /// A time this far in the future was not written by this clock (ns).
 const ABSURD: u64 = 3_600_000_000_000;
-/// Most un-drained work (ns).
-const WINDOW: u64 = 2_000_000;
 /// Epochs of turns that no daemon gave begin here.
 const FIRST_EPOCH: u64 = 1 << 61;
 
@@ -113,33 +111,24 @@ impl LocalLease {
     /// the last one.
     pub fn turn(&mut self, bucket: &Bucket<'_>, now: u64, landed: bool) -> (Turn, u64) {
         let level = bucket.level(now);
-        if self.open && (bucket.is_empty(now) || landed) {
+        let opens = bucket.reaches(bucket.cap.turn_worth(), now);
+        if self.open && (level == 0 || landed) {
             self.open = false;
-        } else if !self.open && bucket.reaches(bucket.cap.turn_worth(), now) <= now {
+        } else if !self.open && opens <= now {
             self.open = true;
             self.turns += 1;
         }
-        let state = if self.open {
-            LeaseState::Open
+        let (state, deadline, again) = if self.open {
+            let ends = now.saturating_add(bucket.cap.lasts(level));
+            (LeaseState::Open, ends, ends)
         } else {
-            LeaseState::Closed
+            (LeaseState::Closed, NO_DEADLINE, opens)
         };
         let turn = Turn {
             word: LeaseWord::new(FIRST_EPOCH + self.turns, state),
-            deadline: if self.open {
-                now.saturating_add(bucket.cap.lasts(level))
-            } else {
-                NO_DEADLINE
-            },
-            window: WINDOW,
-            contended: false,
+            deadline,
             cap: bucket.cap.part().get().into(),
             ..Turn::default()
-        };
-        let again = if self.open {
-            turn.deadline
-        } else {
-            bucket.reaches(bucket.cap.turn_worth(), now)
         };
         (turn, again)
     }

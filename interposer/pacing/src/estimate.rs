@@ -21,7 +21,7 @@ use means::{moved, scaled};
 
 /// Places for a key; of more keys with one hash the least measured one is replaced.
 const WAYS: usize = 4;
-/// Sets of the table: 4096 keys, 352 KiB, made when first used.
+/// Sets of the table: 4096 keys, 384 KiB, made when first used.
 const SETS: usize = 1024;
 /// From so many measurements on a mean is believed, and so many operations of a key are timed at
 /// first.
@@ -40,24 +40,14 @@ const SLICE: u64 = 2_000_000;
 pub(crate) const KINDS: usize = 8;
 
 /// The table. Empty until the first lesson.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Estimates {
     sets: Vec<[Entry; WAYS]>,
-    /// The driver's time slice (ns). No time by events is believed from here on: another tenant may
-    /// have had a slice of the device meanwhile.
+    /// The driver's time slice (ns); 0: not known. No time by events is believed from here on:
+    /// another tenant may have had a slice of the device meanwhile.
     slice: u64,
     /// A mean has come into doubt since [`take_doubt`](Self::take_doubt).
     doubted: bool,
-}
-
-impl Default for Estimates {
-    fn default() -> Self {
-        Self {
-            sets: Vec::new(),
-            slice: SLICE,
-            doubted: false,
-        }
-    }
 }
 
 /// The expected duration of an operation.
@@ -85,8 +75,6 @@ pub(crate) struct Mix {
     pub(crate) has_unknown: bool,
     /// One of them, or the stream before it, waited for something else than the device.
     pub(crate) waited: bool,
-    /// One of them ended when a launch had just gone on without waiting for it.
-    pub(crate) freed: bool,
     /// The expected duration of kinds that are not told apart.
     others_ns: u64,
 }
@@ -129,66 +117,58 @@ impl Service {
 impl Mix {
     /// Adds so many operations of `key`.
     #[inline]
-    pub(crate) fn add(&mut self, key: u64, expected: Expected, number: u32) {
-        let Expected { ns, known, .. } = expected;
-        let ns = ns.saturating_mul(number.into());
-        self.has_unknown |= !known;
-        self.count = self.count.saturating_add(number);
+    pub(crate) fn add(&mut self, key: u64, expected: Expected, count: u32) {
+        let ns = expected.ns.saturating_mul(count.into());
+        self.has_unknown |= !expected.known;
+        self.count = self.count.saturating_add(count);
         self.ns = self.ns.saturating_add(ns);
-        let place = self
-            .kinds
-            .iter_mut()
-            .find(|(known, count)| *known == key || *count == 0);
-        match place {
-            Some((known, count)) => {
+        self.tell_apart(key, count, ns);
+    }
+
+    /// Takes over what another batch is made of.
+    pub(crate) fn absorb(&mut self, other: &Self) {
+        let each = other.ns / u64::from(other.count.max(1));
+        for (key, count) in other.kinds() {
+            self.tell_apart(key, count, each.saturating_mul(count.into()));
+        }
+        self.others_ns = self.others_ns.saturating_add(other.others_ns);
+        self.has_unknown |= other.has_unknown;
+        self.waited |= other.waited;
+        self.count = self.count.saturating_add(other.count);
+        self.ns = self.ns.saturating_add(other.ns);
+    }
+
+    /// So many operations of `key`, which are expected to take `ns` together, as far as there is a
+    /// place for their kind.
+    #[inline]
+    fn tell_apart(&mut self, key: u64, count: u32, ns: u64) {
+        let mut places = self.kinds.iter_mut();
+        match places.find(|(known, sum)| *known == key || *sum == 0) {
+            Some((known, sum)) => {
                 *known = key;
-                *count += number;
+                *sum += count;
             }
             None => self.others_ns = self.others_ns.saturating_add(ns),
         }
     }
 
-    /// Takes over what another batch is made of.
-    pub(crate) fn absorb(&mut self, other: &Self) {
-        for (key, count) in other.kinds.iter().filter(|(_, count)| *count > 0) {
-            let place = self
-                .kinds
-                .iter_mut()
-                .find(|(known, count)| known == key || *count == 0);
-            match place {
-                Some((known, sum)) => {
-                    *known = *key;
-                    *sum += count;
-                }
-                None => {
-                    let each = other.ns / u64::from(other.count.max(1));
-                    let ns = each.saturating_mul((*count).into());
-                    self.others_ns = self.others_ns.saturating_add(ns);
-                }
-            }
-        }
-        self.others_ns = self.others_ns.saturating_add(other.others_ns);
-        self.has_unknown |= other.has_unknown;
-        self.waited |= other.waited;
-        self.freed |= other.freed;
-        self.count = self.count.saturating_add(other.count);
-        self.ns = self.ns.saturating_add(other.ns);
+    /// The kinds that are told apart, and how many operations each has.
+    fn kinds(&self) -> impl Iterator<Item = (u64, u32)> {
+        self.kinds.iter().copied().filter(|(_, count)| *count > 0)
     }
 }
 
 impl Estimates {
     /// The driver's time slice, in nanoseconds; 0: not known.
     pub(crate) fn set_slice(&mut self, slice: u64) {
-        self.slice = if slice == 0 { SLICE } else { slice };
+        self.slice = slice;
     }
 
     /// The duration of one operation of `key`; `assumed` nanoseconds where it is unknown.
     #[inline]
     pub(crate) fn of(&self, key: u64, assumed: u64) -> Expected {
-        let entry = self.sets.get(set_of(key)).and_then(|set| {
-            let found = set.iter().find(|entry| entry.key == key);
-            found.filter(|entry| entry.key != 0 && entry.mean > 0)
-        });
+        let entry = self.known(key);
+        let entry = entry.filter(|entry| entry.key != 0 && entry.mean > 0);
         entry.map_or(
             Expected {
                 ns: assumed,
@@ -210,7 +190,8 @@ impl Estimates {
         }
         // By the current means: they may have moved since the submission, and would move by as much
         // again.
-        let expected = self.expected(mix);
+        let (service, _) = self.service(mix);
+        let expected = service.measured.saturating_add(service.guessed).max(1);
         let most = most.max(1);
         // A batch seen running for longer than expected may have run on for long before the next
         // check.
@@ -220,8 +201,8 @@ impl Estimates {
             expected.min(most)
         };
         let assumed = mix.ns / u64::from(mix.count);
-        for (key, _) in mix.kinds.iter().filter(|(_, count)| *count > 0) {
-            let entry = self.entry(*key);
+        for (key, _) in mix.kinds() {
+            let entry = self.entry(key);
             let before = if entry.mean == 0 { assumed } else { entry.mean };
             let told = scaled(before, took, expected);
             if entry.is_timed() {
@@ -262,7 +243,7 @@ impl Estimates {
         if timed.ns == 0 {
             return;
         }
-        let slice = self.slice;
+        let slice = if self.slice == 0 { SLICE } else { self.slice };
         let entry = self.entry(timed.key);
         self.doubted |= entry.sample(timed, beside, slice, contended);
     }
@@ -285,33 +266,36 @@ impl Estimates {
         }
     }
 
+    /// Whether no operation of `key` has been launched in this `era`, as far as is known.
+    #[inline]
+    pub(crate) fn is_first(&self, key: u64, era: u32) -> bool {
+        self.known(key).is_none_or(|entry| entry.era != era)
+    }
+
+    /// One was.
+    pub(crate) fn launched(&mut self, key: u64, era: u32) {
+        self.entry(key).era = era;
+    }
+
+    #[inline]
+    fn known(&self, key: u64) -> Option<&Entry> {
+        let set = self.sets.get(set_of(key))?;
+        set.iter().find(|entry| entry.key == key)
+    }
+
     fn found(&mut self, key: u64) -> Option<&mut Entry> {
         let set = self.sets.get_mut(set_of(key))?;
         set.iter_mut().find(|entry| entry.key == key)
     }
 
-    /// The expected duration of a batch by the current means; unknown operations as assumed.
-    fn expected(&self, mix: &Mix) -> u64 {
-        let assumed = mix.ns / u64::from(mix.count.max(1));
-        let kinds = mix.kinds.iter().filter(|(_, count)| *count > 0);
-        let (mut told_apart, mut ns) = (0, 0_u64);
-        for (key, count) in kinds {
-            told_apart += count;
-            ns = ns.saturating_add(self.of(*key, assumed).ns.saturating_mul((*count).into()));
-        }
-        let others = mix.count.saturating_sub(told_apart);
-        ns.saturating_add(assumed.saturating_mul(others.into()))
-            .max(1)
-    }
-
-    /// The duration of a completed batch alone, by the current means; and for how long its stream
-    /// had it, at least (ns).
+    /// The duration of a batch alone, by the current means; and for how long its stream has it, at
+    /// least (ns).
     pub(crate) fn service(&self, mix: &Mix) -> (Service, u64) {
         let assumed = mix.ns / u64::from(mix.count.max(1));
         let (mut service, mut in_stream) = (Service::default(), 0_u64);
-        for (key, count) in mix.kinds.iter().filter(|(_, count)| *count > 0) {
-            let one = self.of(*key, assumed);
-            let count = u64::from(*count);
+        for (key, count) in mix.kinds() {
+            let one = self.of(key, assumed);
+            let count = u64::from(count);
             service.add(Service::of(one.ns.saturating_mul(count), one.known));
             in_stream = in_stream.saturating_add(one.in_stream.saturating_mul(count));
         }

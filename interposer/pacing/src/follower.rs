@@ -5,7 +5,7 @@
 //! returns one action at a time. A closed epoch is never opened again: only a turn of another epoch
 //! opens.
 
-use gpushare_protocol::page::lease::{LeaseState, NO_DEADLINE, Turn};
+use gpushare_protocol::page::lease::{LeaseState, Turn};
 
 /// How long a holder has nothing under way before it says so, where the daemon does not tell (ns).
 pub(crate) const IDLE_AFTER: u64 = 500_000;
@@ -144,34 +144,29 @@ impl LeaseFollower {
     pub fn step(&mut self, now: u64, turn: &Turn, facts: &Facts) -> Act {
         let epoch = turn.word.epoch();
         self.began.get_or_insert(now);
-        match (turn.word.state(), self.stand) {
-            (LeaseState::Free, GateState::Free) => Act::Sleep(NEVER),
-            (LeaseState::Free, _) => self.take(GateState::Free, epoch, now, Act::Free),
-            (LeaseState::Open, GateState::Free) => {
+        let is_new = epoch != self.epoch;
+        match (turn.word.state(), self.stand, is_new) {
+            (LeaseState::Free, GateState::Free, _) => Act::Sleep(NEVER),
+            (LeaseState::Free, ..) => self.take(GateState::Free, epoch, now, Act::Free),
+            (LeaseState::Open, GateState::Free, _) | (LeaseState::Open, _, true) => {
                 self.take(GateState::Open, epoch, now, Act::Open)
             }
-            (LeaseState::Open, _) if epoch != self.epoch => {
-                self.take(GateState::Open, epoch, now, Act::Open)
-            }
-            (LeaseState::Open, GateState::Open) if now >= turn.deadline => {
+            (LeaseState::Open, GateState::Open, false) if now >= turn.deadline => {
                 self.take(GateState::Closing, epoch, now, Act::Close)
             }
-            (LeaseState::Open, GateState::Open) => self.hold(now, turn, facts),
-            (LeaseState::Closed, GateState::Free | GateState::Open) => {
+            (LeaseState::Open, GateState::Open, false) => self.hold(now, turn, facts),
+            (LeaseState::Closed, GateState::Free | GateState::Open, _) => {
                 self.take(GateState::Closing, epoch, now, Act::Close)
             }
-            (LeaseState::Closed, GateState::Drained) if epoch != self.epoch => {
-                // A turn came and went unseen.
-                self.epoch = epoch;
-                self.stand = GateState::Closing;
-                self.drain(now, facts)
-            }
-            (LeaseState::Closed, GateState::Closing) if epoch != self.epoch => {
-                self.epoch = epoch;
+            (LeaseState::Closed, GateState::Closing | GateState::Drained, true) => {
+                // A turn came and went unseen. Whether a thread is inside is asked while it closes.
+                (self.stand, self.epoch) = (GateState::Closing, epoch);
                 Act::Missed
             }
-            (LeaseState::Open | LeaseState::Closed, GateState::Closing) => self.drain(now, facts),
-            (LeaseState::Open | LeaseState::Closed, GateState::Drained) => Act::Sleep(NEVER),
+            (LeaseState::Open | LeaseState::Closed, GateState::Closing, false) => {
+                self.drain(now, facts)
+            }
+            (LeaseState::Open | LeaseState::Closed, GateState::Drained, false) => Act::Sleep(NEVER),
         }
     }
 
@@ -187,7 +182,7 @@ impl LeaseFollower {
     fn hold(&mut self, now: u64, turn: &Turn, facts: &Facts) -> Act {
         // Where tenants share the device, an idle tenant's gate is latched before another tenant
         // comes.
-        let is_shared = turn.deadline == NO_DEADLINE && turn.idle_after > 0;
+        let is_shared = turn.is_shared();
         let is_asked = turn.contended || turn.cap > 0 || is_shared;
         if core::mem::take(&mut self.believed) {
             return Act::Busy(self.epoch);
@@ -232,8 +227,7 @@ impl LeaseFollower {
     /// Closed: until the submitted work is complete.
     fn drain(&mut self, now: u64, facts: &Facts) -> Act {
         if facts.quiet && facts.empty {
-            self.stand = GateState::Drained;
-            self.since = now;
+            (self.stand, self.since, self.near) = (GateState::Drained, now, None);
             return Act::Drained(self.epoch);
         }
         if !facts.quiet || facts.left <= NEAR {

@@ -12,7 +12,7 @@ use crate::estimate::{Estimates, Expected, Mix, Service, Timed};
 
 /// A stream as the window knows it: context, stream, and for a thread's own default stream which
 /// thread's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StreamKey {
     /// The context's handle.
     pub context: usize,
@@ -70,6 +70,14 @@ pub struct Op {
     pub waits: bool,
 }
 
+impl Op {
+    /// The expected duration of all of them (ns).
+    #[inline]
+    pub fn ns(&self) -> u64 {
+        self.expected.ns.saturating_mul(self.count.into())
+    }
+}
+
 /// Batches that were completed without a pause and are timed together.
 #[derive(Clone, Copy, Debug)]
 struct Run {
@@ -89,8 +97,6 @@ pub(crate) struct Batch<M> {
     first: u64,
     /// `None` while the mark is being made.
     pub(crate) mark: Option<M>,
-    /// The mark is behind all work of the context: its other streams are done up to it too.
-    pub(crate) for_context: bool,
 }
 
 /// The work of one stream.
@@ -118,16 +124,6 @@ pub(crate) struct Queue<M> {
     done: Vec<Mix>,
 }
 
-/// A mark's information about the operation before it, where that is timed.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Sample(pub Option<Timed>);
-
-impl From<()> for Sample {
-    fn from((): ()) -> Self {
-        Self(None)
-    }
-}
-
 /// The estimates that a look at a stream updates, and since when the device runs no other tenant's
 /// work.
 #[derive(Debug)]
@@ -152,7 +148,7 @@ pub(crate) struct Seen {
     pub(crate) service: Service,
     /// For how long the stream had what is complete, at least, since it last had nothing (ns).
     pub(crate) had: u64,
-    /// The last operation that a mark behind the whole context covers; 0 for none.
+    /// The last operation of the context that a mark behind all of it covers; 0 for none.
     pub(crate) for_context: u64,
     /// Some of it may have waited for a launch that this library kept.
     pub(crate) freed: bool,
@@ -206,19 +202,15 @@ impl<M> Queue<M> {
     }
 
     /// Makes a batch of the unmarked work; `covers` raises the last operation that it stands for.
-    pub(crate) fn close(&mut self, number: u64, now: u64, covers: u64) -> &mut Batch<M> {
+    pub(crate) fn close(&mut self, number: u64, now: u64, covers: u64) {
         let mix = core::mem::take(&mut self.unmarked);
-        let batch = Batch {
+        self.marked.push_back(Batch {
             number,
             last: self.last.max(covers),
             first: if mix.count == 0 { now } else { self.since },
             mix,
             mark: None,
-            for_context: false,
-        };
-        let at = self.marked.len();
-        self.marked.push_back(batch);
-        &mut self.marked[at]
+        });
     }
 
     /// Takes back a batch whose mark could not be made.
@@ -237,15 +229,16 @@ impl<M> Queue<M> {
         self.unmarked.absorb(&batch.mix);
     }
 
-    /// Looks at the marks in order: `is_passed` is asked until it says no. `beside` streams share
-    /// the device, this one among them.
+    /// Looks at the marks in order: `is_passed` is asked until it says no. Passed marks go to
+    /// `passed`, which returns the time of the operation before one if it was timed. `beside`
+    /// streams share the device, this one among them.
     pub(crate) fn look(
         &mut self,
         now: u64,
         beside: u64,
         school: &mut School<'_>,
         is_passed: &mut impl FnMut(&Batch<M>) -> bool,
-        passed: &mut impl FnMut(M) -> Sample,
+        passed: &mut impl FnMut(M) -> Option<Timed>,
     ) -> Seen {
         let mut seen = Seen::default();
         let busy_before = self.seen_running;
@@ -255,16 +248,17 @@ impl<M> Queue<M> {
                 break;
             }
             if let Some(mut batch) = self.marked.pop_front() {
-                batch.mix.freed |= batch.last <= school.freed.0 && now <= school.freed.1;
-                seen.freed |= batch.mix.freed;
+                let freed = batch.last <= school.freed.0 && now <= school.freed.1;
+                batch.mix.waited |= freed;
+                seen.freed |= freed;
                 seen.done = seen.done.saturating_add(batch.mix.ns);
                 seen.until = self.finish(now, beside, &batch);
                 self.done.push(batch.mix);
-                if batch.for_context {
+                if self.stream_key.is_context() {
                     seen.for_context = batch.last;
                 }
-                if let Some(Sample(Some(timed))) = batch.mark.map(&mut *passed)
-                    && !batch.mix.freed
+                if let Some(timed) = batch.mark.and_then(&mut *passed)
+                    && !freed
                 {
                     let contended = school.alone_since == u64::MAX;
                     school.estimates.sample(timed, beside, contended);
@@ -292,7 +286,7 @@ impl<M> Queue<M> {
         stamp: u64,
         blocked: bool,
         school: &mut School<'_>,
-        passed: &mut impl FnMut(M) -> Sample,
+        passed: &mut impl FnMut(M) -> Option<Timed>,
     ) -> Seen {
         if self.unmarked.count > 0 && self.last <= stamp {
             self.close(0, now, 0);
@@ -330,7 +324,7 @@ impl<M> Queue<M> {
         if !(is_close || self.is_empty() || run.mix.has_unknown) {
             return;
         }
-        if run.began.0 >= school.alone_since && !run.mix.waited && !run.mix.freed {
+        if run.began.0 >= school.alone_since && !run.mix.waited {
             let most = most.div_ceil(beside);
             school.estimates.learn(&run.mix, least / beside, most);
         }

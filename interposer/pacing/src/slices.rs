@@ -86,9 +86,7 @@ impl Slices {
     /// with it, goes without further questions.
     #[inline]
     pub fn has_room(&self, now: u64, slice: u64, expected: u64, in_stream: u64) -> bool {
-        let after = self.used.saturating_add(expected).max(in_stream);
-        let has_room = self.full.is_none() && after <= slice;
-        self.count == 0 || has_room || now < self.spared_until
+        self.count == 0 || self.full.is_none() && !self.fills(now, slice, expected, in_stream)
     }
 
     /// How much goes without further questions (ns), in any stream: one has work for `longest`.
@@ -116,13 +114,6 @@ impl Slices {
             self.spared_until = now.saturating_add(SPARED);
         }
         true
-    }
-
-    /// Whether the parts of the time of all launches leave no room for one more of `ns`
-    /// nanoseconds.
-    #[inline]
-    pub fn is_used_up(&self, slice: u64, ns: u64) -> bool {
-        self.used.saturating_add(ns) > slice
     }
 
     /// Whether nothing was admitted in this slice.
@@ -299,7 +290,7 @@ mod tests {
         slices.rest();
         assert_eq!(slices.room(MS, SLICE, 0), 300 * US);
         assert_eq!(slices.room(MS, SLICE, 400 * US), 100 * US);
-        assert!(!slices.is_used_up(SLICE, 300 * US) && slices.is_used_up(SLICE, 301 * US));
+        assert!(!slices.fills(MS, SLICE, 300 * US, 0) && slices.fills(MS, SLICE, 301 * US, 0));
         assert!(slices.fills(MS, SLICE, 50 * US, SLICE + 1));
         assert!(!slices.fills(MS, SLICE, 50 * US, SLICE));
     }

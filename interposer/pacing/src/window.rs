@@ -9,9 +9,9 @@
 mod admission;
 mod streams;
 
-use crate::estimate::{Estimates, Service};
-pub use crate::queue::{Op, Sample, StreamKey};
-use crate::queue::{Queue, School, Seen};
+use crate::estimate::{Estimates, Service, Timed};
+use crate::queue::{Batch, Queue, School, Seen};
+pub use crate::queue::{Op, StreamKey};
 use streams::Longest;
 
 /// Operations between marks.
@@ -24,7 +24,7 @@ pub const BATCH_AGE: u64 = 5_000_000;
 pub const LOOK: u64 = 20_000;
 
 /// The bounds of submissions while the gate is open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
     /// Most un-drained work, in expected nanoseconds.
     pub window: u64,
@@ -71,7 +71,7 @@ pub struct Window<M> {
     /// it.
     freed: (u64, u64),
     /// Operations submitted so far.
-    pub submitted: u64,
+    submitted: u64,
     /// Batches so far.
     numbers: u64,
     /// Since when no other tenant's work was on the device; `u64::MAX` while some may be.
@@ -116,7 +116,7 @@ impl<M> Window<M> {
     /// Operations that were admitted were submitted to `stream_key`. `true` if a mark belongs
     /// behind them.
     pub fn submitted(&mut self, now: u64, bounds: Bounds, stream_key: StreamKey, op: Op) -> bool {
-        let ns = op.expected.ns.saturating_mul(op.count.into());
+        let ns = op.ns();
         self.put_back(op.count, ns);
         self.last_submitted = now;
         self.stirred = now;
@@ -159,8 +159,7 @@ impl<M> Window<M> {
     /// Operations were submitted to `stream_key` without having been admitted.
     pub fn came(&mut self, now: u64, bounds: Bounds, stream_key: StreamKey, op: Op) {
         self.estimates.submitted(op.key, op.count);
-        let ns = op.expected.ns.saturating_mul(op.count.into());
-        self.set_aside(op.count, ns);
+        self.set_aside(op.count, op.ns());
         let _ = self.submitted(now, bounds, stream_key, op);
     }
 
@@ -230,13 +229,12 @@ impl<M> Window<M> {
         Some(number)
     }
 
-    /// As [`close_batch`](Self::close_batch) for a stream that may hold untracked work, or, with
-    /// `for_context`, for a stream that stands for all work of its context.
-    pub fn close_blindly(&mut self, stream_key: StreamKey, now: u64, for_context: bool) -> u64 {
+    /// As [`close_batch`](Self::close_batch) for a stream that may hold untracked work, or stands
+    /// for all work of its context.
+    pub fn close_blindly(&mut self, stream_key: StreamKey, now: u64) -> u64 {
         self.numbers += 1;
         let (number, covers) = (self.numbers, self.submitted);
-        let batch = self.queue(stream_key, now).close(number, now, covers);
-        batch.for_context = for_context;
+        self.queue(stream_key, now).close(number, now, covers);
         number
     }
 
@@ -264,29 +262,19 @@ impl<M> Window<M> {
     }
 
     /// Checks the marks: calls `is_passed` for the oldest of each stream, and for the next ones
-    /// while they are passed. Passed marks go to `passed`.
-    pub fn look<R: Into<Sample>>(
+    /// while they are passed. Passed marks go to `passed`, which returns the time of the operation
+    /// before one if it was timed.
+    pub fn look(
         &mut self,
         now: u64,
         mut is_passed: impl FnMut(&M) -> bool,
-        mut passed: impl FnMut(M) -> R,
+        mut passed: impl FnMut(M) -> Option<Timed>,
     ) {
-        let mut passed = |mark: M| -> Sample { passed(mark).into() };
         let beside = self.side_by_side();
         for at in 0..self.queues.len() {
-            let queue = &mut self.queues[at];
-            let mut school = School {
-                estimates: &mut self.estimates,
-                alone_since: self.alone_since,
-                freed: self.freed,
-            };
-            let seen = queue.look(
-                now,
-                beside,
-                &mut school,
-                &mut |batch| batch.mark.as_ref().is_some_and(&mut is_passed),
-                &mut passed,
-            );
+            let (queue, mut school) = self.pupil(at);
+            let is_passed = &mut |batch: &Batch<M>| batch.mark.as_ref().is_some_and(&mut is_passed);
+            let seen = queue.look(now, beside, &mut school, is_passed, &mut passed);
             let context = queue.stream_key.context;
             self.note(now, seen);
             if seen.for_context > 0 {
@@ -298,6 +286,16 @@ impl<M> Window<M> {
             self.busy_until = self.busy_until.max(now);
         }
         self.forget_empty();
+    }
+
+    /// A stream's work, and the estimates that a look at it updates.
+    fn pupil(&mut self, at: usize) -> (&mut Queue<M>, School<'_>) {
+        let school = School {
+            estimates: &mut self.estimates,
+            alone_since: self.alone_since,
+            freed: self.freed,
+        };
+        (&mut self.queues[at], school)
     }
 
     fn note(&mut self, now: u64, seen: Seen) {
@@ -334,15 +332,14 @@ impl<M> Window<M> {
     /// The program waited for everything that had been submitted to these streams at `stamp`; if it
     /// `blocked`, the last of it was done only now. Marks that are not needed any more go to
     /// `passed`.
-    pub fn waited_for<R: Into<Sample>>(
+    pub fn waited_for(
         &mut self,
         now: u64,
         is_stream: impl Fn(&StreamKey) -> bool,
         stamp: u64,
         blocked: bool,
-        mut passed: impl FnMut(M) -> R,
+        mut passed: impl FnMut(M) -> Option<Timed>,
     ) {
-        let mut passed = |mark: M| -> Sample { passed(mark).into() };
         self.finish_until(now, is_stream, stamp, blocked, &mut passed);
         self.forget_empty();
     }
@@ -353,24 +350,13 @@ impl<M> Window<M> {
         is_stream: impl Fn(&StreamKey) -> bool,
         stamp: u64,
         blocked: bool,
-        passed: &mut impl FnMut(M) -> Sample,
+        passed: &mut impl FnMut(M) -> Option<Timed>,
     ) {
         let beside = self.side_by_side();
         for at in 0..self.queues.len() {
             if is_stream(&self.queues[at].stream_key) {
-                let mut school = School {
-                    estimates: &mut self.estimates,
-                    alone_since: self.alone_since,
-                    freed: self.freed,
-                };
-                let seen = self.queues[at].finish_until(
-                    now,
-                    beside,
-                    stamp,
-                    blocked,
-                    &mut school,
-                    &mut *passed,
-                );
+                let (queue, mut school) = self.pupil(at);
+                let seen = queue.finish_until(now, beside, stamp, blocked, &mut school, passed);
                 self.note(now, seen);
             }
         }
@@ -446,17 +432,11 @@ impl<M> Window<M> {
         self.reserved = (0, 0);
     }
 
-    /// Forgets streams that went; their marks go to `lost`.
-    pub fn forget(&mut self, gone: impl Fn(&StreamKey) -> bool, mut lost: impl FnMut(M)) {
+    /// Forgets streams that went, and their marks.
+    pub fn forget(&mut self, gone: impl Fn(&StreamKey) -> bool) {
         let going = self.queues.iter().filter(|queue| gone(&queue.stream_key));
         let ns: u64 = going.map(Queue::total).sum();
         self.total = self.total.saturating_sub(ns);
-        let going = self
-            .queues
-            .iter_mut()
-            .filter(|queue| gone(&queue.stream_key));
-        let batches = going.flat_map(|queue| queue.marked.drain(..));
-        batches.filter_map(|batch| batch.mark).for_each(&mut lost);
         self.queues.retain(|queue| !gone(&queue.stream_key));
         self.forget_empty();
     }

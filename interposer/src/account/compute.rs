@@ -4,8 +4,8 @@
 use std::sync::atomic::Ordering;
 
 use gpushare_pacing::cap::Bucket;
+use gpushare_pacing::report::Words;
 use gpushare_protocol::cap::Cap;
-use gpushare_protocol::page::pending::PendingWord;
 use gpushare_protocol::units::Permille;
 
 use super::backend::Backend;
@@ -77,17 +77,11 @@ impl Compute {
     }
 
     /// Publishes how much was completed, and for how long some was pending.
-    pub(crate) fn reports(
-        &self,
-        device_index: usize,
-        service: u64,
-        busy: u64,
-        pending: PendingWord,
-    ) {
+    pub(crate) fn reports(&self, device_index: usize, words: &Words) {
         if let Some(line) = self.member.row.get(device_index) {
-            line.service.store(service, Ordering::Relaxed);
-            line.busy.store(busy, Ordering::Relaxed);
-            line.pending.store(pending.bits(), Ordering::Relaxed);
+            line.service.store(words.service, Ordering::Relaxed);
+            line.busy.store(words.busy, Ordering::Relaxed);
+            line.pending.store(words.pending.bits(), Ordering::Relaxed);
         }
     }
 

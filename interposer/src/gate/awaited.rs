@@ -57,14 +57,8 @@ pub(super) fn freed() {
 
 /// A context has gone, its streams and events with it.
 pub(super) fn context_gone(context: CUcontext) {
-    if let Some(events) = EVENTS.get() {
-        let mut events = events.lock().unwrap_or_else(PoisonError::into_inner);
-        events.forget_all();
-    }
-    if let Some(blocking) = BLOCKING.get() {
-        let mut blocking = blocking.lock().unwrap_or_else(PoisonError::into_inner);
-        blocking.retain(|_, of| *of != context);
-    }
+    events().forget_all();
+    blocking().retain(|_, of| *of != context);
 }
 
 /// The program has made a stream that waits for the legacy one, and it for it.
@@ -96,15 +90,50 @@ pub(crate) fn event_shared(event: CUevent) {
     events.shared.insert(event);
 }
 
-/// The stream's current position; `None` where it is unknown, or the device is unbound.
-fn submitted_to(stream: StreamRef) -> Option<Before> {
-    let here = streams::locate(stream)?;
-    let stream_key = drain::stream_key_of(here.handle, stream);
-    let alone = !apart::waits(&stream_key);
-    submitted(Covers::StreamKey(stream_key), here.device.index(), alone)
+/// What the program waits for, or records an event behind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Awaited {
+    /// A stream, as the function understands it.
+    Stream(StreamRef),
+    /// All of a context, which may be a green one's; the current one if it is null.
+    Context(CUcontext),
+    /// All of a green context. `None`: one that no hook saw made.
+    Green(Option<Green>),
 }
 
-fn submitted(covers: Covers, device_index: usize, alone: bool) -> Option<Before> {
+impl Awaited {
+    /// What was submitted there until now, `alone` if nothing else may stand behind that. `None`
+    /// where it is unknown, or the device is unbound.
+    fn before(self, alone: bool) -> Option<Before> {
+        match self {
+            Self::Stream(stream) => {
+                let here = streams::locate(stream)?;
+                let stream_key = drain::stream_key_of(here.handle, stream);
+                let alone = alone && !apart::waits(&stream_key);
+                submitted(Covers::StreamKey(stream_key), here, alone)
+            }
+            Self::Context(context) if context.is_null() => match green::current() {
+                Some(green) => Self::Green(Some(green)).before(alone),
+                None => of_context(contexts::here()?, alone),
+            },
+            Self::Context(context) => match green::converted(context) {
+                Some(green) => Self::Green(Some(green)).before(alone),
+                None => of_context(contexts::of(context)?, alone),
+            },
+            Self::Green(green) => {
+                let here = contexts::of(green?.primary)?;
+                submitted(Covers::Green(green?), here, alone)
+            }
+        }
+    }
+}
+
+fn of_context(here: Here, alone: bool) -> Option<Before> {
+    submitted(Covers::Context(here.handle), here, alone)
+}
+
+fn submitted(covers: Covers, here: Here, alone: bool) -> Option<Before> {
+    let device_index = here.device.index();
     let stamp = device_gate::of(device_index)?.lock().window.stamp();
     Some(Before {
         covers,
@@ -143,50 +172,17 @@ pub(crate) fn recording_in(
     if external && stream.records() {
         event_shared(event);
     }
-    let before = || {
-        if stream.runs() {
-            submitted_to(stream)
-        } else {
-            None
-        }
-    };
-    recording(event, before, call)
+    let before = || Awaited::Stream(stream).before(true);
+    recording(event, || stream.runs().then(before).flatten(), call)
 }
 
 /// The program records `event` behind everything in a context by `call`.
-pub(crate) fn recording_in_context(
+pub(crate) fn recording_behind(
     event: CUevent,
-    context: CUcontext,
+    context: Awaited,
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    recording(event, || of(context, false), call)
-}
-
-/// The program records `event` behind everything in a green context by `call`. `None`: a green
-/// context that no hook saw made.
-pub(crate) fn recording_in_green(
-    event: CUevent,
-    green: Option<Green>,
-    call: impl FnOnce() -> CUresult,
-) -> CUresult {
-    recording(event, || of_green(green?, false), call)
-}
-
-fn of_green(green: Green, alone: bool) -> Option<Before> {
-    let here = contexts::of(green.primary)?;
-    submitted(Covers::Green(green), here.device.index(), alone)
-}
-
-fn of_context(here: Here, alone: bool) -> Option<Before> {
-    submitted(Covers::Context(here.handle), here.device.index(), alone)
-}
-
-/// All of a context, which may be a green one's.
-fn of(context: CUcontext, alone: bool) -> Option<Before> {
-    match green::converted(context) {
-        Some(green) => of_green(green, alone),
-        None => of_context(contexts::of(context)?, alone),
-    }
+    recording(event, || context.before(false), call)
 }
 
 /// The program waits for `event`, or asks about it, by `call`.
@@ -206,31 +202,14 @@ pub(crate) fn asking_event(event: CUevent, call: impl FnOnce() -> CUresult) -> C
     answer
 }
 
-/// The object of the program's wait.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Awaited {
-    /// A stream, as the function understands it.
-    Stream(StreamRef),
-    /// All of a context, the current one if it is null.
-    Context(CUcontext),
-}
-
 /// The program waits by `call`.
 pub(crate) fn waiting(what: Awaited, call: impl FnOnce() -> CUresult) -> CUresult {
-    let before = || match what {
-        Awaited::Stream(stream) => submitted_to(stream),
-        Awaited::Context(context) if context.is_null() => match green::current() {
-            Some(green) => of_green(green, true),
-            None => of_context(contexts::here()?, true),
-        },
-        Awaited::Context(context) => of(context, true),
-    };
-    finding_out(before, call)
+    finding_out(|| what.before(true), call)
 }
 
 /// The program asks by `call` whether `stream` is idle.
 pub(crate) fn asking_stream(stream: StreamRef, call: impl FnOnce() -> CUresult) -> CUresult {
-    finding_out(|| submitted_to(stream).map(Before::beside_others), call)
+    finding_out(|| Awaited::Stream(stream).before(false), call)
 }
 
 /// The program copies by `call`, on the default stream `stream`, and the driver returns only when
@@ -239,9 +218,9 @@ pub(crate) fn copying(stream: StreamRef, call: impl FnOnce() -> CUresult) -> CUr
     let before = || {
         if stream.is_legacy() && !stream.is_of_green() {
             let here = contexts::here()?;
-            submitted(Covers::Blocking(here.handle), here.device.index(), false)
+            submitted(Covers::Blocking(here.handle), here, false)
         } else {
-            submitted_to(stream).map(Before::beside_others)
+            Awaited::Stream(stream).before(false)
         }
     };
     finding_out(before, call)

@@ -9,8 +9,8 @@
 
 use core::sync::atomic::Ordering;
 
+use super::Gate;
 use super::word::CALM;
-use super::{GATE, Gate};
 use crate::account;
 
 /// What of the process's submissions is published.
@@ -43,11 +43,6 @@ impl Published {
         }
         self.calm
     }
-}
-
-/// The same for the process's own gate.
-pub(super) fn publish(published: &mut Published, worked: impl FnOnce(u64)) -> bool {
-    published.publish(&GATE, worked)
 }
 
 impl Gate {

@@ -24,7 +24,7 @@ mod telling;
 mod unreported;
 mod yielding;
 
-use super::{Quiet, drain, thread};
+use super::{Key, Quiet, apart, drain, thread};
 use crate::driver::marking::can_mark_all;
 use crate::driver::streams;
 use crate::gate::ledger::{Ledger, Named, Open, Rules};
@@ -42,7 +42,6 @@ use gpushare_pacing::window::{Answer, BATCH_AGE, Bounds, Op, StreamKey, Window};
 use looking::Spares;
 pub(crate) use marking::NewName;
 pub(super) use marking::Timing;
-use telling::is_shared;
 use unreported::Unreported;
 use yielding::Sleepers;
 
@@ -71,7 +70,7 @@ pub(super) struct DeviceGate {
 }
 
 /// The state guarded by the lock.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Inner {
     pub(super) window: Window<CompletionEvent>,
     pub(super) follower: LeaseFollower,
@@ -108,24 +107,22 @@ pub(super) struct Inner {
     gone: u64,
 }
 
-/// A launch that is admitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Go {
-    /// Its expected duration.
-    pub(super) expected: Expected,
-    /// The epoch in which the holder had been called idle before.
-    pub(super) was_idle: Option<u64>,
-    /// It is to be timed.
-    pub(super) timed: bool,
-}
-
 /// The answer to a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Told {
     /// Nothing binds.
     Free,
     /// It goes.
-    Go(Go),
+    Go {
+        /// Its expected duration.
+        expected: Expected,
+        /// The epoch in which the holder had been called idle before.
+        was_idle: Option<u64>,
+        /// It is to be timed.
+        timed: bool,
+        /// It may be the first of its function or graph, and load that.
+        first: bool,
+    },
     /// Outside the gate: in so many nanoseconds again.
     Wait(u64),
     /// Outside the gate: once nothing is under way.
@@ -170,26 +167,9 @@ impl DeviceGate {
             emptied: AtomicU32::new(0),
             open: Open::new(index),
             inner: Mutex::new(Inner {
-                window: Window::default(),
-                follower: LeaseFollower::default(),
                 bounds: bounds(0, NO_DEADLINE),
-                page: None,
-                rules: Rules::default(),
-                ledgers: Vec::new(),
-                launching: (0, 0),
-                loading: 0,
-                unreported: Unreported::default(),
-                slices: Slices::default(),
-                sleepers: Sleepers::default(),
-                report: Report::default(),
-                published: Words::default(),
-                kept_back: None,
-                looked: 0,
                 unseen: Some(0),
-                left: Vec::new(),
-                spares: Spares::default(),
-                going: Vec::new(),
-                gone: 0,
+                ..Inner::default()
             }),
         }
     }
@@ -225,9 +205,8 @@ impl DeviceGate {
     }
 
     /// May a launch of `key` in `stream_key` go? Asked inside the gate. Where its work would not
-    /// end in time, the gate closes. With `insists` it need not wait for room. The `first` one may
-    /// load its module.
-    pub(super) fn ask(&self, stream_key: StreamKey, key: u64, insists: bool, first: bool) -> Told {
+    /// end in time, the gate closes. With `insists` it need not wait for room.
+    pub(super) fn ask(&self, stream_key: StreamKey, key: Key, insists: bool) -> Told {
         let now = clock::now();
         let mut inner = self.lock();
         match inner.follower.stand() {
@@ -240,12 +219,13 @@ impl DeviceGate {
             inner.look_relaxed(now);
             self.settle(&mut inner, now);
         }
+        let first = key.loads && inner.window.is_first(key.number, apart::era());
         if first {
             // The function's address may have been another one's.
-            inner.window.doubt(key);
+            inner.window.doubt(key.number);
         }
         let bounds = inner.bounds;
-        let expected = inner.window.expected(bounds, key);
+        let expected = inner.window.expected(bounds, key.number);
         if let Some(full) = self.has_to_yield(&mut inner, now, stream_key, expected) {
             return Told::Full(full);
         }
@@ -261,7 +241,15 @@ impl DeviceGate {
                 if loads || !inner.report.is_pending() {
                     self.settle(&mut inner, now);
                 }
-                self.admitted(&mut inner, key, expected)
+                inner.unreported.admitted += 1;
+                inner.slices.admitted(1, expected.ns);
+                self.wake_sleeper(&mut inner);
+                Told::Go {
+                    expected,
+                    was_idle: inner.follower.work(),
+                    timed: inner.window.is_timed(key.number) && !first,
+                    first,
+                }
             }
             Answer::Wait(pause) => Told::Wait(pause),
             Answer::Over => self.is_over(&mut inner, now),
@@ -275,22 +263,11 @@ impl DeviceGate {
         Told::Closed
     }
 
-    fn admitted(&self, inner: &mut Inner, key: u64, expected: Expected) -> Told {
-        inner.unreported.admitted += 1;
-        inner.slices.admitted(1, expected.ns);
-        self.wake_sleeper(inner);
-        Told::Go(Go {
-            expected,
-            was_idle: inner.follower.work(),
-            timed: inner.window.is_timed(key),
-        })
-    }
-
     /// A launch that was admitted for `ns` nanoseconds is not made.
     pub(super) fn refused(&self, ns: u64, first: bool) {
         let mut inner = self.lock();
         inner.has_loaded(self.may_load(first));
-        inner.window.refused(ns);
+        inner.window.put_back(1, ns);
         inner.slices.put_back(1, ns);
         self.settle(&mut inner, clock::now());
     }
@@ -304,8 +281,9 @@ impl DeviceGate {
 
     /// The epoch, if a launch waits on this device and that was not reported in it yet.
     pub(super) fn wanted(&self) -> Option<u64> {
-        let pauses = self.pausing.load(Ordering::Acquire) > clock::now();
-        let waits = pauses || super::waiting(self.index);
+        let now = clock::now();
+        let pauses = self.pausing.load(Ordering::Acquire) > now;
+        let waits = pauses || super::is_waited_for(self.index, now);
         waits.then(|| self.lock().follower.want()).flatten()
     }
 
@@ -325,6 +303,9 @@ impl DeviceGate {
             let bounds = inner.bounds;
             let mut wants_mark = inner.window.submitted(now, bounds, stream_key, op);
             inner.has_loaded(self.may_load(first));
+            if first {
+                inner.window.launched(op.key, apart::era());
+            }
             // A launch beside a load is pending only from here on.
             if !inner.report.is_pending() {
                 self.settle(&mut inner, now);
@@ -362,11 +343,6 @@ impl DeviceGate {
         }
     }
 
-    /// A context is about to go, perhaps: until that is known its marks are left alone.
-    pub(super) fn context_going(&self, context: CUcontext) {
-        self.lock().going.push(context);
-    }
-
     /// The context has gone, its events with it; or it is there as before.
     pub(super) fn context_went(&self, context: CUcontext, gone: bool) {
         let mut inner = self.lock();
@@ -377,7 +353,7 @@ impl DeviceGate {
         if gone {
             inner.gone += 1;
             let of_context = |stream_key: &StreamKey| stream_key.context == context.0.addr();
-            inner.window.forget(of_context, drop);
+            inner.window.forget(of_context);
             inner.spares.forget(context);
             self.settle(&mut inner, clock::now());
         }

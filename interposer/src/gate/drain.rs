@@ -13,7 +13,7 @@ use gpushare_cuda_abi::cuda::{
     CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUcontext, CUresult, CUstream,
 };
 
-use super::{GateGuard, Key, LaunchTarget, apart, awaited, ledger, thread};
+use super::{GateGuard, LaunchTarget, apart, awaited, ledger, thread};
 use crate::driver::contexts::{self, Here};
 use crate::driver::green::{self, Green};
 use crate::driver::stream_ref::StreamRef;
@@ -23,7 +23,6 @@ use crate::gate::device_gate::{self, DeviceGate, Timing, Told};
 use crate::gate::ledger::Named;
 use crate::gate::stillness::Stillness;
 use crate::guest::clock;
-use crate::guest::exit;
 use crate::guest::futex::FutexWaiter;
 use gpushare_pacing::estimate::Expected;
 use gpushare_pacing::window::{Op, StreamKey};
@@ -34,13 +33,10 @@ const PATIENCE: u64 = 10_000_000_000;
 
 /// One admitted launch.
 #[derive(Debug)]
-pub(crate) struct LaunchSlot(Option<Admitted>);
-
-#[derive(Debug)]
-struct Admitted {
+pub(super) struct Admitted {
     gate: &'static DeviceGate,
     stream_key: StreamKey,
-    key: Key,
+    key: u64,
     /// It was the first of its function or graph.
     first: bool,
     expected: Expected,
@@ -67,13 +63,12 @@ pub(crate) fn thread_number() -> usize {
 }
 
 /// Waits until a launch may go to the driver. Called inside the gate ([`GateGuard`]), for a gate
-/// that is not free; may step out to wait, and returns inside.
-pub(crate) fn admit(target: &LaunchTarget, guard: &mut GateGuard) -> LaunchSlot {
+/// that is not free; may step out to wait, and returns inside. `None`: there is nothing to note.
+pub(super) fn admit(target: &LaunchTarget, guard: &mut GateGuard) -> Option<Admitted> {
     let Some(gate) = device_gate::of(target.device_index) else {
         guard.wait_while_closed(target.device_index, &mut || None);
-        return LaunchSlot(None);
+        return None;
     };
-    let key = number(target.key);
     let stream_key = stream_key_of(target.context, target.stream);
     let era = ledger::era();
     // Endless work may wait for this launch.
@@ -83,29 +78,31 @@ pub(crate) fn admit(target: &LaunchTarget, guard: &mut GateGuard) -> LaunchSlot 
         guard.wait_while_closed(target.device_index, &mut || {
             announce_waiter(gate, target.device_index, &mut stillness)
         });
-        if exit::is_leaving() || guard.is_lost() {
-            return LaunchSlot(None);
+        if guard.is_at_its_end() {
+            return None;
         }
         let insists = end.is_some_and(|end| clock::now() >= end);
-        let first = apart::is_first(&stream_key, target.key);
-        match gate.ask(stream_key, key, insists, first) {
-            Told::Free => return LaunchSlot(None),
-            Told::Go(go) => {
-                if let Some(epoch) = go.was_idle {
+        match gate.ask(stream_key, target.key, insists) {
+            Told::Free => return None,
+            Told::Go {
+                expected,
+                was_idle,
+                timed,
+                first,
+            } => {
+                if let Some(epoch) = was_idle {
                     thread::tell(target.device_index, Report::Busy, epoch);
                     thread::wake();
                 }
-                return LaunchSlot(Some(Admitted {
+                return Some(Admitted {
                     gate,
                     stream_key,
-                    key: target.key,
+                    key: target.key.number,
                     first,
-                    expected: go.expected,
-                    timing: (go.timed && !first)
-                        .then(|| gate.time(stream_key))
-                        .flatten(),
-                    named: Named::of(target.stream, key, era),
-                }));
+                    expected,
+                    timing: timed.then(|| gate.time(stream_key)).flatten(),
+                    named: Named::of(target.stream, target.key.number, era),
+                });
             }
             Told::Wait(pause) => {
                 end.get_or_insert_with(|| clock::now().saturating_add(PATIENCE));
@@ -132,43 +129,38 @@ pub(crate) fn admit(target: &LaunchTarget, guard: &mut GateGuard) -> LaunchSlot 
     }
 }
 
-/// The launch will not happen now: another device it needs has closed meanwhile. It will be
+/// Launches will not happen now: another device that they need has closed meanwhile. They will be
 /// admitted again.
-pub(crate) fn withdrawn(slot: LaunchSlot) {
-    if let Some(admitted) = slot.0 {
-        admitted.taken_back();
-    }
+pub(super) fn withdrawn(launches: impl IntoIterator<Item = Admitted>) {
+    launches.into_iter().for_each(Admitted::taken_back);
 }
 
 /// The driver has answered. Called inside the gate; must not wait.
-pub(crate) fn submitted(slot: LaunchSlot, answer: CUresult) {
-    let Some(admitted) = slot.0 else { return };
-    if answer.is_success() {
-        let Admitted {
-            gate,
-            stream_key,
-            key,
-            first,
-            expected,
-            timing,
-            named,
-        } = admitted;
-        device_gate::only(gate);
-        let op = Op {
-            count: 1,
-            key: number(key),
-            expected,
-            waits: !apart::launched(&stream_key, key, first),
-        };
-        gate.note(stream_key, op, timing, named, first);
-    } else {
-        admitted.taken_back();
+pub(super) fn submitted(launches: impl IntoIterator<Item = Admitted>, answer: CUresult) {
+    for launch in launches {
+        if answer.is_success() {
+            launch.made();
+        } else {
+            launch.taken_back();
+        }
     }
 }
 
 impl Admitted {
-    /// The launch is not made.
-    fn taken_back(&self) {
+    fn made(self) {
+        device_gate::only(self.gate);
+        let op = Op {
+            count: 1,
+            key: self.key,
+            expected: self.expected,
+            // Its time is no measurement of its kind.
+            waits: apart::launched(&self.stream_key) || self.first,
+        };
+        self.gate
+            .note(self.stream_key, op, self.timing, self.named, self.first);
+    }
+
+    fn taken_back(self) {
         self.gate.refused(self.expected.ns, self.first);
         if let Some(timing) = &self.timing {
             self.gate.untimed(timing);
@@ -181,7 +173,7 @@ impl Admitted {
 pub(crate) fn context_going(context: CUcontext) {
     ledger::changed();
     for gate in device_gate::all() {
-        gate.context_going(context);
+        gate.lock().going.push(context);
     }
 }
 
@@ -294,16 +286,5 @@ pub(super) fn stream_key_of(context: CUcontext, stream: StreamRef) -> StreamKey 
         context: context.0.addr(),
         stream: handle.0.addr(),
         thread,
-    }
-}
-
-/// A key as a number that is hardly ever 0. Graphs have bit 63 set, and the keys of other work are
-/// small: they do not collide. A kernel's is a hash.
-#[inline(always)]
-pub(super) fn number(key: Key) -> u64 {
-    match key {
-        Key::Kernel(hash) => hash,
-        Key::Graph(address) => address as u64 | 1 << 63,
-        Key::Other(number) => u64::from(number) << 1 | 1,
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use gpushare_cuda_abi::cuda::CUresult;
 
-use crate::gate::word::{self, ANY_SEALED, ANY_SLOW, FENCED, OUT, Record, SOMEWHERE};
+use crate::gate::word::{self, ANY_SEALED, ANY_SLOW, OUT, Record, SOMEWHERE};
 use crate::guest::background::Uncancelled;
 use crate::guest::exit;
 use crate::guest::frames::{self, Frame};
@@ -86,15 +86,15 @@ impl GateGuard {
         }
         match self.seat {
             Seat::Own(record) => {
-                let fenced = self.gate.word.load() & FENCED != 0;
                 record.at.store(self.at, Ordering::Relaxed);
-                record.step_in(self.place, fenced, &self.gate.word);
+                let _ = record.step_in(self.place, &self.gate.word);
             }
             Seat::Shared(crowd) => {
                 crowd.fetch_add(1, Ordering::SeqCst);
-                fence(Ordering::SeqCst);
             }
         }
+        // Where the system has no `membarrier` this is all there is before the word is read.
+        fence(Ordering::SeqCst);
         self.inside = true;
     }
 
@@ -119,8 +119,18 @@ impl GateGuard {
     }
 
     /// Whether it is sealed, and will stay so.
-    pub(super) fn is_lost(&self) -> bool {
+    fn is_lost(&self) -> bool {
         seal::is_lost() && self.is_sealed()
+    }
+
+    /// Whether no launch is made any more: the process leaves, or memory of it is lost.
+    pub(super) fn is_at_its_end(&self) -> bool {
+        exit::is_leaving() || self.is_lost()
+    }
+
+    /// Whether a launch on `device_index` waits.
+    fn is_held(&self, device_index: usize) -> bool {
+        self.is_closed(device_index) && !self.is_at_its_end()
     }
 
     fn is_sealed(&self) -> bool {
@@ -136,7 +146,7 @@ impl GateGuard {
         announce_waiter: AnnounceWaiter<'_>,
     ) {
         self.step_in();
-        while self.is_closed(device_index) && !exit::is_leaving() && !self.is_lost() {
+        while self.is_held(device_index) {
             self.step_out();
             if self.is_sealed() {
                 self.gate.sleep_sealed(ANY_SEALED);
@@ -250,13 +260,13 @@ fn submit(
     match targets {
         [target] if !guard.is_slow(target.device_index) && !guard.is_sealed() => call(),
         [target] => {
-            let slot = drain::admit(target, guard);
+            let admitted = drain::admit(target, guard);
             if let Some(over) = guard.is_over() {
-                drain::withdrawn(slot);
+                drain::withdrawn(admitted);
                 return over;
             }
             let answer = call();
-            drain::submitted(slot, answer);
+            drain::submitted(admitted, answer);
             answer
         }
         _ => submit_to_several(guard, targets, call),
@@ -270,31 +280,25 @@ fn submit_to_several(
     targets: &[LaunchTarget],
     call: &mut dyn FnMut() -> CUresult,
 ) -> CUresult {
-    let mut slots = Vec::with_capacity(targets.len());
+    let mut admitted = Vec::with_capacity(targets.len());
     loop {
         for target in targets {
             if guard.is_slow(target.device_index) || guard.is_sealed() {
-                slots.push(drain::admit(target, guard));
+                admitted.extend(drain::admit(target, guard));
             }
         }
         guard.step_in();
-        if !targets
-            .iter()
-            .any(|target| guard.is_closed(target.device_index))
-            || exit::is_leaving()
-            || guard.is_lost()
-        {
+        let mut devices = targets.iter().map(|target| target.device_index);
+        if !devices.any(|device_index| guard.is_held(device_index)) {
             break;
         }
-        slots.drain(..).for_each(drain::withdrawn);
+        drain::withdrawn(admitted.drain(..));
     }
     if let Some(over) = guard.is_over() {
-        slots.into_iter().for_each(drain::withdrawn);
+        drain::withdrawn(admitted);
         return over;
     }
     let answer = call();
-    for slot in slots {
-        drain::submitted(slot, answer);
-    }
+    drain::submitted(admitted, answer);
     answer
 }

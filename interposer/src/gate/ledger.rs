@@ -30,7 +30,8 @@ use crate::driver::{real, streams};
 use crate::gate::ring::{Allowance, Launch, Ring};
 use crate::gate::word::{self, ANY_SEALED, CALM, FENCED, NOT_READY, Record};
 use crate::guest::clock;
-use gpushare_pacing::window::{BATCH_OPS, StreamKey};
+use gpushare_pacing::estimate::Expected;
+use gpushare_pacing::window::{BATCH_OPS, Op, StreamKey};
 
 /// Launches of a thread that the books do not have yet: as many as get one mark.
 const SLOTS: usize = BATCH_OPS as usize;
@@ -145,43 +146,46 @@ pub(super) struct Ledger {
     kinds: [Kind; KINDS],
 }
 
-/// A launch as the books get it.
+/// Launches that followed one another, as the books get them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) stream_key: StreamKey,
-    pub(super) key: u64,
-    /// Its expected duration (ns), and in its stream.
-    pub(super) ns: u64,
-    pub(super) in_stream: u64,
-    /// When it was announced, in ticks.
+    pub(super) op: Op,
+    /// When the last was announced, in ticks.
     pub(super) at: u64,
 }
 
 impl Ledger {
-    fn entry(&self, launch: Launch) -> Entry {
+    fn entry(&self, launch: Launch, count: u32) -> Entry {
         let kind = &self.kinds[launch.of as usize % KINDS];
         let [context, stream, thread] = &kind.stream_key;
+        let expected = Expected {
+            ns: kind.ns.load(Ordering::Relaxed),
+            in_stream: kind.in_stream.load(Ordering::Relaxed),
+            known: true,
+        };
         Entry {
             stream_key: StreamKey {
                 context: context.load(Ordering::Relaxed),
                 stream: stream.load(Ordering::Relaxed),
                 thread: thread.load(Ordering::Relaxed),
             },
-            key: kind.key.load(Ordering::Relaxed),
-            ns: kind.ns.load(Ordering::Relaxed),
-            in_stream: kind.in_stream.load(Ordering::Relaxed),
+            op: Op {
+                count,
+                key: kind.key.load(Ordering::Relaxed),
+                expected,
+                waits: false,
+            },
             at: launch.at,
         }
     }
 
-    /// Takes out completed launches, as entries and how many of each followed one another, with the
-    /// time of the last; returns the launch in progress. With the device's lock held and its
-    /// allowance taken away.
-    pub(super) fn take_out(&self, mut made: impl FnMut(Entry, u32)) -> Option<Entry> {
-        let launching = self
-            .ring
-            .take_out(|last, count| made(self.entry(last), count));
-        launching.map(|launch| self.entry(launch))
+    /// Takes out completed launches, and returns the launch in progress. With the device's lock
+    /// held and its allowance taken away.
+    pub(super) fn take_out(&self, mut made: impl FnMut(Entry)) -> Option<Entry> {
+        let made = |last, count| made(self.entry(last, count));
+        let launching = self.ring.take_out(made);
+        launching.map(|launch| self.entry(launch, 1))
     }
 
     #[cold]
@@ -209,27 +213,28 @@ impl Ledger {
         }
     }
 
-    /// Remembers a launch of `entry`'s kind, of which so many more need not ask. With the lock of
-    /// the device that the ledger is bound to.
-    pub(super) fn remember(&self, named: Named, entry: &Entry, fuel: u32) {
+    /// Remembers a launch of `op`'s kind, of which so many more need not ask. With the lock of the
+    /// device that the ledger is bound to.
+    pub(super) fn remember(&self, named: Named, stream_key: StreamKey, op: &Op, fuel: u32) {
         // The kind to be replaced may be that of the launch in progress.
-        let takes = entry.ns.max(entry.in_stream);
-        if !self.ring.is_empty() || entry.ns == 0 || takes > Allowance::MOST {
+        let Expected { ns, in_stream, .. } = op.expected;
+        let takes = ns.max(in_stream);
+        if !self.ring.is_empty() || ns == 0 || takes > Allowance::MOST {
             return;
         }
         self.changes.fetch_add(1, Ordering::Relaxed);
         let kind = &self.kinds[place(named.hash) as usize];
         kind.named.store(named.hash, Ordering::Relaxed);
         kind.context.store(named.context, Ordering::Relaxed);
-        kind.key.store(entry.key, Ordering::Relaxed);
-        kind.ns.store(entry.ns, Ordering::Relaxed);
+        kind.key.store(op.key, Ordering::Relaxed);
+        kind.ns.store(ns, Ordering::Relaxed);
         kind.in_stream.store(takes, Ordering::Relaxed);
         kind.fuel.store(fuel, Ordering::Relaxed);
         let StreamKey {
             context,
             stream,
             thread,
-        } = entry.stream_key;
+        } = stream_key;
         for (to, from) in kind.stream_key.iter().zip([context, stream, thread]) {
             to.store(from, Ordering::Relaxed);
         }
@@ -453,7 +458,7 @@ pub(super) fn go(stream: StreamRef, key: u64, frame: u64) -> Option<Going> {
     }
     let open = ledger.open()?;
     record.at.store(frame, Ordering::Relaxed);
-    let word = record.step_in(open.seat, false, &GATE.word);
+    let word = record.step_in(open.seat, &GATE.word);
     if word & open.barred == 0 {
         let now = clock::ticks();
         if let Some(number) = ledger.ring.announce(Launch { of: place, at: now }) {

@@ -239,7 +239,7 @@ pub(crate) fn put(
 ) -> Marked<CompletionEvent> {
     let mut record =
         |call: &mut dyn FnMut(CUevent) -> CUresult| record(context, spare, timed, call);
-    let marked = match behind {
+    match behind {
         Behind::Stream(stream) => marking::marking(context, stream, false, || {
             record(&mut |event| calls::record_event(event, stream, false))
         }),
@@ -253,19 +253,14 @@ pub(crate) fn put(
         Behind::All => marking::marking_all(context, || {
             record(&mut |event| calls::record_in_context(context, event))
         }),
-    };
-    match marked {
-        Marked::Done(put) => put,
-        Marked::Captures => Marked::Captures,
-        Marked::Gone => Marked::Gone,
-        Marked::Unknown => Marked::Unknown,
     }
 }
 
 /// Whether everything that was submitted to a stream of the program's is complete. Not in a stream
 /// that records.
 pub(crate) fn is_idle(context: CUcontext, stream: CUstream) -> bool {
-    match marking::marking(context, stream, false, || calls::stream_status(stream)) {
+    let ask = || Marked::Done(calls::stream_status(stream));
+    match marking::marking(context, stream, false, ask) {
         Marked::Done(answer) => answer.is_success() || is_over(answer),
         Marked::Gone => true,
         Marked::Captures | Marked::Unknown => false,

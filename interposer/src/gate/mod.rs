@@ -42,7 +42,7 @@ use gpushare_protocol::page::MAX_DEVICES;
 
 use crate::driver::stream_ref::StreamRef;
 use crate::guest::frames::{self, Frame};
-use crate::guest::{barrier, clock, exit, futex};
+use crate::guest::{barrier, exit, futex};
 pub(crate) use guard::GateGuard;
 pub(crate) use ledger::Going;
 use ledger::Ledger;
@@ -252,11 +252,6 @@ pub(crate) fn free(device_index: usize) {
     GATE.open(device_index, false);
 }
 
-/// `CLOCK_MONOTONIC` in nanoseconds.
-pub(crate) fn now() -> u64 {
-    clock::now()
-}
-
 /// Whether everything is free and the library active: then the gate ignores the program's waits.
 #[inline(always)]
 pub(crate) fn is_free() -> bool {
@@ -290,12 +285,8 @@ fn is_bound() -> bool {
     GATE.word.load() & ANY_SLOW != 0
 }
 
-/// Whether a thread waits for a closed device.
-pub(crate) fn waiting(device_index: usize) -> bool {
-    waits_at(device_index, clock::now())
-}
-
-fn waits_at(device_index: usize, now: u64) -> bool {
+/// Whether a thread waits for a closed device at `now`.
+fn is_waited_for(device_index: usize, now: u64) -> bool {
     GATE.waiting[device_index].load(Ordering::Acquire) > now
 }
 
@@ -324,7 +315,7 @@ pub(crate) fn fast(frame: &Frame) -> Option<Inside> {
 /// launched before. `None`: it takes the slow way.
 #[inline(always)]
 pub(crate) fn beside(frame: &Frame, stream: StreamRef, key: Key) -> Option<Going> {
-    ledger::go(stream, drain::number(key), frame.address())
+    ledger::go(stream, key.number, frame.address())
 }
 
 /// A call of this thread's does not take the slow way after all.

@@ -319,7 +319,7 @@ mod tests {
         let records = Records::new();
         let word = super::super::word::GateWord::of(AtomicU64::new(0));
         let mine = records.claim().unwrap();
-        mine.step_in(super::super::word::to(1 << 2), false, &word);
+        mine.step_in(super::super::word::to(1 << 2), &word);
         assert!(!mine.may_submit_to(0) && mine.may_submit_to(2) && !mine.may_submit_to(3));
         mine.step_out();
         assert!(!mine.may_submit_to(2));

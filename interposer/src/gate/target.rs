@@ -8,13 +8,12 @@ use crate::driver::{captures, streams};
 
 /// The kind of a launch, for estimates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Key {
-    /// A kernel of one shape: a hash of grid, block, shared memory and its function's address.
-    Kernel(u64),
-    /// A graph: the address of its executable.
-    Graph(usize),
-    /// Anything else, by a number of the hook's own.
-    Other(u32),
+pub(crate) struct Key {
+    /// Hardly ever 0. A kernel's is a hash, a graph's has bit 63 set, and that of other work is
+    /// small.
+    pub(super) number: u64,
+    /// A launch may load something: that of a kernel or a graph.
+    pub(super) loads: bool,
 }
 
 /// An odd number without a pattern, longer than the sizes of grids that drivers take in y and z and
@@ -22,12 +21,24 @@ pub(crate) enum Key {
 const MIX: u64 = 0x5851_F42D;
 
 impl Key {
-    /// A kernel of this shape: grid, block, bytes of shared memory.
+    /// A kernel of this shape: grid, block, bytes of shared memory; and its function's address.
     #[inline]
     pub(crate) fn kernel(function: CUfunction, shape: [u32; 7]) -> Self {
         let digits = |sum: u64, digit: u32| sum.wrapping_mul(MIX).wrapping_add(digit.into());
         let hash = shape.into_iter().fold(0, digits).wrapping_mul(MIX);
-        Self::Kernel(hash.wrapping_add(function.0.addr() as u64))
+        Self {
+            number: hash.wrapping_add(function.0.addr() as u64),
+            loads: true,
+        }
+    }
+
+    /// Anything but a kernel or a graph, by a number of the hook's own.
+    #[inline]
+    pub(crate) fn other(number: u32) -> Self {
+        Self {
+            number: u64::from(number) << 1 | 1,
+            loads: false,
+        }
     }
 }
 
@@ -38,9 +49,13 @@ impl From<CUfunction> for Key {
     }
 }
 
+/// A graph, by the address of its executable.
 impl From<CUgraphExec> for Key {
     fn from(exec: CUgraphExec) -> Self {
-        Self::Graph(exec.0.addr())
+        Self {
+            number: exec.0.addr() as u64 | 1 << 63,
+            loads: true,
+        }
     }
 }
 
@@ -116,6 +131,15 @@ fn target(stream: StreamRef, key: Key) -> Option<LaunchTarget> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kernels_and_graphs_may_load_something_and_other_work_does_not() {
+        let function = CUfunction(core::ptr::without_provenance_mut(0x7000_1000));
+        let exec = CUgraphExec(core::ptr::without_provenance_mut(0x7000_1000));
+        assert!(Key::from(function).loads && Key::from(exec).loads);
+        assert!(!Key::other(5).loads);
+        assert_ne!(Key::other(5), Key::other(6));
+    }
 
     #[test]
     fn each_shape_of_a_function_has_a_key_of_its_own() {

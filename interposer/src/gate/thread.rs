@@ -5,14 +5,6 @@
 //! the control page's `changes`, or without a daemon on a word of its own, until something is due.
 //! It asks marks and never waits in the driver for them; it never synchronises anything. A forked
 //! child has none until it makes a context of its own.
-//!
-//! # Safety
-//! `unsafe` has the system put the thread to sleep on an atomic of a page that is never unmapped,
-//! and set how exactly it sleeps.
-#![allow(
-    unsafe_code,
-    reason = "the futex system call, on memory that processes share"
-)]
 
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -23,7 +15,8 @@ use gpushare_protocol::page::lease::Turn;
 use gpushare_protocol::report::Report;
 
 use crate::account::{self, Compute};
-use crate::gate::calm::{self, Published};
+use crate::gate::GATE;
+use crate::gate::calm::Published;
 use crate::gate::device_gate::{self, DeviceGate};
 use crate::gate::marks::Relaxed;
 use crate::guest::background;
@@ -33,6 +26,7 @@ use crate::guest::exit;
 use crate::guest::fork::ForkLocal;
 use crate::guest::frames;
 use crate::guest::futex::{FutexWaiter, wake_all};
+use crate::guest::sys::{self, Scope};
 use gpushare_pacing::cap::{Bucket, LocalLease};
 use gpushare_pacing::follower::{Act, GateState, NEVER};
 
@@ -54,12 +48,10 @@ static BESIDE: ForkLocal<fn()> = ForkLocal::new();
 static STARTED: ForkLocal<AtomicBool> = ForkLocal::new();
 /// When the thread last began a round; read by its waiters.
 static STIRRED: AtomicU64 = AtomicU64::new(0);
-/// A request that the thread looks.
+/// A request that the thread looks. Without a daemon it sleeps on this.
 static BELL: AtomicU32 = AtomicU32::new(0);
 /// The word that it sleeps on, null while it is awake.
 static SLEEPS_ON: AtomicPtr<u32> = AtomicPtr::new(ptr::null_mut());
-/// The futex it sleeps on without a daemon.
-static ALONE: AtomicU32 = AtomicU32::new(0);
 
 /// Whether the thread calls nothing any more: the process leaves.
 static STOPPED: AtomicU32 = AtomicU32::new(0);
@@ -189,16 +181,13 @@ pub(super) fn follow(index: usize, gate: &DeviceGate) -> Option<FutexWaiter> {
 
 /// Has the thread look at once.
 pub(crate) fn wake() {
-    // Without a daemon its sleep ends by this, also one that it is about to begin.
-    ALONE.fetch_add(1, Ordering::SeqCst);
     BELL.store(1, Ordering::SeqCst);
     for _ in 0..TRIES {
         let word = SLEEPS_ON.load(Ordering::SeqCst);
         if word.is_null() || BELL.load(Ordering::SeqCst) == 0 {
             return;
         }
-        // SAFETY: the address is only compared with those of sleepers.
-        unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE, i32::MAX) };
+        sys::futex_wake_at(word, i32::MAX, Scope::Shared);
         // It may have been about to fall asleep.
         std::thread::yield_now();
     }
@@ -207,9 +196,8 @@ pub(crate) fn wake() {
 fn run(mut rounds: Rounds) {
     frames::work_unseen();
     exit::is_ours();
-    // Its sleeps are often shorter than the system's default slack. SAFETY: a number for this
-    // thread alone.
-    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK) };
+    // Its sleeps are often shorter than the system's default slack.
+    sys::set_timer_slack(SLACK);
     let _relaxed = Relaxed::enter();
     while !exit::is_leaving() {
         // A defect here must not take the program with it, nor leave its gates shut.
@@ -242,9 +230,10 @@ impl Rounds {
             std::thread::sleep(Duration::from_nanos(LONGEST));
             return;
         };
-        let word = compute.session.map_or(&ALONE, |session| session.changes());
-        let waiter = FutexWaiter::of_page(word);
+        let word = compute.session.map_or(&BELL, |session| session.changes());
+        // In this order: a request after this keeps it from sleeping on the bell.
         BELL.store(0, Ordering::SeqCst);
+        let waiter = FutexWaiter::of_page(word);
         STIRRED.store(clock::now(), Ordering::Relaxed);
         let until = self.all(&compute).min(self.look_beside());
         SLEEPS_ON.store(word.as_ptr(), Ordering::SeqCst);
@@ -275,7 +264,7 @@ impl Rounds {
             gates.for_each(|gate| gate.lock().follower.forget());
         }
         // Lets the daemon see whether the process works.
-        let calm = calm::publish(&mut self.published, |count| compute.worked(count));
+        let calm = self.published.publish(&GATE, |count| compute.worked(count));
         let longest = if calm { LONGEST } else { QUICK };
         let mut until = clock::now().saturating_add(longest);
         for (index, gate) in device_gate::all()
@@ -363,24 +352,17 @@ fn own_turn(
     gate: &DeviceGate,
     now: u64,
 ) -> (Turn, u64) {
-    let (stand, is_idle, is_empty) = {
-        let mut inner = gate.lock();
-        inner.pay(bucket, now);
-        let follower = &inner.follower;
-        (
-            follower.stand(),
-            follower.is_idle(),
-            inner.window.is_empty(),
-        )
-    };
+    let mut inner = gate.lock();
+    inner.pay(bucket, now);
+    let stand = inner.follower.stand();
     let landed = matches!(stand, GateState::Closing | GateState::Drained);
     let (mut turn, mut again) = lease.turn(bucket, now, landed);
-    if is_idle {
+    if inner.follower.is_idle() {
         // The bucket fills by itself; the next launch rings.
         turn.deadline = NEVER;
         again = NEVER;
     }
-    if !is_empty {
+    if !inner.window.is_empty() {
         again = again.min(now.saturating_add(PAY));
     }
     (turn, again)

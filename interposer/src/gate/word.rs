@@ -134,14 +134,11 @@ impl Record {
         false
     }
 
-    /// Steps inside and returns the word's value then. With `fenced`, by a barrier of its own.
-    pub(super) fn step_in(&self, place: u32, fenced: bool, word: &GateWord) -> u64 {
+    /// Steps inside and returns the word's value then.
+    #[inline(always)]
+    pub(super) fn step_in(&self, place: u32, word: &GateWord) -> u64 {
         self.inside.store(place, Ordering::Relaxed);
-        if fenced {
-            fence(Ordering::SeqCst);
-        } else {
-            light_barrier();
-        }
+        light_barrier();
         word.load()
     }
 

@@ -27,7 +27,8 @@ pub(crate) fn put(
     if stream.is_of_green() {
         return if in_use { record() } else { Err(spare) };
     }
-    match marking::marking(context, stream.handle(), stream.is_per_thread(), record) {
+    let mark = || Marked::Done(record());
+    match marking::marking(context, stream.handle(), stream.is_per_thread(), mark) {
         Marked::Done(recorded) => recorded,
         // No hook saw the stream made. It exists, if the program uses it.
         Marked::Gone | Marked::Unknown if in_use => within(context, record).unwrap_or(Err(spare)),
@@ -67,7 +68,7 @@ pub(crate) fn observe(context: CUcontext, event: CUevent) {
 /// mode.
 pub(crate) fn is_idle(context: CUcontext, stream: StreamRef) -> bool {
     let _relaxed = Relaxed::enter();
-    let ask = || calls::stream_status(stream.handle()).is_success();
+    let ask = || Marked::Done(calls::stream_status(stream.handle()).is_success());
     let asked = marking::marking(context, stream.handle(), stream.is_per_thread(), ask);
     asked == Marked::Done(true)
 }

@@ -38,7 +38,7 @@ hooks! {
     #[gate]
     fn cuMemBatchDecompressAsync | cuMemBatchDecompressAsync_ptsz(params: *mut CUmemDecompressParams, count: usize, flags: c_uint,
         error: *mut usize, stream: CUstream) -> CUresult
-        = |call, of| gate::pass(&Work::One(of(stream), Key::Other(DECOMPRESSION)), call);
+        = |call, of| gate::pass(&Work::One(of(stream), Key::other(DECOMPRESSION)), call);
     // Launches of CUDA 3 and before, whose shape and parameters were set in the function.
     #[gate]
     fn cuLaunch(function: CUfunction) -> CUresult = |call, of| gate::pass(&Work::One(of(CUstream::NULL), function.into()), call);
@@ -50,7 +50,7 @@ hooks! {
         = |call, of| gate::pass(&Work::One(of(stream), function.into()), call);
 }
 
-/// [`Key::Other`] of a decompression.
+/// [`Key::other`] of a decompression.
 const DECOMPRESSION: u32 = 1;
 
 /// A launch with a description; without one it is for the driver to refuse.

@@ -36,7 +36,7 @@ pub(super) const BULK: usize = 1 << 20;
 /// return before the device is done.
 const SENT_ALONG: usize = 64 << 10;
 
-/// [`Key::Other`] of a memset: this, and the logarithm of its size.
+/// [`Key::other`] of a memset: this, and the logarithm of its size.
 const MEMSET: u32 = 2 << 8;
 /// The same of a copy within a device.
 const COPY: u32 = 3 << 8;
@@ -356,7 +356,7 @@ impl Move<'_> {
         match self.settled(is_large) {
             Ends::Within(kind) if is_large => {
                 // By kind, and by how often one can be halved.
-                let key = Key::Other(kind | bytes.ilog2());
+                let key = Key::other(kind | bytes.ilog2());
                 gate::pass(&Work::One(self.stream, key), call)
             }
             Ends::Within(_) => seal::pass_work(call),

@@ -10,6 +10,7 @@ use crate::driver::green;
 use crate::driver::stream_ref::StreamRef;
 use crate::entry::args::{In, Out, recorded_event};
 use crate::entry::hooks;
+use crate::gate::awaited::Awaited;
 use crate::gate::{self, apart, awaited, seal};
 
 hooks! {
@@ -22,10 +23,10 @@ hooks! {
         = |call, of| awaited::recording_in(event, of(stream), is_external(flags), call);
     #[seen]
     fn cuCtxRecordEvent(context: CUcontext, event: CUevent) -> CUresult
-        = |call| awaited::recording_in_context(event, context, call);
+        = |call| awaited::recording_behind(event, Awaited::Context(context), call);
     #[seen]
     fn cuGreenCtxRecordEvent(context: CUgreenCtx, event: CUevent) -> CUresult
-        = |call| awaited::recording_in_green(event, green::of(context), call);
+        = |call| awaited::recording_behind(event, Awaited::Green(green::of(context)), call);
     #[seen]
     fn cuCtxWaitEvent(context: CUcontext, event: CUevent) -> CUresult = |call| {
         let answer = call();

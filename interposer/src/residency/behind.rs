@@ -11,7 +11,8 @@ use super::marked::{self, Capturing, Extent, Mark};
 use crate::driver::contexts::{self, Life};
 use crate::driver::device::DeviceKey;
 use crate::gate::marks::Relaxed;
-use crate::gate::{self, seal};
+use crate::gate::seal;
+use crate::guest::clock;
 use crate::guest::frames;
 
 /// How often a free looks whether the work before it is complete.
@@ -123,7 +124,7 @@ impl Behind {
         let mut end = None;
         while !self.is_passed() {
             if self.is_unknown {
-                let now = gate::now();
+                let now = clock::now();
                 if now >= *end.get_or_insert_with(|| now.saturating_add(PATIENCE)) {
                     tracing::warn!("work cannot be followed: what is freed is given back later");
                     return Err(self);

@@ -15,8 +15,9 @@ use crate::driver::contexts::{self, Here, Life};
 use crate::driver::green::Green;
 use crate::driver::stream_ref::StreamRef;
 use crate::gate::marks::{self, Behind, Relaxed};
-use crate::gate::{self, seal};
+use crate::gate::seal;
 use crate::guest::background::Uncancelled;
+use crate::guest::clock;
 use crate::guest::fork::ForkLocal;
 use crate::guest::frames;
 use gpushare_cuda_abi::cuda::CU_STREAM_PER_THREAD;
@@ -87,14 +88,14 @@ fn keep(here: Here, behind: Behind) {
     let Some(life) = contexts::life_of(here.handle) else {
         return;
     };
-    let end = gate::now().saturating_add(PATIENCE);
+    let end = clock::now().saturating_add(PATIENCE);
     let mark = loop {
         match Mark::put(life, behind) {
             Ok(Some(mark)) => break Some(mark),
             Ok(None) | Err(Unmarked::Captures) => return,
             // The context may be just released, not for the last time. Afterwards no mark can stand
             // behind this work alone.
-            Err(Unmarked::Now) if gate::now() < end => frames::sleep(AGAIN),
+            Err(Unmarked::Now) if clock::now() < end => frames::sleep(AGAIN),
             Err(Unmarked::Now) => break None,
         }
     };

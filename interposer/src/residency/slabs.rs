@@ -19,7 +19,8 @@ use crate::driver::captures;
 use crate::driver::contexts::{self, Here};
 use crate::driver::device::DeviceKey;
 use crate::driver::stream_ref::StreamRef;
-use crate::gate::{self, seal, work};
+use crate::gate::{seal, work};
+use crate::guest::clock;
 use crate::holdings::frees::Parted;
 
 /// Host memory is used in pages of this size.
@@ -223,7 +224,7 @@ fn give_up(list: Vec<Empty>) {
 
 /// Gives the slabs back that are empty for long. For the mover's thread, while nothing is sealed.
 pub(super) fn drop_idle() {
-    let now = gate::now();
+    let now = clock::now();
     let is_due = blocks().smalls.is_due(now);
     if is_due && is_idle() {
         let idle = blocks().smalls.idle(now);

@@ -26,8 +26,9 @@ use super::{ordered, pitch, pooled, residue, slabs, spent, unshared};
 use crate::account;
 use crate::driver::captures::Relaxed;
 use crate::driver::device::DeviceKey;
-use crate::gate::{self, seal};
+use crate::gate::seal;
 use crate::guest::background;
+use crate::guest::clock;
 use crate::guest::exit;
 use crate::guest::frames;
 use crate::guest::futex::{FutexWaiter, wake_all, wake_page};
@@ -174,7 +175,7 @@ impl Rounds {
         self.greet();
         self.tell_changes();
         unshared::tell(self.session);
-        let mut until = gate::now().saturating_add(if seal::is_set() { NAPS.1 } else { NAPS.0 });
+        let mut until = clock::now().saturating_add(if seal::is_set() { NAPS.1 } else { NAPS.0 });
         let mut again = true;
         while again && !exit::is_leaving() {
             let sealed = seal::is_set();
@@ -182,11 +183,11 @@ impl Rounds {
                 sealed,
                 moves: self.is_moving() || sealed && self.session.spill() != 0,
             };
-            again = provide(self.session, &mut self.asked, gate::now(), seen);
+            again = provide(self.session, &mut self.asked, clock::now(), seen);
             let is_out = self.is_out();
             stored::store(self.session, &mut self.storing, is_out);
             if self.is_back() && stored::give_back_unused(self.session) {
-                self.asked.later(gate::now());
+                self.asked.later(clock::now());
             }
             for device_index in 0..self.devices.len() {
                 match self.step(device_index) {
@@ -196,14 +197,14 @@ impl Rounds {
             }
         }
         if self.asked.waits || self.storing.asked.is_some() {
-            until = until.min(gate::now().saturating_add(ANSWER));
+            until = until.min(clock::now().saturating_add(ANSWER));
         }
         if exit::is_leaving() {
             self.devices.iter_mut().for_each(Device::lands);
         }
         rests();
         if BELL.load(Ordering::SeqCst) == 0 {
-            waiter.sleep(Duration::from_nanos(until.saturating_sub(gate::now())));
+            waiter.sleep(Duration::from_nanos(until.saturating_sub(clock::now())));
         }
     }
 
@@ -275,7 +276,7 @@ impl Rounds {
     fn tell_all(&mut self, device_index: usize) {
         let (mover, facts) = (
             &self.devices[device_index].mover,
-            self.facts(device_index, gate::now()),
+            self.facts(device_index, clock::now()),
         );
         let movable = facts.resident + facts.away;
         self.bytes[device_index] = (movable, staying(device_index, movable));
@@ -339,7 +340,7 @@ impl Rounds {
 
     /// One step on a device. When to look again if there is nothing to do.
     fn step(&mut self, device_index: usize) -> Option<u64> {
-        let now = gate::now();
+        let now = clock::now();
         let facts = self.facts(device_index, now);
         if facts.is_led {
             self.see_losses();
@@ -358,7 +359,7 @@ impl Rounds {
             }
             Act::Drain => {
                 let drained = device.drain.look(device_index);
-                device.mover.drain(gate::now(), drained);
+                device.mover.drain(clock::now(), drained);
             }
             Act::Open => {
                 device.drain.over();
@@ -385,7 +386,7 @@ impl Rounds {
                         .entering
                         .step(streams, fetched, device_index, withheld)
                 };
-                device.mover.entered(gate::now(), &facts, moved);
+                device.mover.entered(clock::now(), &facts, moved);
             }
             Act::Undo if managed::is_on() => managed::undo(&mut device.streams, device_index),
             Act::Undo => device.entering.undo(&mut self.fetched, device_index),

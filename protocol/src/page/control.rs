@@ -98,8 +98,8 @@ pub struct ControlDevice {
     pub contended: AtomicU32,
     /// See [`Turn::cap`](super::lease::Turn::cap).
     pub cap: AtomicU32,
-    /// See [`Turn::quantum`](super::lease::Turn::quantum).
-    pub quantum: AtomicU64,
+    /// Daemons of minor 9 and before store how long a turn is. No library has read it.
+    padding_after_cap: AtomicU64,
     /// See [`Turn::idle_after`](super::lease::Turn::idle_after).
     pub idle_after: AtomicU64,
     /// See [`Turn::slice`](super::lease::Turn::slice).
@@ -141,7 +141,6 @@ const _: () = {
     assert!(offset_of!(ControlDevice, window) == 48);
     assert!(offset_of!(ControlDevice, contended) == 56);
     assert!(offset_of!(ControlDevice, cap) == 60);
-    assert!(offset_of!(ControlDevice, quantum) == 64);
     assert!(offset_of!(ControlDevice, idle_after) == 72);
     assert!(offset_of!(ControlDevice, slice) == 80);
     assert!(offset_of!(ControlDevice, residency) == 88);

@@ -103,9 +103,6 @@ pub struct Turn {
     /// it by its leases; a process keeps it by itself when the daemon is silent for
     /// [`HEARTBEAT_STALE`].
     pub cap: u32,
-    /// Length of a turn in nanoseconds, for a cap kept without the daemon; 0 leaves it to the
-    /// library.
-    pub quantum: u64,
     /// How long a holder has nothing in flight before it says `Idle`, in nanoseconds; 0
     /// leaves it to the library.
     pub idle_after: u64,
@@ -114,6 +111,13 @@ pub struct Turn {
     /// yielding. Only while [`contended`](Self::contended). Means nothing unless the state is
     /// `Open`.
     pub slice: u64,
+}
+
+impl Turn {
+    /// Whether tenants work on the device at the same time under this turn, if it is open.
+    pub fn is_shared(&self) -> bool {
+        self.deadline == NO_DEADLINE && self.idle_after > 0
+    }
 }
 
 impl ControlDevice {
@@ -143,7 +147,6 @@ impl ControlDevice {
             window: self.window.load(Ordering::Relaxed),
             contended: self.contended.load(Ordering::Relaxed) != 0,
             cap: self.cap.load(Ordering::Relaxed),
-            quantum: self.quantum.load(Ordering::Relaxed),
             idle_after: self.idle_after.load(Ordering::Relaxed),
             slice: self.slice.load(Ordering::Relaxed),
         }
@@ -161,7 +164,6 @@ impl ControlDevice {
         self.contended
             .store(u32::from(turn.contended), Ordering::Relaxed);
         self.cap.store(turn.cap, Ordering::Relaxed);
-        self.quantum.store(turn.quantum, Ordering::Relaxed);
         self.idle_after.store(turn.idle_after, Ordering::Relaxed);
         self.lease.store(turn.word.bits(), Ordering::Release);
     }
@@ -210,7 +212,6 @@ mod tests {
             window: 200,
             contended: true,
             cap: 300,
-            quantum: 5_000_000,
             idle_after: 500_000,
             slice: 400_000,
         };

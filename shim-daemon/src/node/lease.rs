@@ -276,7 +276,6 @@ impl Node {
             let shown = page.turn();
             page.publish(&Turn {
                 cap: compute.cap().map_or(0, |cap| u32::from(cap.get())),
-                quantum: self.leases.policy.quantum.0,
                 // The lease may say a longer time, and is not written again with these.
                 idle_after: shown.idle_after.max(IDLE_AFTER.0),
                 ..shown

@@ -19,6 +19,8 @@ const SPREAD: u64 = 16;
 pub(super) struct Entry {
     /// The key, 0 for none.
     pub(super) key: u64,
+    /// The era in which one was last launched, 0 for none.
+    pub(super) era: u32,
     /// Nanoseconds of one operation.
     pub(super) mean: u64,
     /// Operations since the last timed one.
@@ -285,6 +287,7 @@ impl Entry {
         let is_lost = self.too_long >= SAMPLES;
         if is_lost {
             *self = Self {
+                era: self.era,
                 ops: self.ops,
                 ..Self::new(self.key)
             };

@@ -245,6 +245,34 @@ fn a_key_that_is_forgotten_is_as_one_that_was_never_seen() {
 }
 
 #[test]
+fn an_operation_is_the_first_of_its_key_until_one_was_launched_in_the_era() {
+    let mut estimates = Estimates::default();
+    for era in [1, 2] {
+        assert!(estimates.is_first(7, era) && estimates.is_first(8, era));
+        estimates.launched(7, era);
+        assert!(!estimates.is_first(7, era) && estimates.is_first(8, era));
+    }
+}
+
+#[test]
+fn the_next_operation_of_a_key_that_was_forgotten_is_its_first() {
+    let mut estimates = Estimates::default();
+    for key in [7, 8] {
+        estimates.launched(key, 1);
+    }
+    estimates.forget(7);
+    assert!(estimates.is_first(7, 1) && !estimates.is_first(8, 1));
+}
+
+#[test]
+fn a_key_whose_mean_is_lost_has_been_launched_all_the_same() {
+    let mut estimates = knowing(10_000);
+    estimates.launched(7, 1);
+    (0..SAMPLES).for_each(|_| sample(&mut estimates, 7, SLICE, true));
+    assert!(!estimates.of(7, ASSUMED).known && !estimates.is_first(7, 1));
+}
+
+#[test]
 fn a_short_mean_is_lost_after_eight_times_of_a_slice_in_a_row() {
     let mut estimates = knowing(20_000);
     for _ in 0..20 {

@@ -146,8 +146,45 @@ fn a_turn_that_was_missed_is_answered_by_its_epoch() {
     assert_eq!(follower.step(0, &closed(1), &DONE), Act::Drained(1));
     assert_eq!(follower.want(), Some(1));
     assert_eq!(follower.want(), None, "once");
-    assert_eq!(follower.step(0, &closed(2), &DONE), Act::Drained(2));
+    assert_eq!(follower.step(0, &closed(2), &DONE), Act::Missed);
     assert_eq!(follower.want(), Some(2), "it still waits");
+    assert_eq!(follower.step(0, &closed(2), &DONE), Act::Drained(2));
+}
+
+/// A gate that has drained, for long and with late looks.
+fn drained_late() -> LeaseFollower {
+    let mut follower = LeaseFollower::default();
+    follower.step(0, &closed(1), &BUSY);
+    let late = Facts { left: 0, ..BUSY };
+    follower.step(MS, &closed(1), &late);
+    assert_eq!(follower.step(900 * MS, &closed(1), &DONE), Act::Drained(1));
+    follower
+}
+
+/// While the gate is drained it is not asked whether a thread is inside.
+const UNASKED: Facts = Facts {
+    quiet: false,
+    ..DONE
+};
+
+#[test]
+fn a_turn_that_was_missed_is_answered_at_once_after_a_late_drain_too() {
+    let mut follower = drained_late();
+    let now = 900 * MS;
+    let mut acts = Vec::new();
+    for facts in [&UNASKED, &DONE] {
+        acts.push(follower.step(now, &closed(2), facts));
+    }
+    assert_eq!(acts, [Act::Missed, Act::Drained(2)]);
+}
+
+#[test]
+fn a_thread_inside_after_a_late_drain_is_looked_at_soon_again() {
+    let now = 900 * MS;
+    let mut follower = drained_late();
+    assert_eq!(follower.step(now, &closed(2), &UNASKED), Act::Missed);
+    let soon = Act::Sleep(now + DRAIN_PAUSES.0);
+    assert_eq!(follower.step(now, &closed(2), &UNASKED), soon);
 }
 
 #[test]
@@ -413,7 +450,6 @@ fn any_page_at_any_time_is_answered_and_what_is_done_is_soon_all() {
             contended: any() % 2 == 0,
             slice: any(),
             cap: u32::try_from(any() % 2000).unwrap(),
-            quantum: any(),
             idle_after: any(),
         };
         let facts = Facts {

@@ -24,6 +24,16 @@ impl<M> Window<M> {
         self.estimates.of(key, bounds.window / 4)
     }
 
+    /// Whether no operation of `key` has been launched in this `era`, as far as is known.
+    pub fn is_first(&self, key: u64, era: u32) -> bool {
+        self.estimates.is_first(key, era)
+    }
+
+    /// One was.
+    pub fn launched(&mut self, key: u64, era: u32) {
+        self.estimates.launched(key, era);
+    }
+
     /// Operations of `key` may be other work than before. `true` if the next ones are timed now.
     pub fn doubt(&mut self, key: u64) -> bool {
         self.estimates.doubt(key)
@@ -40,7 +50,7 @@ impl<M> Window<M> {
     }
 
     /// Asks to submit one operation that is expected to take `expected` nanoseconds. Where the
-    /// answer is `Go`, [`submitted`](Self::submitted) or [`refused`](Self::refused) follows. With
+    /// answer is `Go`, [`submitted`](Self::submitted) or [`put_back`](Self::put_back) follows. With
     /// `insists`, and where the work under way is [stuck](Self::is_stuck), it goes though there is
     /// no room.
     pub fn admit(&mut self, now: u64, bounds: Bounds, expected: u64, insists: bool) -> Answer {
@@ -130,12 +140,7 @@ impl<M> Window<M> {
         pause.clamp(SHORTEST_WAIT, LONGEST_WAIT)
     }
 
-    /// An operation that was admitted for `ns` was not submitted after all.
-    pub fn refused(&mut self, ns: u64) {
-        self.put_back(1, ns);
-    }
-
-    /// So many that were set aside are not any more.
+    /// So many that were set aside are not submitted after all, or will be set aside again.
     pub fn put_back(&mut self, count: u32, ns: u64) {
         self.reserved.0 = self.reserved.0.saturating_sub(count);
         self.reserved.1 = self.reserved.1.saturating_sub(ns);

@@ -77,13 +77,10 @@ impl<M> Window<M> {
 
     /// Whether a mark behind all work of its context stands for a stream.
     fn is_covered(&self, queue: &Queue<M>) -> bool {
-        let beside = |other: &&Queue<M>| other.stream_key.context == queue.stream_key.context;
-        let mut batches = self
-            .queues
-            .iter()
-            .filter(beside)
-            .flat_map(|other| &other.marked);
-        batches.any(|batch| batch.for_context && batch.last >= queue.last)
+        let context = StreamKey::of_context(queue.stream_key.context);
+        let all = self.queues.iter().filter(|all| all.stream_key == context);
+        let mut marks = all.flat_map(|all| &all.marked);
+        marks.any(|mark| mark.last >= queue.last)
     }
 
     /// For how long a stream has what was submitted to it, at least, since it or the device last

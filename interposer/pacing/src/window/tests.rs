@@ -1,7 +1,7 @@
 //! The window by itself: times are made up, a mark is a number.
 
 use crate::estimate::{Expected, Timed};
-use crate::window::{Answer, BATCH_AGE, BATCH_OPS, Bounds, Op, Sample, StreamKey, Window};
+use crate::window::{Answer, BATCH_AGE, BATCH_OPS, Bounds, Op, StreamKey, Window};
 
 mod streams;
 mod waits;
@@ -68,7 +68,7 @@ impl Bench {
     /// Looks at the marks, which are the times at which they will have been passed.
     fn look(&mut self) {
         let now = self.now;
-        self.window.look(now, |mark| *mark <= now, drop);
+        self.window.look(now, |mark| *mark <= now, |_| None);
     }
 
     fn put(&mut self, stream_key: StreamKey, key: u64, ns: u64, took: u64, bounds: Bounds) {
@@ -182,7 +182,7 @@ fn a_known_one_is_marked_by_count_by_time_and_by_age() {
         if wants {
             let number = bench.window.close_batch(STREAM, bench.now).unwrap();
             bench.window.marked(number, 0).unwrap();
-            bench.window.look(bench.now, |_| true, drop);
+            bench.window.look(bench.now, |_| true, |_| None);
         }
         wants
     };
@@ -293,7 +293,7 @@ fn an_operation_that_was_refused_leaves_nothing_behind() {
         panic!("an empty window")
     };
     assert!(!window.is_empty());
-    window.refused(ns);
+    window.put_back(1, ns);
     assert!(window.is_empty() && window.is_drained());
     assert_eq!(window.remaining(MS), 0);
 }
@@ -318,7 +318,7 @@ fn a_mark_that_could_not_be_made_leaves_its_operations_to_the_next() {
     assert!(!window.is_drained());
     let number = window.close_batch(STREAM, 0).unwrap();
     window.marked(number, 5).unwrap();
-    window.look(0, |_| true, drop);
+    window.look(0, |_| true, |_| None);
     assert!(window.is_drained());
 }
 
@@ -333,11 +333,11 @@ fn a_context_that_goes_takes_its_work_along_and_gives_the_late_mark_back() {
         let Ok(ns) = admit(&mut window, 0, BOUNDS, 1) else {
             panic!("there is room")
         };
-        window.refused(ns);
+        window.put_back(1, ns);
         submit(&mut window, 0, BOUNDS, stream_key, 1, 100);
     }
     let number = window.close_batch(STREAM, 0).unwrap();
-    window.forget(|stream_key| stream_key.context == STREAM.context, drop);
+    window.forget(|stream_key| stream_key.context == STREAM.context);
     assert_eq!(window.marked(number, 7), Err(7));
     let left: Vec<StreamKey> = window
         .unmarked_streams()

@@ -21,7 +21,7 @@ use crate::driver::stream_ref::StreamRef;
 /// The outcome of an attempt to make a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Marked<R> {
-    /// It was made, with the closure's result.
+    /// It was made, with this result.
     Done(R),
     /// The context is destroyed, or has failed.
     Gone,
@@ -76,15 +76,13 @@ pub(crate) fn is_over(why: CUresult) -> bool {
 /// where no other stream waits for that, else one of ours that stands behind it.
 pub(crate) fn marking_legacy<R>(
     context: CUcontext,
-    body: impl FnOnce(Result<CUstream, CUresult>) -> R,
+    body: impl FnOnce(Result<CUstream, CUresult>) -> Marked<R>,
 ) -> Marked<R> {
-    within(context, CUstream::NULL, |held| {
-        Marked::Done(body(held.legacy()))
-    })
+    within(context, CUstream::NULL, |held| body(held.legacy()))
 }
 
 /// Runs `body`, which records an event behind everything in the context, while nothing captures.
-pub(crate) fn marking_all<R>(context: CUcontext, body: impl FnOnce() -> R) -> Marked<R> {
+pub(crate) fn marking_all<R>(context: CUcontext, body: impl FnOnce() -> Marked<R>) -> Marked<R> {
     if OLDER.load(Ordering::Relaxed) {
         return Marked::Unknown;
     }
@@ -92,7 +90,7 @@ pub(crate) fn marking_all<R>(context: CUcontext, body: impl FnOnce() -> R) -> Ma
         if captures::go_on() {
             return Marked::Captures;
         }
-        Marked::Done(body())
+        body()
     })
 }
 
@@ -102,7 +100,7 @@ pub(crate) fn marking<R>(
     context: CUcontext,
     stream: CUstream,
     per_thread: bool,
-    body: impl FnOnce() -> R,
+    body: impl FnOnce() -> Marked<R>,
 ) -> Marked<R> {
     within(context, stream, |_| {
         let ordered = if per_thread {
@@ -113,20 +111,20 @@ pub(crate) fn marking<R>(
         if ordered.records() {
             return Marked::Captures;
         }
-        Marked::Done(body())
+        body()
     })
 }
 
 /// Runs `body`, which records an event behind all work in a green context, while none of its
 /// streams captures.
-pub(crate) fn marking_green<R>(green: &Green, body: impl FnOnce() -> R) -> Marked<R> {
+pub(crate) fn marking_green<R>(green: &Green, body: impl FnOnce() -> Marked<R>) -> Marked<R> {
     within(green.primary, CUstream::NULL, |_| {
         let own = streams::of_green(green);
         let mut own = own.iter().map(|(stream, _)| StreamRef::legacy(*stream));
         if own.any(StreamRef::records) {
             return Marked::Captures;
         }
-        Marked::Done(body())
+        body()
     })
 }
 

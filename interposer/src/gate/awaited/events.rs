@@ -32,16 +32,6 @@ pub(super) struct Before {
     pub(super) alone: bool,
 }
 
-impl Before {
-    /// Known to be complete, but not since when.
-    pub(super) fn beside_others(self) -> Self {
-        Self {
-            alone: false,
-            ..self
-        }
-    }
-}
-
 /// The facts about an event.
 #[derive(Clone, Copy, Debug)]
 struct Recorded {

@@ -11,7 +11,6 @@ use gpushare_protocol::page::lease::NO_DEADLINE;
 use super::{DeviceGate, GateState, Inner, Op, PAUSE, StreamKey, clock, of};
 use crate::driver::marking::can_mark_all;
 use crate::gate::ledger::{self, Entry, Ledger, Named};
-use gpushare_pacing::estimate::Expected;
 
 /// The books, and their lock.
 #[derive(Debug)]
@@ -76,16 +75,16 @@ impl Inner {
             ..
         } = self;
         for ledger in ledgers {
-            let under_way = ledger.take_out(|entry: Entry, count| {
-                let at = now.saturating_sub(clock::ns_in(ticks.saturating_sub(entry.at)));
-                slices.admitted(count, entry.ns.saturating_mul(count.into()));
-                window.came(at, *bounds, entry.stream_key, op(&entry, count));
+            let under_way = ledger.take_out(|Entry { stream_key, op, at }| {
+                let at = now.saturating_sub(clock::ns_in(ticks.saturating_sub(at)));
+                slices.admitted(op.count, op.ns());
+                window.came(at, *bounds, stream_key, op);
             });
-            if let Some(entry) = under_way {
-                window.set_aside(1, entry.ns);
-                slices.admitted(1, entry.ns);
+            if let Some(Entry { op, .. }) = under_way {
+                window.set_aside(1, op.ns());
+                slices.admitted(1, op.ns());
                 launching.0 += 1;
-                launching.1 = launching.1.saturating_add(entry.ns);
+                launching.1 = launching.1.saturating_add(op.ns());
             }
         }
     }
@@ -131,26 +130,19 @@ impl Inner {
         gate: &'static DeviceGate,
         named: Named,
         stream_key: StreamKey,
-        of: Op,
+        op: Op,
     ) {
         let can_mark = stream_key.thread == 0 || can_mark_all();
         let Some(ledger) = ledger::mine() else { return };
-        if !can_mark || of.waits || !of.expected.known || self.page.is_none() {
+        if !can_mark || op.waits || !op.expected.known || self.page.is_none() {
             return;
         }
         if ledger.bind(&gate.open) {
             self.ledgers.push(ledger);
         }
         if ledger.device() == Some(gate.index) {
-            let fuel = self.window.untimed(of.key);
-            let entry = Entry {
-                stream_key,
-                key: of.key,
-                ns: of.expected.ns,
-                in_stream: of.expected.in_stream,
-                at: 0,
-            };
-            ledger.remember(named, &entry, fuel);
+            let fuel = self.window.untimed(op.key);
+            ledger.remember(named, stream_key, &op, fuel);
         }
     }
 
@@ -159,19 +151,6 @@ impl Inner {
         if ledger.release() {
             self.ledgers.retain(|other| !core::ptr::eq(*other, ledger));
         }
-    }
-}
-
-fn op(entry: &Entry, count: u32) -> Op {
-    Op {
-        count,
-        key: entry.key,
-        expected: Expected {
-            ns: entry.ns,
-            in_stream: entry.in_stream,
-            known: true,
-        },
-        waits: false,
     }
 }
 

@@ -6,7 +6,7 @@ use super::{CompletionEvent, DeviceGate, Inner, Relaxed, clock};
 use crate::gate::ledger;
 use crate::gate::marks::Asker;
 use gpushare_cuda_abi::cuda::CUcontext;
-use gpushare_pacing::window::{Sample, StreamKey};
+use gpushare_pacing::window::StreamKey;
 
 /// Events kept for the next mark, of those with times and of those without.
 const SPARE: usize = 64;
@@ -23,14 +23,13 @@ impl DeviceGate {
         let mut inner = self.lock();
         inner.refresh(now);
         let Inner { window, spares, .. } = &mut *inner;
-        let mut asker = None;
         window.waited_for(now, is_stream, stamp, blocked, |mark| {
             let took = mark.start.and_then(|_| {
-                let (_, asker) = asker.get_or_insert_with(|| (Relaxed::enter(), Asker::new()));
-                asker.took(&mark)
+                let _relaxed = Relaxed::enter();
+                Asker::new().took(&mark)
             });
             spares.keep(mark);
-            Sample(took)
+            took
         });
         inner.drop_doubtful();
         self.settle(&mut inner, now);
@@ -68,9 +67,9 @@ impl Inner {
             !going.contains(&mark.context) && asker.borrow_mut().is_passed(mark)
         };
         self.window.look(now, is_passed, |mark| {
-            let took = mark.start.and_then(|_| asker.borrow_mut().took(&mark));
+            let took = asker.borrow_mut().took(&mark);
             spares.keep(mark);
-            Sample(took)
+            took
         });
         self.drop_doubtful();
     }

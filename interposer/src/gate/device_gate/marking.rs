@@ -95,9 +95,7 @@ impl DeviceGate {
         let mut making = {
             let mut inner = self.lock();
             let now = clock::now();
-            let number = inner
-                .window
-                .close_blindly(stream_key, now, stream_key.is_context());
+            let number = inner.window.close_blindly(stream_key, now);
             inner.making(stream_key, number, false)
         };
         let put = making.put();
@@ -184,7 +182,7 @@ impl DeviceGate {
             Marked::Gone if inner.gone != making.gone => Marked::Unknown,
             Marked::Gone => {
                 let of_context = |known: &StreamKey| known.context == making.stream_key.context;
-                inner.window.forget(of_context, drop);
+                inner.window.forget(of_context);
                 return Marked::Done(());
             }
             Marked::Captures => Marked::Captures,

@@ -3,7 +3,7 @@
 
 use gpushare_protocol::page::lease::Turn;
 
-use super::{BATCH_AGE, DeviceGate, GateState, Inner, LONGEST_REST, Quiet, bounds, is_shared};
+use super::{BATCH_AGE, DeviceGate, GateState, Inner, LONGEST_REST, Quiet, bounds};
 use crate::guest::clock;
 use gpushare_pacing::follower::{Act, Facts};
 
@@ -15,28 +15,52 @@ impl DeviceGate {
 
     /// One round of the gate thread: returns the next action under `turn`. Carries out the part
     /// that concerns the gate's word and the marks; the rest is for the caller. If the gate has
-    /// changed since `stands`, turn and facts are outdated: returns to be called again at once.
+    /// changed since `stands`, the turn is outdated: returns to be called again at once.
     pub(in crate::gate) fn step(&self, turn: &Turn, stands: u64) -> Act {
-        let facts = self.facts(turn);
-        self.conclude(turn, stands, facts)
-    }
-
-    /// The second half of a [`step`](Self::step). A launch may have come since the facts, of which
-    /// the follower was not told: it had not found the device idle yet.
-    fn conclude(&self, turn: &Turn, stands: u64, facts: Facts) -> Act {
+        let quiet = self.prepare(turn, stands);
         let now = clock::now();
         let mut inner = self.lock();
         if inner.follower.stands() != stands {
             return Act::Sleep(now);
         }
-        let window = &inner.window;
-        let facts = Facts {
-            empty: facts.empty && window.is_empty(),
-            last_active: window.last_active(),
-            left: window.left(now),
-            ..facts
-        };
+        let facts = self.facts(&mut inner, now, turn, quiet);
         self.act(&mut inner, now, turn, &facts)
+    }
+
+    /// Puts the marks that are due. It may take long, so launches come and go meanwhile. Whether no
+    /// launch is inside the closed gate.
+    fn prepare(&self, turn: &Turn, stands: u64) -> bool {
+        let stand = self.lock().follower.stand();
+        let quiet = stand == GateState::Closing && self.quiet() != Quiet::No;
+        if quiet {
+            self.mark_all(stands);
+        } else if stand == GateState::Open {
+            self.drop_unreported();
+            self.glance(turn);
+            self.mark_tails(turn);
+        }
+        quiet
+    }
+
+    /// The state of the work under way, as far as it matters now.
+    fn facts(&self, inner: &mut Inner, now: u64, turn: &Turn, quiet: bool) -> Facts {
+        let stand = inner.follower.stand();
+        if stand != GateState::Free {
+            inner.refresh(now);
+            inner.look(now);
+            self.settle(inner, now);
+        }
+        let unseen = match stand {
+            GateState::Closing => inner.unseen.is_some(),
+            GateState::Open => turn.is_shared() && inner.wants_glance(),
+            GateState::Free | GateState::Drained => false,
+        };
+        Facts {
+            empty: inner.window.is_empty() && !unseen,
+            quiet,
+            last_active: inner.window.last_active(),
+            left: inner.window.left(now),
+        }
     }
 
     /// For a waiting thread: if the daemon has given the turn, opens without waiting for the gate
@@ -82,44 +106,6 @@ impl DeviceGate {
         inner.follower.give_up();
         inner.unseen = Some(0);
         crate::gate::free(self.index);
-    }
-
-    /// The state of the work under way, as far as it matters now.
-    fn facts(&self, turn: &Turn) -> Facts {
-        let (stand, stands) = {
-            let inner = self.lock();
-            (inner.follower.stand(), inner.follower.stands())
-        };
-        let inside = match stand {
-            GateState::Closing => self.quiet(),
-            _ => Quiet::No,
-        };
-        let quiet = inside != Quiet::No;
-        if quiet {
-            self.mark_all(stands);
-        } else if stand == GateState::Open {
-            self.drop_unreported();
-            self.glance(turn);
-            self.mark_tails(turn);
-        }
-        let now = clock::now();
-        let mut inner = self.lock();
-        if stand != GateState::Free {
-            inner.refresh(now);
-            inner.look(now);
-            self.settle(&mut inner, now);
-        }
-        let unseen = match stand {
-            GateState::Closing => inner.unseen.is_some(),
-            GateState::Open => is_shared(turn) && inner.wants_glance(),
-            GateState::Free | GateState::Drained => false,
-        };
-        Facts {
-            empty: inner.window.is_empty() && !unseen,
-            quiet,
-            last_active: inner.window.last_active(),
-            left: inner.window.left(now),
-        }
     }
 
     /// Marks work that no further work has followed for a while, so that its completion is noticed;

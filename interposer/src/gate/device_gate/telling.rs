@@ -9,17 +9,13 @@ use gpushare_protocol::page::control::ControlDevice;
 
 use super::{DeviceGate, GateState, Inner, PAUSE, bounds};
 use crate::account;
+use crate::gate::is_waited_for;
 use crate::gate::ledger::Rules;
-use crate::gate::waits_at;
+use crate::guest::clock;
 use gpushare_pacing::window::LOOK;
 
 /// The most attempts to mark untracked work at an open gate; also once that was done.
 const GLANCES: u32 = 50;
-
-/// Whether tenants work on the device at the same time under this turn.
-pub(super) fn is_shared(turn: &Turn) -> bool {
-    turn.deadline == NO_DEADLINE && turn.idle_after > 0
-}
 
 impl DeviceGate {
     /// The daemon's page gives the turns, or no page does; whether one did before. The time held
@@ -45,7 +41,7 @@ impl DeviceGate {
     /// A launch waits at the closed gate. The epoch, if that was not reported in it yet.
     pub(in crate::gate) fn waits(&self) -> Option<u64> {
         let mut inner = self.lock();
-        self.settle(&mut inner, crate::gate::now());
+        self.settle(&mut inner, clock::now());
         inner.follower.want()
     }
 
@@ -73,14 +69,14 @@ impl DeviceGate {
         } else {
             inner.window.last_active()
         };
-        let waits = !is_free && waits_at(self.index, now);
+        let waits = !is_free && is_waited_for(self.index, now);
         let under_way = !is_free && inner.has_work();
         inner.report.stands(now, under_way, waits, ended);
         let words = inner.report.words();
         if words != inner.published
             && let Some(compute) = account::compute()
         {
-            compute.reports(self.index, words.service, words.busy, words.pending);
+            compute.reports(self.index, &words);
             inner.published = words;
         }
     }
@@ -88,7 +84,7 @@ impl DeviceGate {
     /// The gate has opened for the first time: untracked work gets marks, so that its end is
     /// noticed. Launches that are still inside may come behind them; a close marks again.
     pub(super) fn glance(&self, turn: &Turn) {
-        if !is_shared(turn) || !self.lock().wants_glance() {
+        if !turn.is_shared() || !self.lock().wants_glance() {
             return;
         }
         let done = self.mark_unseen();

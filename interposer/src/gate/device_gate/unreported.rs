@@ -11,7 +11,7 @@ const LOOK: u64 = 100_000_000;
 #[derive(Debug, Default)]
 pub(super) struct Unreported {
     pub(super) admitted: u64,
-    looked: u64,
+    pub(super) looked: u64,
 }
 
 /// A ledger, and the number of the launch in progress there.

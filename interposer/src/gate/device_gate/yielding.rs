@@ -97,7 +97,7 @@ impl DeviceGate {
         if inner.window.is_empty() {
             inner.slices.emptied();
         }
-        let in_stream = inner.in_stream_with(slice, stream_key, expected);
+        let in_stream = inner.in_stream_with(stream_key, expected);
         if inner.slices.has_room(now, slice, expected.ns, in_stream) {
             return None;
         }
@@ -238,15 +238,11 @@ impl DeviceGate {
 }
 
 impl Inner {
-    /// For how long a stream has work with one more launch, at least (ns); 0 where that decides
-    /// nothing: no stream's is beyond the slice, or the slice is used up.
+    /// For how long a stream has work with one more launch, at least (ns).
     #[inline]
-    fn in_stream_with(&self, slice: u64, stream_key: StreamKey, expected: Expected) -> u64 {
-        let with = |has: u64| has.saturating_add(expected.in_stream);
-        if self.slices.is_used_up(slice, expected.ns) || with(self.window.longest()) <= slice {
-            return 0;
-        }
-        with(self.window.in_stream(stream_key))
+    fn in_stream_with(&self, stream_key: StreamKey, expected: Expected) -> u64 {
+        let has = self.window.in_stream(stream_key);
+        has.saturating_add(expected.in_stream)
     }
 
     /// Whether the device yields, and has no room for another launch like the last one.
@@ -254,7 +250,7 @@ impl Inner {
         let Some(slice) = self.rules.yields() else {
             return false;
         };
-        let in_stream = self.in_stream_with(slice, stream_key, expected);
+        let in_stream = self.in_stream_with(stream_key, expected);
         self.slices.fills(now, slice, expected.ns, in_stream)
     }
 }

@@ -15,22 +15,30 @@ pub(in crate::gate) fn page() -> &'static ControlDevice {
     Box::leak(unsafe { Box::new_zeroed().assume_init() })
 }
 
+fn remember(ledger: &Ledger) {
+    let stream_key = StreamKey {
+        context: 1,
+        stream: 2,
+        thread: 3,
+    };
+    let op = Op {
+        count: 1,
+        key: 4,
+        expected: Expected {
+            ns: 20_000,
+            in_stream: 20_000,
+            known: true,
+        },
+        waits: false,
+    };
+    ledger.remember(NAMED, stream_key, &op, 255);
+}
+
 /// A ledger that knows one kind.
 fn ledger() -> &'static Ledger {
     // SAFETY: a ledger holds atomics of numbers and of pointers, for which zeros are values.
     let ledger: &'static Ledger = Box::leak(unsafe { Box::new_zeroed().assume_init() });
-    let entry = Entry {
-        stream_key: StreamKey {
-            context: 1,
-            stream: 2,
-            thread: 3,
-        },
-        key: 4,
-        ns: 20_000,
-        in_stream: 20_000,
-        at: 0,
-    };
-    ledger.remember(NAMED, &entry, 255);
+    remember(ledger);
     assert!(knows(ledger));
     ledger
 }
@@ -45,14 +53,7 @@ fn a_ledger_of_another_device_knows_no_launches() {
     static DEVICES: [Open; 2] = [Open::new(0), Open::new(1)];
     let ledger = ledger();
     assert!(ledger.bind(&DEVICES[0]) && !knows(ledger));
-    ledger.remember(
-        NAMED,
-        &ledger.entry(Launch {
-            of: place(NAMED.hash),
-            at: 0,
-        }),
-        255,
-    );
+    remember(ledger);
     assert!(!ledger.bind(&DEVICES[1]) && knows(ledger), "it is bound");
     assert!(ledger.release() && ledger.bind(&DEVICES[1]) && !knows(ledger));
 }

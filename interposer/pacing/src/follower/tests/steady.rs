@@ -56,7 +56,7 @@ impl Stream {
         if window.submitted(now, BOUNDS, stream_key, op) {
             marks(window, stream_key, now);
         }
-        window.look(now, |done| *done <= now, drop);
+        window.look(now, |done| *done <= now, |_| None);
         window.lags(now, stream_key)
     }
 }
@@ -97,7 +97,7 @@ fn runs(mut streams: Vec<Stream>) -> (u32, usize) {
             continue;
         }
         rounds += 1;
-        window.look(now, |done| *done <= now, drop);
+        window.look(now, |done| *done <= now, |_| None);
         let facts = Facts {
             empty: window.is_empty(),
             quiet: true,

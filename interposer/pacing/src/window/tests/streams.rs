@@ -28,14 +28,14 @@ fn timed_in(window: &mut Window<u64>, streams: usize, rounds: u64, took: u64) {
         let now = round * 10 * MS;
         (0..streams).for_each(|at| one(window, now, stream(at), 1, at as u64));
         let sample = |_| {
-            Sample(Some(Timed {
+            Some(Timed {
                 key: 1,
                 ns: took,
                 gap: 0,
-            }))
+            })
         };
         window.look(now + took, |mark| *mark == 0, sample);
-        window.look(now + took, |_| true, drop);
+        window.look(now + took, |_| true, |_| None);
     }
 }
 
@@ -101,8 +101,8 @@ fn a_stream_with_little_to_do_leaves_the_time_to_one_with_much() {
             ns: TOOK,
             gap: 0,
         };
-        window.look(now + 8 * TOOK, |_| true, |_| Sample(Some(timed)));
-        window.waited_for(now + 8 * TOOK, |_| true, window.stamp(), false, drop);
+        window.look(now + 8 * TOOK, |_| true, |_| Some(timed));
+        window.waited_for(now + 8 * TOOK, |_| true, window.stamp(), false, |_| None);
     }
     assert_eq!(window.expected(BOUNDS, 1).ns, TOOK);
 }
@@ -113,7 +113,7 @@ fn service_in(streams: usize) -> u64 {
     for at in 0..4 {
         one(&mut window, 200 * MS, stream(at % streams), 1, 0);
     }
-    window.look(200 * MS + 4 * TOOK, |_| true, drop);
+    window.look(200 * MS + 4 * TOOK, |_| true, |_| None);
     window.take_service().measured
 }
 
@@ -136,7 +136,7 @@ fn a_stream_has_had_no_more_than_the_time_that_has_passed() {
     timed_in(&mut window, 4, 8, 4 * TOOK);
     let _ = window.take_service();
     (0..10).for_each(|_| one(&mut window, 200 * MS, stream(1), 1, 0));
-    window.look(200 * MS + 10 * TOOK, |_| true, drop);
+    window.look(200 * MS + 10 * TOOK, |_| true, |_| None);
     assert_eq!(window.take_service().measured, 10 * TOOK);
 }
 
@@ -172,12 +172,12 @@ fn what_a_stream_has_is_counted_until_nothing_is_under_way() {
         (window.in_stream(stream(3)), window.longest()),
         (0, 3 * TOOK)
     );
-    window.look(now + MS, |mark| *mark == 2, drop);
+    window.look(now + MS, |mark| *mark == 2, |_| None);
     assert_eq!(window.longest(), 3 * TOOK);
     window.counts_anew();
     assert_eq!((window.in_stream(stream(1)), window.longest()), (0, 0));
     one(&mut window, now + MS, stream(1), 1, 1);
     assert_eq!(window.longest(), TOOK);
-    window.look(now + 2 * MS, |_| true, drop);
+    window.look(now + 2 * MS, |_| true, |_| None);
     assert_eq!((window.in_stream(stream(1)), window.longest()), (0, 0));
 }

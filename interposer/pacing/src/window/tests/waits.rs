@@ -16,7 +16,7 @@ fn what_the_program_waited_for_needs_no_mark_and_what_came_meanwhile_does() {
         |stream_key| *stream_key == STREAM,
         stamp,
         false,
-        drop,
+        |_| None,
     );
     assert!(window.is_drained());
     put(&mut window);
@@ -27,7 +27,7 @@ fn what_the_program_waited_for_needs_no_mark_and_what_came_meanwhile_does() {
         |stream_key| *stream_key == STREAM,
         stamp,
         false,
-        drop,
+        |_| None,
     );
     assert!(!window.is_drained(), "another thread launched meanwhile");
     window.waited_for(
@@ -35,7 +35,7 @@ fn what_the_program_waited_for_needs_no_mark_and_what_came_meanwhile_does() {
         |stream_key| stream_key.context == 77,
         window.stamp(),
         false,
-        drop,
+        |_| None,
     );
     assert!(!window.is_drained(), "another context");
 }
@@ -46,7 +46,7 @@ fn a_program_that_waits_for_each_launch_was_active_until_its_work_ended() {
     let _ = admit(&mut window, 0, BOUNDS, 1);
     submit(&mut window, 0, BOUNDS, STREAM, 1, 500 * US);
     assert_eq!(window.last_active(), 0, "submitted then");
-    window.waited_for(700 * US, |_| true, window.stamp(), true, drop);
+    window.waited_for(700 * US, |_| true, window.stamp(), true, |_| None);
     assert_eq!(window.last_active(), 700 * US);
 }
 
@@ -62,7 +62,7 @@ fn how_long_the_program_waited_says_how_long_its_work_took() {
             submit(&mut window, now, BOUNDS, STREAM, 1, ns);
             now += 30 * MS;
             let stamp = window.stamp();
-            window.waited_for(now, |_| true, stamp, blocked, drop);
+            window.waited_for(now, |_| true, stamp, blocked, |_| None);
         }
         admit(&mut window, now, BOUNDS, 1)
     };
@@ -84,12 +84,12 @@ fn a_mark_behind_a_whole_context_stands_for_all_its_streams() {
         submit(&mut window, 0, BOUNDS, stream_key, 1, 100);
     }
     assert_eq!(window.unmarked_streams().count(), 4);
-    let number = window.close_blindly(context, 0, true);
+    let number = window.close_blindly(context, 0);
     window.marked(number, 7).unwrap();
     assert_eq!(window.unmarked_streams().count(), 1);
     let _ = admit(&mut window, 0, BOUNDS, 1);
     submit(&mut window, 0, BOUNDS, own(2), 1, 100);
-    window.look(1_000, |mark| *mark == 7, drop);
+    window.look(1_000, |mark| *mark == 7, |_| None);
     let left: Vec<StreamKey> = window
         .unmarked_streams()
         .map(|(stream_key, _)| stream_key)
@@ -111,14 +111,14 @@ fn work_keeps_its_marks_under_another_name() {
     let number = window.close_batch(STREAM, 0).unwrap();
     window.marked(number, 7).unwrap();
     window.rename(STREAM, name);
-    window.look(10, |_| false, drop);
+    window.look(10, |_| false, |_| None);
     assert!(!window.is_drained());
     assert_eq!(
         window.close_batch(STREAM, 0),
         None,
         "nothing is known of it"
     );
-    window.look(20, |mark| *mark == 7, drop);
+    window.look(20, |mark| *mark == 7, |_| None);
     assert!(window.is_drained());
 }
 
@@ -134,7 +134,7 @@ fn a_mark_finds_its_work_though_the_stream_went_meanwhile() {
     let number = window.close_batch(STREAM, 0).unwrap();
     window.rename(STREAM, name);
     window.marked(number, 7).unwrap();
-    window.look(10, |mark| *mark == 7, drop);
+    window.look(10, |mark| *mark == 7, |_| None);
     assert!(window.is_drained());
     let _ = admit(&mut window, 20, BOUNDS, 1);
     submit(&mut window, 20, BOUNDS, STREAM, 1, 100);
@@ -151,12 +151,12 @@ fn a_mark_finds_its_work_though_the_stream_went_meanwhile() {
 #[test]
 fn work_nobody_noted_is_waited_for() {
     let mut window: Window<u64> = Window::default();
-    let number = window.close_blindly(STREAM, 0, false);
+    let number = window.close_blindly(STREAM, 0);
     window.marked(number, 7).unwrap();
-    window.look(10 * MS, |_| false, drop);
+    window.look(10 * MS, |_| false, |_| None);
     assert!(!window.is_drained());
     assert!(window.remaining(10 * MS) >= 10 * MS, "as long again");
-    window.look(20 * MS, |_| true, drop);
+    window.look(20 * MS, |_| true, |_| None);
     assert!(window.is_drained());
 }
 
@@ -206,7 +206,9 @@ fn time_of_work_that_may_wait_is_owed_until_it_is_known_to_be_over() {
     let stamp = bench.window.stamp();
     bench.now += 970 * MS;
     let now = bench.now;
-    bench.window.waited_for(now, |_| true, stamp, true, drop);
+    bench
+        .window
+        .waited_for(now, |_| true, stamp, true, |_| None);
     let (from, until) = bench.window.take_busy(now).expect("it is over");
     assert_eq!(until - from, 1_000 * MS);
     assert!(!bench.window.owes(now));
@@ -244,7 +246,7 @@ fn held_up() -> (Window<u64>, u64) {
 fn goes_at(window: &mut Window<u64>, from: u64) -> u64 {
     let mut times = (0..).map(|step| from + step * MS);
     let goes = times.find(|now| {
-        window.look(*now, |_| false, drop);
+        window.look(*now, |_| false, |_| None);
         admit(window, *now, BOUNDS, 2).is_ok()
     });
     goes.expect("some time") - from
@@ -274,9 +276,9 @@ fn while_work_is_completed_no_launch_goes_without_room() {
         // The device completes one each 15 ms, the oldest.
         if (now / MS).is_multiple_of(15) {
             let oldest = core::cell::Cell::new(true);
-            window.look(now, |_| oldest.replace(false), drop);
+            window.look(now, |_| oldest.replace(false), |_| None);
         } else {
-            window.look(now, |_| false, drop);
+            window.look(now, |_| false, |_| None);
         }
     }
     assert!(admitted <= 200 / 15 + 6, "{admitted}");
@@ -290,7 +292,7 @@ fn work_that_takes_long_by_its_nature_is_given_twice_that_time() {
     submit(&mut window, MS, BOUNDS, STREAM, 1, ns);
     let number = window.close_batch(STREAM, MS).unwrap();
     window.marked(number, 7).unwrap();
-    window.look(150 * MS, |_| false, drop);
+    window.look(150 * MS, |_| false, |_| None);
     let went = 150 * MS + goes_at(&mut window, 150 * MS);
     assert!((2 * ns..=2 * ns + 3 * MS).contains(&went), "{went}");
 }
@@ -301,13 +303,13 @@ fn learned(after: u64) -> u64 {
     let went = began + goes_at(&mut window, began);
     submit(&mut window, went, BOUNDS, STREAM, 2, MS / 2);
     let end = went + after;
-    window.look(end - 1, |_| false, drop);
+    window.look(end - 1, |_| false, |_| None);
     let timed = Timed {
         key: 1,
         ns: end - began,
         gap: 0,
     };
-    let sample = |_| Sample(Some(timed));
+    let sample = |_| Some(timed);
     window.look(end, |mark| *mark == 7, sample);
     window.expected(BOUNDS, 1).ns
 }
@@ -326,7 +328,7 @@ fn time_for_which_a_launch_was_kept_is_told_if_no_work_waited_for_it() {
         assert_eq!(window.take_busy(went - 1), None, "it may be that launch's");
         submit(&mut window, went, BOUNDS, STREAM, 2, MS / 2);
         assert_eq!(window.take_busy(went), None);
-        window.look(went + after, |mark| *mark == 7, drop);
+        window.look(went + after, |mark| *mark == 7, |_| None);
         window.take_busy(went + after).expect("it was busy").0 >= went
     };
     assert!(told(MS), "not before the launch went");
@@ -344,7 +346,7 @@ fn of_another_thread(is_marked: bool) -> Window<u64> {
     let _ = admit(&mut window, 0, BOUNDS, 1);
     submit(&mut window, 0, BOUNDS, own, 1, 100);
     if is_marked {
-        let number = window.close_blindly(StreamKey::of_context(STREAM.context), BATCH_AGE, true);
+        let number = window.close_blindly(StreamKey::of_context(STREAM.context), BATCH_AGE);
         window.marked(number, 7).unwrap();
     }
     window

@@ -1,9 +1,10 @@
-//! What a round of the gate thread concludes from facts that a launch has overtaken.
+//! What a round of the gate thread concludes from the launches that came before it.
 
 use gpushare_pacing::window::StreamKey;
 use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE};
 
 use super::*;
+use crate::gate::Key;
 use crate::gate::device_gate::Told;
 
 const IN: StreamKey = StreamKey {
@@ -11,7 +12,10 @@ const IN: StreamKey = StreamKey {
     stream: 2,
     thread: 0,
 };
-const KEY: u64 = 3;
+/// For a kind of launch that loads nothing.
+fn key() -> Key {
+    Key::other(3)
+}
 /// For how long nothing is under way before a process is idle (ns).
 const REST: u64 = 1_000_000_000;
 
@@ -34,28 +38,22 @@ fn rested() -> DeviceGate {
     assert_eq!(act, Act::Open);
     inner.unseen = None;
     inner.window.last_submitted = 1;
+    // A launch of this thread's is no call inside the process's gate.
+    inner.unreported.looked = clock::now();
     drop(inner);
     gate
 }
 
-/// What a round concludes if `then` happens between its facts and its conclusion.
-fn concludes(gate: &DeviceGate, then: impl FnOnce(&DeviceGate)) -> Act {
-    let stands = gate.stands();
-    let facts = gate.facts(&shared());
-    assert!(facts.empty, "{facts:?}");
-    then(gate);
-    gate.conclude(&shared(), stands, facts)
-}
-
-fn is_admitted(gate: &DeviceGate) {
-    let told = gate.ask(IN, KEY, false, false);
-    assert!(matches!(told, Told::Go(go) if go.was_idle.is_none()));
+fn round(gate: &DeviceGate) -> Act {
+    gate.step(&shared(), gate.stands())
 }
 
 #[test]
 fn a_process_is_not_called_idle_once_a_launch_has_been_admitted() {
     let gate = rested();
-    let act = concludes(&gate, is_admitted);
+    let told = gate.ask(IN, key(), false);
+    assert!(matches!(told, Told::Go { was_idle: None, .. }));
+    let act = round(&gate);
     assert!(matches!(act, Act::Sleep(_)), "{act:?}");
     assert!(!gate.lock().follower.is_idle());
 }
@@ -63,21 +61,31 @@ fn a_process_is_not_called_idle_once_a_launch_has_been_admitted() {
 #[test]
 fn a_process_whose_launch_has_just_been_completed_is_not_called_idle() {
     let gate = rested();
-    let act = concludes(&gate, |gate| {
-        gate.lock().window.last_submitted = clock::now()
-    });
+    gate.lock().window.last_submitted = clock::now();
+    let act = round(&gate);
     assert!(matches!(act, Act::Sleep(_)), "{act:?}");
 }
 
 #[test]
 fn a_process_that_launches_nothing_is_called_idle() {
     let gate = rested();
-    assert_eq!(concludes(&gate, |_| ()), Act::Idle(1));
-    is_taken_back(&gate);
+    assert_eq!(round(&gate), Act::Idle(1));
+    // A launch from here on says that the process works.
+    let told = gate.ask(IN, key(), false);
+    assert!(matches!(
+        told,
+        Told::Go {
+            was_idle: Some(1),
+            ..
+        }
+    ));
 }
 
-/// A launch from here on says that the process works.
-fn is_taken_back(gate: &DeviceGate) {
-    let told = gate.ask(IN, KEY, false, false);
-    assert!(matches!(told, Told::Go(go) if go.was_idle == Some(1)));
+#[test]
+fn a_round_of_a_turn_from_before_the_gate_moved_does_nothing() {
+    let gate = rested();
+    let stands = gate.stands();
+    assert!(gate.lock().follower.land(1));
+    assert!(matches!(gate.step(&shared(), stands), Act::Sleep(_)));
+    assert!(!gate.lock().follower.is_idle());
 }

@@ -134,7 +134,7 @@ fn waits(limit: u64, is_done: bool) -> u64 {
         comes(&gate, of_another_thread);
         if is_done {
             let mut inner = gate.lock();
-            inner.window.forget(|_| true, drop);
+            inner.window.forget(|_| true);
             inner.window.nobody_inside();
         }
         waiting.join().unwrap()
