@@ -1,4 +1,4 @@
-//! Connections: admission, order of service, throttling until the budget is repaid, and closing.
+//! Connections: admission, service, what they pay, and closing.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -50,7 +50,7 @@ impl Server {
         self.classes.close(&self.poller);
     }
 
-    fn came(&mut self, began: Nanos, socket: UnixStream, role: Role) {
+    pub(super) fn came(&mut self, began: Nanos, socket: UnixStream, role: Role) {
         // The maker first: it may end at any time.
         let maker = (self.doors.maker)(socket.as_fd());
         let taken = maker.and_then(|maker| {
@@ -168,39 +168,6 @@ impl Server {
         let held = session.map_or(0, Session::held);
         if let Some(largest) = self.buffer_budget.note(id, held) {
             self.close(largest, &Closed::BufferBudget);
-        }
-    }
-
-    /// Neither reads nor polls a session for a while. It is removed from the poller altogether,
-    /// because a poller reports a hang-up whatever it polls for.
-    pub(super) fn rest(&mut self, id: u64, until: Nanos) {
-        if let Some(session) = self.sessions.get(&id)
-            && self.resting.insert(id, until).is_none()
-        {
-            self.poller.remove(session.connection.socket());
-        }
-    }
-
-    /// Resumes throttled sessions, which may have unserved requests in their buffers. Among a
-    /// user's sessions that wait for the same budget, the one served longest ago comes first.
-    pub(super) fn end_rests(&mut self) {
-        let now = clock::now();
-        let rested = self.resting.iter().filter(|(_, until)| **until <= now);
-        let served = |id: &u64| self.sessions.get(id).map(|session| session.served);
-        let mut rested: Vec<u64> = rested.map(|(id, _)| *id).collect();
-        rested.sort_by_key(served);
-        for id in rested {
-            self.resting.remove(&id);
-            let Some(session) = self.sessions.get_mut(&id) else {
-                continue;
-            };
-            session.polled_for_room = false;
-            let socket = session.connection.socket();
-            match self.poller.add(socket, Source::Session(id)) {
-                Ok(()) => self.talk(id),
-                Err(error) => self.close(id, &Closed::Io(error)),
-            }
-            self.carry_out();
         }
     }
 

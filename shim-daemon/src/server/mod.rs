@@ -15,6 +15,7 @@ mod owners;
 mod poller;
 mod registered;
 mod reports;
+mod rests;
 mod room;
 mod session;
 mod specification;
@@ -256,14 +257,9 @@ impl Server {
                     return Ok(());
                 }
                 self.serve(source);
-                // Turns on devices do not wait for the rest of a crowd.
-                let now = clock::now();
-                if self.node.next_timeout().is_some_and(|at| at <= now) {
-                    self.node.advance(now);
-                    self.carry_out();
-                }
+                self.keep_turns();
             }
-            self.end_rests();
+            self.end_rests()?;
             self.pass_time()?;
             self.carry_out();
             self.node.prepare();

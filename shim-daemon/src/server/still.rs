@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use gpushare_core::TenantId;
 use gpushare_protocol::units::{Bytes, GIB};
-use gpushare_protocol::wire::Injection;
+use gpushare_protocol::wire::{Control, Injection};
 use nix::sys::eventfd::EventFd;
 
 use super::{Folder, Server, Start};
@@ -69,4 +70,30 @@ pub(super) fn server(folder: &Path, settings: Settings) -> Server {
         journal: None,
     };
     Server::new(start, Box::new(One)).unwrap()
+}
+
+/// This command makes a tenant.
+pub(super) fn made(server: &mut Server, command: ConnId, name: &str) {
+    let create = Control::Create {
+        name: Some(name.to_owned()),
+        environment: vec![],
+        devices: vec![],
+    };
+    let now = super::clock::now();
+    server.node.command(now, command, 1, &create);
+    server.carry_out();
+}
+
+/// The first tenant, one of the machine's.
+pub(super) fn tenant(server: &mut Server) -> TenantId {
+    made(server, ConnId(u64::MAX), "one");
+    TenantId(1)
+}
+
+/// One that follows another, of which it has [`tenant`].
+pub(super) fn followed(folder: &Path) -> Server {
+    let mut first = server(folder, Settings::default());
+    tenant(&mut first);
+    drop(first);
+    server(folder, Settings::default())
 }
