@@ -36,7 +36,7 @@ use crate::journal::Journal;
 use crate::node::{ConnId, Effect, Node, Seen, Settings};
 use crate::notify::Notify;
 use crate::spill::SpillFolder;
-use budget::{Connects, Users};
+use budget::{Connects, Formers, Users};
 use buffer_budget::BufferBudget;
 use classes::Classes;
 use crowd::Crowd;
@@ -93,6 +93,8 @@ pub struct Server {
     crowd: Crowd<Place>,
     /// Recent connections to tenants' sockets.
     connects: Connects,
+    /// Recent requests over connections whose process has another one, or none.
+    formers: Formers,
     /// Where events are written.
     journal: Option<Journal>,
 }
@@ -209,6 +211,7 @@ impl Server {
             users: Users::default(),
             crowd: Crowd::default(),
             connects: Connects::default(),
+            formers: Formers::default(),
             journal: start.journal,
         };
         server.restore(now, (&remembered, &unreadable));
@@ -387,6 +390,7 @@ impl Server {
             self.node.tick(now);
             self.users.tidy(now);
             self.connects.tidy(now);
+            self.formers.tidy(now);
             self.close_silent(now);
         } else {
             self.node.advance(now);
