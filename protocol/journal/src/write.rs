@@ -23,6 +23,8 @@ pub enum Readers {
 
 /// Locks a file without waiting.
 type Lock = fn(File) -> Result<Flock<File>, (File, Errno)>;
+/// Has what is in a file survive a power failure.
+type Sync = fn(&File) -> io::Result<()>;
 
 /// One daemon's hold on a journal. Other daemons of the user may have it too: each line is written
 /// at once, and a new file begins under a lock.
@@ -34,6 +36,8 @@ pub struct Writer {
     file: Option<Open>,
     /// How a file is locked: `flock`, but for tests.
     lock: Lock,
+    /// How a file is made to survive: `fdatasync`, but for tests.
+    sync: Sync,
     /// Why files are begun without a lock.
     unlocked: Option<Errno>,
 }
@@ -57,6 +61,7 @@ impl Writer {
             readers,
             file: None,
             lock: |file| Flock::lock(file, FlockArg::LockExclusiveNonblock),
+            sync: File::sync_data,
             unlocked: None,
         }
     }
@@ -71,15 +76,15 @@ impl Writer {
     /// # Errors
     /// If they could not all be written; the next call tries the folder and the file anew.
     pub fn append(&mut self, lines: &[u8]) -> io::Result<()> {
-        let mut open = match self.file.take().filter(|open| self.is_current(open)) {
-            Some(open) => open,
-            None => self.open()?,
+        let mut open = match self.file.take() {
+            Some(open) if self.is_current(&open) => open,
+            before => self.open_after(before)?,
         };
         let size = open.file.metadata()?.len();
         let more = u64::try_from(lines.len()).unwrap_or(u64::MAX);
         if size > 0 && size.saturating_add(more) > self.bounds.of_a_file() {
             self.turn()?;
-            open = self.open()?;
+            open = self.open_after(Some(open))?;
         }
         if std::mem::replace(&mut open.torn, true) {
             open.file.write_all(b"\n")?;
@@ -90,6 +95,15 @@ impl Writer {
         written
     }
 
+    /// Opens the current file. [`Writer::sync`] does not reach the one before any more.
+    fn open_after(&self, before: Option<Open>) -> io::Result<Open> {
+        if let Some(before) = before {
+            // It could not be written again, whatever the error.
+            let _ = (self.sync)(&before.file);
+        }
+        self.open()
+    }
+
     /// Has what was written survive a power failure.
     ///
     /// # Errors
@@ -97,7 +111,7 @@ impl Writer {
     pub fn sync(&self) -> io::Result<()> {
         self.file
             .as_ref()
-            .map_or(Ok(()), |open| open.file.sync_data())
+            .map_or(Ok(()), |open| (self.sync)(&open.file))
     }
 
     /// Whether the name still leads to the open file.
@@ -201,6 +215,9 @@ impl Writer {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::line::json;
     use crate::read;
@@ -315,6 +332,46 @@ mod tests {
         let past = read(folder.path(), 0).unwrap();
         assert_eq!(numbers(folder.path()), [1, 3]);
         assert_eq!(past.unreadable, 1);
+    }
+
+    thread_local! {
+        /// The files that this thread's writers have made to survive.
+        static SYNCED: RefCell<BTreeSet<u64>> = const { RefCell::new(BTreeSet::new()) };
+    }
+
+    #[test]
+    fn a_full_file_survives_a_power_failure_before_another_is_begun() {
+        let folder = tempfile::tempdir().unwrap();
+        let bounds = Bounds { bytes: 40_000 };
+        let mut writers =
+            [1, 2].map(|_| Writer::new(folder.path().to_owned(), bounds, Readers::Owner));
+        for writer in &mut writers {
+            writer.sync = |file| {
+                let file = file.metadata()?.ino();
+                SYNCED.with_borrow_mut(|synced| synced.insert(file));
+                Ok(())
+            };
+        }
+        for number in 1..=120 {
+            let writer = &mut writers[usize::from(number % 2 == 0)];
+            writer.append(&line(1, number)).unwrap();
+        }
+        let inodes = |is_current: bool| {
+            let files = fs::read_dir(folder.path()).unwrap().flatten();
+            let files = files.filter(move |file| {
+                let name = file.file_name();
+                let name = name.to_string_lossy().into_owned();
+                name.ends_with(".jsonl") && (name == "journal.jsonl") == is_current
+            });
+            files.map(|file| file.metadata().unwrap().ino())
+        };
+        assert!(inodes(false).count() > 0);
+        let is_synced = |inode: u64| SYNCED.with_borrow(|synced| synced.contains(&inode));
+        assert!(inodes(false).all(is_synced));
+        // That one is told to in its time.
+        assert!(!inodes(true).any(is_synced));
+        writers.iter().for_each(|writer| writer.sync().unwrap());
+        assert!(inodes(true).all(is_synced));
     }
 
     #[test]
