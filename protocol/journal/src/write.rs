@@ -47,8 +47,9 @@ struct Open {
     file: File,
     /// Device and inode: whether the name still leads to it.
     identity: (u64, u64),
-    /// The last write may have ended inside a line.
-    torn: bool,
+    /// Its size when this writer had written whole lines to it. With any other size another daemon
+    /// has written too, and may have ended inside a line; so may this one, where a write failed.
+    whole: Option<u64>,
 }
 
 impl Writer {
@@ -80,17 +81,19 @@ impl Writer {
             Some(open) if self.is_current(&open) => open,
             before => self.open_after(before)?,
         };
-        let size = open.file.metadata()?.len();
+        let mut size = open.file.metadata()?.len();
         let more = u64::try_from(lines.len()).unwrap_or(u64::MAX);
         if size > 0 && size.saturating_add(more) > self.bounds.of_a_file() {
             self.turn()?;
             open = self.open_after(Some(open))?;
+            size = open.file.metadata()?.len();
         }
-        if std::mem::replace(&mut open.torn, true) {
+        if open.is_torn(size)? {
             open.file.write_all(b"\n")?;
+            size += 1;
         }
         let written = open.file.write_all(lines);
-        open.torn = written.is_err();
+        open.whole = written.is_ok().then_some(size.saturating_add(more));
         self.file = Some(open);
         written
     }
@@ -134,13 +137,9 @@ impl Writer {
         // Whatever the process's umask.
         file.set_permissions(Permissions::from_mode(self.mode(0o600, 0o644)))?;
         let known = file.metadata()?;
-        let mut last = [b'\n'];
-        if let Some(at) = known.len().checked_sub(1) {
-            file.read_exact_at(&mut last, at)?;
-        }
         Ok(Open {
             identity: (known.dev(), known.ino()),
-            torn: last != *b"\n",
+            whole: None,
             file,
         })
     }
@@ -210,6 +209,19 @@ impl Writer {
             Readers::Owner => owner,
             Readers::Everybody => everybody,
         }
+    }
+}
+
+impl Open {
+    /// Whether it ends inside a line, at this size.
+    fn is_torn(&self, size: u64) -> io::Result<bool> {
+        let end = size.checked_sub(1).filter(|_| self.whole != Some(size));
+        let Some(end) = end else {
+            return Ok(false);
+        };
+        let mut last = [0];
+        self.file.read_exact_at(&mut last, end)?;
+        Ok(last != *b"\n")
     }
 }
 
@@ -332,6 +344,39 @@ mod tests {
         let past = read(folder.path(), 0).unwrap();
         assert_eq!(numbers(folder.path()), [1, 3]);
         assert_eq!(past.unreadable, 1);
+    }
+
+    #[test]
+    fn a_line_that_one_daemon_tears_costs_another_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut writers = [1, 2]
+            .map(|_| Writer::new(folder.path().to_owned(), Bounds::default(), Readers::Owner));
+        let [one, other] = &mut writers;
+        one.append(&line(1, 1)).unwrap();
+        other.append(&line(2, 2)).unwrap();
+        // The disk is full within its line, and has room again.
+        let torn = &line(1, 3)[..30];
+        one.file.as_mut().unwrap().file.write_all(torn).unwrap();
+        other.append(&line(2, 4)).unwrap();
+        one.append(&line(1, 5)).unwrap();
+        let past = read(folder.path(), 0).unwrap();
+        assert_eq!(numbers(folder.path()), [1, 2, 4, 5]);
+        assert_eq!(past.unreadable, 1);
+    }
+
+    #[test]
+    fn where_no_line_is_torn_lines_follow_each_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut writers = [1, 2]
+            .map(|_| Writer::new(folder.path().to_owned(), Bounds::default(), Readers::Owner));
+        for number in 1..=3 {
+            for writer in &mut writers {
+                writer.append(&line(1, number)).unwrap();
+            }
+        }
+        let text = fs::read_to_string(folder.path().join("journal.jsonl")).unwrap();
+        assert!(text.lines().all(|line| !line.is_empty()), "{text}");
+        assert_eq!(text.lines().count(), 6);
     }
 
     thread_local! {
