@@ -23,7 +23,6 @@ use std::thread;
 use gpushare_core::lanes::{self, Owner, Part};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
-use nix::sys::signal::{SigSet, Signal};
 use nix::sys::socket::{MsgFlags, recvmsg, setsockopt, shutdown, sockopt::OobInline};
 
 /// A thread copies memory, looks at files and closes them.
@@ -85,10 +84,8 @@ impl Lanes {
     }
 
     fn work(&self) {
-        // A file that may not grow further is an error like a full disk, not the daemon's end.
-        let mut too_long = SigSet::empty();
-        too_long.add(Signal::SIGXFSZ);
-        let _ = too_long.thread_block();
+        // As the daemon's main thread does. Tests have no such thread.
+        let _ = crate::limits::outlive_file_sizes();
         loop {
             let next = self.books().take();
             let Some((owner, work)) = next else { return };

@@ -3,6 +3,7 @@
 use std::io;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{SigSet, Signal};
 
 /// Raises the number of descriptors to the most allowed: each client takes three, and the usual
 /// limit is 1,024.
@@ -12,4 +13,16 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 pub fn raise_descriptors() -> io::Result<()> {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
     Ok(setrlimit(Resource::RLIMIT_NOFILE, most, most)?)
+}
+
+/// Has files grow to the most allowed: a private daemon has the limits of the program that needs
+/// it. A file that may not grow further is an error for this thread, and for those that it starts,
+/// like a full disk; it would be the daemon's end.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn outlive_file_sizes() -> io::Result<()> {
+    SigSet::from(Signal::SIGXFSZ).thread_block()?;
+    let (_, most) = getrlimit(Resource::RLIMIT_FSIZE)?;
+    Ok(setrlimit(Resource::RLIMIT_FSIZE, most, most)?)
 }

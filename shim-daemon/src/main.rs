@@ -161,7 +161,12 @@ fn run(args: Args, rest: &mut Option<Rest>) -> Result<(), Failed> {
     if args.print_cdi {
         return print_cdi(&args);
     }
+    // Before any thread is started.
+    let files_end = gpushared::limits::outlive_file_sizes();
     *rest = Some(start_log(args.log.as_deref())?);
+    if let Err(error) = files_end {
+        tracing::warn!(%error, "a limit on the size of files (ulimit -f) may end this daemon");
+    }
     if let Err(error) = gpushared::limits::raise_descriptors() {
         tracing::warn!(%error, "only few clients can connect at once");
     }

@@ -1,10 +1,12 @@
 //! A hostile or broken client loses its own connection and affects no other client.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::support::{Client, Daemon, FakeDevices, StandIn, Wire};
 use gpushare_protocol::units::{Bytes, GIB, MIB};
@@ -63,7 +65,7 @@ fn a_huge_length_is_cut_off_before_its_bytes_come() {
     while_another_works(|socket| {
         let stream = raw(socket, &[0xff; 8]);
         let mut end = Vec::new();
-        assert!(std::io::Read::read_to_end(&mut &stream, &mut end).is_ok());
+        assert!(Read::read_to_end(&mut &stream, &mut end).is_ok());
         assert!(end.is_empty());
     });
 }
@@ -178,7 +180,7 @@ fn one_that_asks_and_never_reads_is_cut_off() {
     while_another_works(|socket| {
         let mut wire = Wire::connect(socket);
         wire.socket
-            .set_write_timeout(Some(std::time::Duration::from_millis(200)))
+            .set_write_timeout(Some(Duration::from_millis(200)))
             .unwrap();
         let mut frames = Vec::new();
         for id in 1..5000 {
@@ -220,6 +222,88 @@ fn asking_before_registering_and_registering_twice_are_errors() {
             ..
         })
     ));
+}
+
+#[test]
+fn a_second_registration_is_refused_without_a_look_at_the_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let (_owner, socket) = daemon.tenant("one", &LIMIT);
+    let mut client = Client::register(&socket);
+    let pid = client.process.pid();
+    // A look would find it dead.
+    client.process.becomes_a_zombie();
+    let again = Register {
+        pid,
+        presents_page: false,
+        slot: None,
+    };
+    let reply: Reply = client.wire.call(&Request::Register(again));
+    let is_refused = matches!(&reply, Reply::Error(error) if error.code == ErrorCode::OutOfOrder);
+    assert!(is_refused, "{reply:?}");
+}
+
+/// Sends without end over all of these, and reads what comes, until told to stop.
+fn flood(crowd: Vec<Wire>, stop: &AtomicBool) {
+    let register = Request::Register(Register {
+        pid: 1,
+        presents_page: false,
+        slot: None,
+    });
+    let mut words = Vec::new();
+    (10..42).for_each(|id| encode(id, &register, &mut words).unwrap());
+    for wire in &crowd {
+        wire.socket.set_nonblocking(true).unwrap();
+    }
+    let mut left = vec![Vec::new(); crowd.len()];
+    let mut answers = vec![0; 1 << 16];
+    while !stop.load(Ordering::Relaxed) {
+        for (wire, left) in crowd.iter().zip(&mut left) {
+            while (&wire.socket).read(&mut answers).is_ok_and(|read| read > 0) {}
+            if left.is_empty() {
+                left.clone_from(&words);
+            }
+            if let Ok(sent) = (&wire.socket).write(left) {
+                left.drain(..sent);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_process_that_floods_replaced_connections_delays_no_neighbour() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let (_good, good) = daemon.tenant("good", &LIMIT);
+    let (_bad, bad) = daemon.tenant("bad", &LIMIT);
+    let mut client = Client::register(&good);
+    assert!(matches!(client.open(), Reply::Granted { .. }));
+    let mut process = StandIn::start();
+    let register = Register {
+        pid: process.pid(),
+        presents_page: false,
+        slot: None,
+    };
+    let crowd: Vec<Wire> = (0..300)
+        .map(|_| {
+            let mut wire = Wire::greet(process.connect(&bad), 0);
+            let reply: Reply = wire.call(&Request::Register(register.clone()));
+            assert!(matches!(reply, Reply::Registered(_)), "{reply:?}");
+            wire
+        })
+        .collect();
+    let stop = AtomicBool::new(false);
+    let took = std::thread::scope(|scope| {
+        scope.spawn(|| flood(crowd, &stop));
+        let began = Instant::now();
+        for _ in 0..100 {
+            assert!(matches!(client.grow(0, GIB), Reply::Granted { .. }));
+        }
+        stop.store(true, Ordering::Relaxed);
+        began.elapsed()
+    });
+    // While each of them had a process's rate, it took half a minute.
+    assert!(took < Duration::from_secs(8), "{took:?}");
 }
 
 #[test]

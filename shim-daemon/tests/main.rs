@@ -27,6 +27,7 @@ mod excess;
 mod failing_looks;
 mod fence_orders;
 mod fences;
+mod file_sizes;
 mod host_memory;
 mod hostile;
 mod instances;

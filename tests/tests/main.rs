@@ -69,6 +69,7 @@ mod env;
 mod exec_in_files;
 mod exits;
 mod facts;
+mod file_sizes;
 mod floods;
 mod floods_doors;
 mod followers;

@@ -92,11 +92,21 @@ impl UsageFile {
         status(self.number()?)
     }
 
+    /// Whether the file may become so long. Where a limit of this process (`ulimit -f`) is below
+    /// that, the kernel ends the program whose call makes the file grow.
+    fn may_grow_to(&self, end: u64) -> io::Result<()> {
+        if end > most_bytes() && end > self.status()?.bytes {
+            return Err(io::Error::from_raw_os_error(libc::EFBIG));
+        }
+        Ok(())
+    }
+
     /// Makes the bytes of `range` real, so that touching them cannot fail.
     ///
     /// # Errors
     /// If there is no room.
     pub(crate) fn allocate(&self, range: Range<u64>) -> io::Result<()> {
+        self.may_grow_to(range.end)?;
         let (start, end) = (offset(range.start)?, offset(range.end)?);
         // SAFETY: no memory is involved.
         match unsafe { libc::posix_fallocate(self.number()?, start, end - start) } {
@@ -147,6 +157,7 @@ impl UsageFile {
     /// # Errors
     /// If the kernel refuses.
     pub(crate) fn set_length(&self, bytes: u64) -> io::Result<()> {
+        self.may_grow_to(bytes)?;
         // SAFETY: no memory is involved.
         check(unsafe { libc::ftruncate(self.number()?, offset(bytes)?) })
     }
@@ -270,6 +281,17 @@ pub(super) fn unlock_tenant(number: c_int) {
 pub(crate) fn effective_user() -> u32 {
     // SAFETY: no memory is involved.
     unsafe { libc::geteuid() }
+}
+
+/// How long a file of this process may become.
+fn most_bytes() -> u64 {
+    // SAFETY: all-zero is a valid `rlimit`.
+    let mut limit: libc::rlimit = unsafe { core::mem::zeroed() };
+    // SAFETY: `limit` outlives the call.
+    match unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } {
+        0 => limit.rlim_cur,
+        _ => u64::MAX,
+    }
 }
 
 fn open_usage(folder: c_int, create: c_int) -> io::Result<OwnedFd> {

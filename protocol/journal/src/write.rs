@@ -23,6 +23,8 @@ pub enum Readers {
 
 /// Locks a file without waiting.
 type Lock = fn(File) -> Result<Flock<File>, (File, Errno)>;
+/// Has what is in a file survive a power failure.
+type Sync = fn(&File) -> io::Result<()>;
 
 /// One daemon's hold on a journal. Other daemons of the user may have it too: each line is written
 /// at once, and a new file begins under a lock.
@@ -34,6 +36,8 @@ pub struct Writer {
     file: Option<Open>,
     /// How a file is locked: `flock`, but for tests.
     lock: Lock,
+    /// How a file is made to survive: `fdatasync`, but for tests.
+    sync: Sync,
     /// Why files are begun without a lock.
     unlocked: Option<Errno>,
 }
@@ -43,8 +47,9 @@ struct Open {
     file: File,
     /// Device and inode: whether the name still leads to it.
     identity: (u64, u64),
-    /// The last write may have ended inside a line.
-    torn: bool,
+    /// Its size when this writer had written whole lines to it. With any other size another daemon
+    /// has written too, and may have ended inside a line; so may this one, where a write failed.
+    whole: Option<u64>,
 }
 
 impl Writer {
@@ -57,6 +62,7 @@ impl Writer {
             readers,
             file: None,
             lock: |file| Flock::lock(file, FlockArg::LockExclusiveNonblock),
+            sync: File::sync_data,
             unlocked: None,
         }
     }
@@ -71,23 +77,34 @@ impl Writer {
     /// # Errors
     /// If they could not all be written; the next call tries the folder and the file anew.
     pub fn append(&mut self, lines: &[u8]) -> io::Result<()> {
-        let mut open = match self.file.take().filter(|open| self.is_current(open)) {
-            Some(open) => open,
-            None => self.open()?,
+        let mut open = match self.file.take() {
+            Some(open) if self.is_current(&open) => open,
+            before => self.open_after(before)?,
         };
-        let size = open.file.metadata()?.len();
+        let mut size = open.file.metadata()?.len();
         let more = u64::try_from(lines.len()).unwrap_or(u64::MAX);
         if size > 0 && size.saturating_add(more) > self.bounds.of_a_file() {
             self.turn()?;
-            open = self.open()?;
+            open = self.open_after(Some(open))?;
+            size = open.file.metadata()?.len();
         }
-        if std::mem::replace(&mut open.torn, true) {
+        if open.is_torn(size)? {
             open.file.write_all(b"\n")?;
+            size += 1;
         }
         let written = open.file.write_all(lines);
-        open.torn = written.is_err();
+        open.whole = written.is_ok().then_some(size.saturating_add(more));
         self.file = Some(open);
         written
+    }
+
+    /// Opens the current file. [`Writer::sync`] does not reach the one before any more.
+    fn open_after(&self, before: Option<Open>) -> io::Result<Open> {
+        if let Some(before) = before {
+            // It could not be written again, whatever the error.
+            let _ = (self.sync)(&before.file);
+        }
+        self.open()
     }
 
     /// Has what was written survive a power failure.
@@ -97,7 +114,7 @@ impl Writer {
     pub fn sync(&self) -> io::Result<()> {
         self.file
             .as_ref()
-            .map_or(Ok(()), |open| open.file.sync_data())
+            .map_or(Ok(()), |open| (self.sync)(&open.file))
     }
 
     /// Whether the name still leads to the open file.
@@ -120,13 +137,9 @@ impl Writer {
         // Whatever the process's umask.
         file.set_permissions(Permissions::from_mode(self.mode(0o600, 0o644)))?;
         let known = file.metadata()?;
-        let mut last = [b'\n'];
-        if let Some(at) = known.len().checked_sub(1) {
-            file.read_exact_at(&mut last, at)?;
-        }
         Ok(Open {
             identity: (known.dev(), known.ino()),
-            torn: last != *b"\n",
+            whole: None,
             file,
         })
     }
@@ -199,8 +212,24 @@ impl Writer {
     }
 }
 
+impl Open {
+    /// Whether it ends inside a line, at this size.
+    fn is_torn(&self, size: u64) -> io::Result<bool> {
+        let end = size.checked_sub(1).filter(|_| self.whole != Some(size));
+        let Some(end) = end else {
+            return Ok(false);
+        };
+        let mut last = [0];
+        self.file.read_exact_at(&mut last, end)?;
+        Ok(last != *b"\n")
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::line::json;
     use crate::read;
@@ -315,6 +344,79 @@ mod tests {
         let past = read(folder.path(), 0).unwrap();
         assert_eq!(numbers(folder.path()), [1, 3]);
         assert_eq!(past.unreadable, 1);
+    }
+
+    #[test]
+    fn a_line_that_one_daemon_tears_costs_another_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut writers = [1, 2]
+            .map(|_| Writer::new(folder.path().to_owned(), Bounds::default(), Readers::Owner));
+        let [one, other] = &mut writers;
+        one.append(&line(1, 1)).unwrap();
+        other.append(&line(2, 2)).unwrap();
+        // The disk is full within its line, and has room again.
+        let torn = &line(1, 3)[..30];
+        one.file.as_mut().unwrap().file.write_all(torn).unwrap();
+        other.append(&line(2, 4)).unwrap();
+        one.append(&line(1, 5)).unwrap();
+        let past = read(folder.path(), 0).unwrap();
+        assert_eq!(numbers(folder.path()), [1, 2, 4, 5]);
+        assert_eq!(past.unreadable, 1);
+    }
+
+    #[test]
+    fn where_no_line_is_torn_lines_follow_each_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut writers = [1, 2]
+            .map(|_| Writer::new(folder.path().to_owned(), Bounds::default(), Readers::Owner));
+        for number in 1..=3 {
+            for writer in &mut writers {
+                writer.append(&line(1, number)).unwrap();
+            }
+        }
+        let text = fs::read_to_string(folder.path().join("journal.jsonl")).unwrap();
+        assert!(text.lines().all(|line| !line.is_empty()), "{text}");
+        assert_eq!(text.lines().count(), 6);
+    }
+
+    thread_local! {
+        /// The files that this thread's writers have made to survive.
+        static SYNCED: RefCell<BTreeSet<u64>> = const { RefCell::new(BTreeSet::new()) };
+    }
+
+    #[test]
+    fn a_full_file_survives_a_power_failure_before_another_is_begun() {
+        let folder = tempfile::tempdir().unwrap();
+        let bounds = Bounds { bytes: 40_000 };
+        let mut writers =
+            [1, 2].map(|_| Writer::new(folder.path().to_owned(), bounds, Readers::Owner));
+        for writer in &mut writers {
+            writer.sync = |file| {
+                let file = file.metadata()?.ino();
+                SYNCED.with_borrow_mut(|synced| synced.insert(file));
+                Ok(())
+            };
+        }
+        for number in 1..=120 {
+            let writer = &mut writers[usize::from(number % 2 == 0)];
+            writer.append(&line(1, number)).unwrap();
+        }
+        let inodes = |is_current: bool| {
+            let files = fs::read_dir(folder.path()).unwrap().flatten();
+            let files = files.filter(move |file| {
+                let name = file.file_name();
+                let name = name.to_string_lossy().into_owned();
+                name.ends_with(".jsonl") && (name == "journal.jsonl") == is_current
+            });
+            files.map(|file| file.metadata().unwrap().ino())
+        };
+        assert!(inodes(false).count() > 0);
+        let is_synced = |inode: u64| SYNCED.with_borrow(|synced| synced.contains(&inode));
+        assert!(inodes(false).all(is_synced));
+        // That one is told to in its time.
+        assert!(!inodes(true).any(is_synced));
+        writers.iter().for_each(|writer| writer.sync().unwrap());
+        assert!(inodes(true).all(is_synced));
     }
 
     #[test]

@@ -25,7 +25,7 @@ const BATCH: usize = 256;
 /// How long events are gathered after a write, so that many cost few writes. A lone event is
 /// written at once, and so is what waits when the daemon leaves.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Quiet time after which the files are made to survive a power failure.
+/// How long after an event was written the files are made to survive a power failure.
 const SETTLE: Duration = Duration::from_secs(1);
 /// Longest to wait at the daemon's end for what is still to be written.
 const LAST: Duration = Duration::from_secs(2);
@@ -57,6 +57,7 @@ impl Journal {
             lost: Arc::clone(&lost),
             gaps: Arc::clone(&gaps),
             sinks,
+            unsettled: None,
         };
         thread::Builder::new()
             .name("journal".to_owned())
@@ -104,28 +105,35 @@ struct Writing {
     lost: Arc<AtomicU64>,
     gaps: Arc<AtomicU64>,
     sinks: Vec<Box<dyn Sink>>,
+    /// When the first of what a power failure would take was written.
+    unsettled: Option<Instant>,
 }
 
 impl Writing {
     fn write_all(&mut self) {
-        // Whether there is something that a power failure would take.
-        let mut fresh = false;
         loop {
-            let first = match fresh {
-                true => self.records.recv_timeout(SETTLE),
-                false => self.records.recv().map_err(RecvTimeoutError::from),
+            let first = match self.unsettled {
+                Some(since) => {
+                    let left = SETTLE.saturating_sub(since.elapsed());
+                    self.records.recv_timeout(left)
+                }
+                None => self.records.recv().map_err(RecvTimeoutError::from),
             };
-            fresh = match first {
-                Ok(first) => {
-                    self.write_from(first);
-                    true
-                }
-                Err(RecvTimeoutError::Timeout) => {
-                    self.sinks.iter_mut().for_each(|sink| sink.settle());
-                    false
-                }
+            match first {
+                Ok(first) => self.write_from(first),
+                Err(RecvTimeoutError::Timeout) => {}
+                // The daemon does not wait for the disk.
                 Err(RecvTimeoutError::Disconnected) => return,
-            };
+            }
+            self.settle();
+        }
+    }
+
+    /// Once it is due, whether or not events wait.
+    fn settle(&mut self) {
+        let is_due = |since: &Instant| since.elapsed() >= SETTLE;
+        if self.unsettled.take_if(|since| is_due(since)).is_some() {
+            self.sinks.iter_mut().for_each(|sink| sink.settle());
         }
     }
 
@@ -135,6 +143,7 @@ impl Writing {
         while !batch.is_empty() {
             batch.extend(self.records.try_iter().take(BATCH - batch.len()));
             self.write(batch);
+            self.settle();
             batch = self.gather();
         }
     }
@@ -157,6 +166,7 @@ impl Writing {
         if let (Some(last), true) = (batch.last(), lost > 0) {
             batch.push(Arc::new(lost_events(last, lost)));
         }
+        self.unsettled.get_or_insert_with(Instant::now);
         for sink in &mut self.sinks {
             sink.take(&batch);
         }

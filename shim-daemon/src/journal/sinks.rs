@@ -17,7 +17,7 @@ pub trait Sink: Send + Debug {
         false
     }
 
-    /// Nothing has come for a while.
+    /// What was taken is to survive a power failure.
     fn settle(&mut self) {}
 }
 

@@ -101,6 +101,7 @@ fn gaps_are_counted_while_the_folder_cannot_be_written_and_only_then() {
         lost: Arc::default(),
         gaps: Arc::default(),
         sinks: vec![Box::new(files)],
+        unsettled: None,
     };
     let gaps = |writing: &mut Writing, number: u64| {
         writing.write(vec![record(number)]);
@@ -113,6 +114,64 @@ fn gaps_are_counted_while_the_folder_cannot_be_written_and_only_then() {
     // A full queue is one, too.
     writing.lost.store(7, Ordering::Relaxed);
     assert_eq!(gaps(&mut writing, 4), 3);
+}
+
+/// A sink to which the next event comes with each, until it is told to settle.
+#[derive(Debug)]
+struct Busy {
+    /// How many events come at most.
+    left: u64,
+    queue: Option<SyncSender<Record>>,
+    settled: Arc<AtomicU64>,
+}
+
+impl Sink for Busy {
+    fn take(&mut self, _: &[Record]) {
+        if let (Some(queue), true) = (&self.queue, self.left > 0) {
+            self.left -= 1;
+            queue.try_send(record(self.left)).unwrap();
+        }
+        // Enough have come.
+        self.queue.take_if(|_| self.left == 1);
+    }
+
+    fn settle(&mut self) {
+        self.settled.fetch_add(1, Ordering::Relaxed);
+        self.queue = None;
+    }
+}
+
+/// How often a sink is told to settle to which so many events come after the first.
+fn settled(events: u64, is_leaving: bool) -> u64 {
+    let (queue, records) = sync_channel(QUEUE);
+    queue.send(record(0)).unwrap();
+    let settled = Arc::default();
+    let sink = Busy {
+        left: events,
+        queue: Some(queue).filter(|_| !is_leaving),
+        settled: Arc::clone(&settled),
+    };
+    let mut writing = Writing {
+        records,
+        lost: Arc::default(),
+        gaps: Arc::default(),
+        sinks: vec![Box::new(sink)],
+        unsettled: None,
+    };
+    writing.write_all();
+    settled.load(Ordering::Relaxed)
+}
+
+#[test]
+fn events_that_come_without_a_pause_survive_a_power_failure() {
+    // For three seconds: one in each pause between two writes.
+    assert_eq!(settled(60, false), 1);
+}
+
+#[test]
+fn a_lone_event_survives_a_power_failure_and_no_end_waits_for_it() {
+    assert_eq!(settled(0, false), 1);
+    assert_eq!(settled(0, true), 0);
 }
 
 #[test]

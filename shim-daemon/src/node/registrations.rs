@@ -74,6 +74,12 @@ impl Node {
         Some(known.tenant())
     }
 
+    /// Whether the connection's process has ended, or has registered anew over another one.
+    pub(crate) fn is_former(&self, client: Client) -> bool {
+        let process = client.process;
+        process.is_some_and(|process| self.processes.get(process).is_none())
+    }
+
     /// A request over a connection whose process has ended, or has registered anew over another
     /// one. Nothing of it is kept: no end of a process would ever remove it.
     pub(super) fn answer_to_former(&mut self, client: Client, id: u32, request: &Request) {

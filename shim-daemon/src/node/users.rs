@@ -134,7 +134,7 @@ impl Node {
         Err(WireError::retry(ErrorCode::Full, text))
     }
 
-    pub(super) fn owner(&self, tenant: TenantId) -> Option<u32> {
+    pub(crate) fn owner(&self, tenant: TenantId) -> Option<u32> {
         self.tenants.get(&tenant)?.registration().owner
     }
 }

@@ -5,6 +5,9 @@
 //! handful of requests per turn. The cost of a command depends on the length of its answer, so
 //! commands are charged by time. Connections to tenants' sockets are charged too: to the tenant for
 //! its own programs; for other programs to their container, or to the user at that socket.
+//!
+//! A registered process has one connection, which has its account. It keeps the connections that
+//! this one has replaced: all of a payer together have what one process has.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +36,7 @@ const CONNECT_EVERY: Nanos = Nanos::millis(5);
 /// daemon is followed by another.
 const CONNECT_BURST: u64 = 1024;
 
-/// A process's account of requests.
+/// A process's account of requests, which is its connection's.
 #[derive(Debug, Default)]
 pub(super) struct Budget {
     /// When all it sent would have been due, had it kept to the rate.
@@ -93,6 +96,8 @@ impl Users {
 pub(super) enum Payer {
     /// The tenant, for those its socket is for.
     Tenant(TenantId),
+    /// All tenants of this user, for what one process can do at all of them.
+    Owner(u32),
     /// A container, for all its other programs.
     Container(u64),
     /// Any other user at this socket. Not over all sockets: programs of many containers have one
@@ -111,6 +116,26 @@ impl Connects {
         let saved = Nanos(CONNECT_EVERY.0 * CONNECT_BURST);
         let budget = self.0.entry(payer).or_default();
         budget.pay(now, CONNECT_EVERY, saved)
+    }
+
+    /// Forgets payers without debt.
+    pub(super) fn tidy(&mut self, now: Nanos) {
+        self.0.retain(|_, budget| budget.owed_until > now);
+    }
+}
+
+/// Requests over former connections, by payer: of processes that have ended, or have registered
+/// anew over another connection.
+#[derive(Debug, Default)]
+pub(super) struct Formers(BTreeMap<Payer, Budget>);
+
+impl Formers {
+    /// Counts these requests. Returns when the next over one of these connections may be served, if
+    /// that is not now.
+    pub(super) fn count(&mut self, now: Nanos, payer: Payer, requests: u32) -> Option<Nanos> {
+        let price = Nanos(EVERY.0 * u64::from(requests));
+        let budget = self.0.entry(payer).or_default();
+        budget.pay(now, price, Nanos(EVERY.0 * BURST))
     }
 
     /// Forgets payers without debt.

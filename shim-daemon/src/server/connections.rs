@@ -1,4 +1,4 @@
-//! Connections: admission, order of service, throttling until the budget is repaid, and closing.
+//! Connections: admission, service, what they pay, and closing.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -11,7 +11,7 @@ use super::crowd::Admittance;
 use super::doors::lacks;
 use super::owners::{Caller, Place};
 use super::poller::Source;
-use super::session::{Role, Session};
+use super::session::{Extra, Role, Session};
 use super::{Server, clock};
 use crate::connection::Closed;
 use crate::foreign::Accepted;
@@ -50,7 +50,7 @@ impl Server {
         self.classes.close(&self.poller);
     }
 
-    fn came(&mut self, began: Nanos, socket: UnixStream, role: Role) {
+    pub(super) fn came(&mut self, began: Nanos, socket: UnixStream, role: Role) {
         // The maker first: it may end at any time.
         let maker = (self.doors.maker)(socket.as_fd());
         let taken = maker.and_then(|maker| {
@@ -110,16 +110,31 @@ impl Server {
         }
     }
 
-    /// A refused request on an unregistered connection costs as much as a connection. One that is
-    /// over costs it too: the next one waits instead.
-    fn charge_refusals(&mut self, now: Nanos, id: u64, (refusals, payer): (u32, Option<Payer>)) {
-        let counted = payer
-            .into_iter()
-            .flat_map(|payer| (0..refusals).map(move |_| payer));
-        let rests = counted.filter_map(|payer| self.connects.count(now, payer));
-        if let Some(until) = rests.last() {
+    /// A refused request on an unregistered connection costs as much as a connection. All requests
+    /// over former connections have the rate of one process. A connection that has ended costs it
+    /// too: the next one waits instead.
+    fn charge_extra(&mut self, now: Nanos, (id, caller): (u64, Caller), extra: Extra) {
+        let Some(payer) = caller.payer() else {
+            return;
+        };
+        let refused = (0..extra.refusals).filter_map(|_| self.connects.count(now, payer));
+        let mut until = refused.last();
+        if extra.former > 0 {
+            let payer = self.payer_of_former(payer);
+            until = until.max(self.formers.count(now, payer, extra.former));
+        }
+        if let Some(until) = until {
             self.rest(id, until);
         }
+    }
+
+    /// A process may leave connections at all tenants of its user, one after the other.
+    fn payer_of_former(&self, payer: Payer) -> Payer {
+        let owner = match payer {
+            Payer::Tenant(tenant) => self.node.owner(tenant),
+            _ => None,
+        };
+        owner.map_or(payer, Payer::Owner)
     }
 
     /// A user's commands took the time from `began` until now. The connection that is new waits
@@ -147,14 +162,14 @@ impl Server {
             _ => None,
         };
         let exchanged = session.exchange(now, ConnId(id), &mut self.node, (&self.folder, name));
-        let refused = (session.take_refusals(), session.caller.payer());
+        let (extra, caller) = (session.take_extra(), session.caller);
         match exchanged {
             Ok(None) => self.mind(id),
             Ok(Some(until)) => self.rest(id, until),
             Err(end) => self.close(id, &end),
         }
         self.weigh(id);
-        self.charge_refusals(now, id, refused);
+        self.charge_extra(now, (id, caller), extra);
         if let Some(user) = user {
             // With all that the command led to.
             self.carry_out();
@@ -168,39 +183,6 @@ impl Server {
         let held = session.map_or(0, Session::held);
         if let Some(largest) = self.buffer_budget.note(id, held) {
             self.close(largest, &Closed::BufferBudget);
-        }
-    }
-
-    /// Neither reads nor polls a session for a while. It is removed from the poller altogether,
-    /// because a poller reports a hang-up whatever it polls for.
-    pub(super) fn rest(&mut self, id: u64, until: Nanos) {
-        if let Some(session) = self.sessions.get(&id)
-            && self.resting.insert(id, until).is_none()
-        {
-            self.poller.remove(session.connection.socket());
-        }
-    }
-
-    /// Resumes throttled sessions, which may have unserved requests in their buffers. Among a
-    /// user's sessions that wait for the same budget, the one served longest ago comes first.
-    pub(super) fn end_rests(&mut self) {
-        let now = clock::now();
-        let rested = self.resting.iter().filter(|(_, until)| **until <= now);
-        let served = |id: &u64| self.sessions.get(id).map(|session| session.served);
-        let mut rested: Vec<u64> = rested.map(|(id, _)| *id).collect();
-        rested.sort_by_key(served);
-        for id in rested {
-            self.resting.remove(&id);
-            let Some(session) = self.sessions.get_mut(&id) else {
-                continue;
-            };
-            session.polled_for_room = false;
-            let socket = session.connection.socket();
-            match self.poller.add(socket, Source::Session(id)) {
-                Ok(()) => self.talk(id),
-                Err(error) => self.close(id, &Closed::Io(error)),
-            }
-            self.carry_out();
         }
     }
 
@@ -259,14 +241,14 @@ mod tests {
     use std::os::fd::BorrowedFd;
     use std::path::Path;
 
-    use gpushare_protocol::wire::{Hello, Request, encode};
+    use gpushare_protocol::wire::{Hello, Register, Request, encode};
     use nix::errno::Errno;
 
     use super::*;
     use crate::node::Settings;
     use crate::peer::Maker;
     use crate::server::CONTROL;
-    use crate::server::still::server;
+    use crate::server::still::{followed, joins, made, server, tenant};
 
     const ROLE: Role = Role::Client(TenantId(1));
 
@@ -300,6 +282,115 @@ mod tests {
         assert!(next_waits(30).is_some());
         assert_eq!(next_waits(0), None);
     }
+
+    /// What the server owes its payer after this process has registered over so many connections,
+    /// one after the other, and has then asked so often over each: until when the next connection
+    /// waits, and when the first and the last of these are served again. From the start on.
+    fn after(connections: usize, requests: u32) -> (Option<Nanos>, [Option<Nanos>; 2]) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut server = server(folder.path(), Settings::default());
+        let tenant = tenant(&mut server);
+        let mut crowd: Vec<(u64, UnixStream)> = (0..connections)
+            .map(|_| {
+                let ours = joins(&mut server, tenant, &[]);
+                (server.next, ours)
+            })
+            .collect();
+        let mut words = Vec::new();
+        for id in 0..requests {
+            encode(id + 2, &Request::Freed { device_index: 0 }, &mut words).unwrap();
+        }
+        let began = clock::now();
+        for (id, ours) in &mut crowd {
+            ours.write_all(&words).unwrap();
+            server.talk(*id);
+            server.carry_out();
+        }
+        let [first, .., last] = &crowd[..] else {
+            panic!("some")
+        };
+        // The last one is registered.
+        let former = last.0 - 1;
+        let rests = [first.0, former].map(|id| server.resting.get(&id).copied());
+        let since = |at: Option<Nanos>| at.map(|at| at - began);
+        let waits = server.connects.count(began, Payer::Tenant(tenant));
+        (since(waits), rests.map(since))
+    }
+
+    #[test]
+    fn former_connections_of_a_process_send_together_what_one_may() {
+        // 9,600 requests, of which 256 are saved up: 100 us each.
+        let (waits, [_, last]) = after(301, 32);
+        assert!(last > Some(Nanos::millis(900)), "{last:?}");
+        assert_eq!(waits, None, "new connections do not pay for it");
+    }
+
+    #[test]
+    fn a_few_requests_over_former_connections_wait_for_nothing() {
+        assert_eq!(after(4, 31), (None, [None, None]));
+    }
+
+    #[test]
+    fn a_flood_over_former_connections_leaves_the_registered_one_its_rate() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut server = server(folder.path(), Settings::default());
+        let tenant = tenant(&mut server);
+        let _former = joins(&mut server, tenant, &[]);
+        let freed = vec![Request::Freed { device_index: 0 }; 30];
+        let _ours = joins(&mut server, tenant, &freed);
+        let began = clock::now();
+        let payer = Payer::Tenant(tenant);
+        assert!(server.formers.count(began, payer, 10_000).is_some());
+        server.rest(server.next, Nanos::ZERO);
+        server.end_rests().unwrap();
+        assert!(!server.resting.contains_key(&server.next));
+    }
+
+    #[test]
+    fn former_connections_at_all_tenants_of_a_user_count_together() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut server = server(folder.path(), Settings::default());
+        let (command, user) = (ConnId(7), nix::unistd::geteuid().as_raw());
+        let machines = tenant(&mut server);
+        server.node.command_came(command, "", Some(user));
+        for (name, id) in [("a", TenantId(2)), ("b", TenantId(3))] {
+            made(&mut server, command, name);
+            assert_eq!(server.node.owner(id), Some(user), "{name}");
+            let payer = server.payer_of_former(Payer::Tenant(id));
+            assert_eq!(payer, Payer::Owner(user));
+        }
+        for other in [Payer::Tenant(machines), Payer::Container(2)] {
+            assert_eq!(server.payer_of_former(other), other);
+        }
+    }
+
+    /// Until when the next connection waits after 200 that asked so often to be registered, each
+    /// time before processes of the previous daemon are counted.
+    fn waits_after_tries(tries: usize) -> Option<Nanos> {
+        let folder = tempfile::tempdir().unwrap();
+        let mut server = followed(folder.path());
+        let tenant = TenantId(1);
+        let again = Request::Register(Register {
+            pid: std::process::id(),
+            presents_page: false,
+            slot: None,
+        });
+        let again = vec![again; tries - 1];
+        let began = clock::now();
+        let crowd: Vec<_> = (0..200)
+            .map(|_| joins(&mut server, tenant, &again))
+            .collect();
+        let silent = server.sessions.values().filter(|one| one.is_silent());
+        assert_eq!(silent.count(), crowd.len(), "none is registered");
+        server.connects.count(began, Payer::Tenant(tenant))
+    }
+
+    #[test]
+    fn a_connection_that_asks_again_and_again_to_be_registered_pays_for_it() {
+        assert!(waits_after_tries(30).is_some());
+        assert_eq!(waits_after_tries(1), None);
+    }
+
     /// A server, and a connection that came to it, whose maker is taken so.
     fn reached(take: fn(BorrowedFd<'_>) -> io::Result<Maker>) -> (tempfile::TempDir, Server) {
         let folder = tempfile::tempdir().unwrap();

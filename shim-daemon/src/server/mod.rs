@@ -15,6 +15,7 @@ mod owners;
 mod poller;
 mod registered;
 mod reports;
+mod rests;
 mod room;
 mod session;
 mod specification;
@@ -35,7 +36,7 @@ use crate::journal::Journal;
 use crate::node::{ConnId, Effect, Node, Seen, Settings};
 use crate::notify::Notify;
 use crate::spill::SpillFolder;
-use budget::{Connects, Users};
+use budget::{Connects, Formers, Users};
 use buffer_budget::BufferBudget;
 use classes::Classes;
 use crowd::Crowd;
@@ -92,6 +93,8 @@ pub struct Server {
     crowd: Crowd<Place>,
     /// Recent connections to tenants' sockets.
     connects: Connects,
+    /// Recent requests over connections whose process has another one, or none.
+    formers: Formers,
     /// Where events are written.
     journal: Option<Journal>,
 }
@@ -208,6 +211,7 @@ impl Server {
             users: Users::default(),
             crowd: Crowd::default(),
             connects: Connects::default(),
+            formers: Formers::default(),
             journal: start.journal,
         };
         server.restore(now, (&remembered, &unreadable));
@@ -256,14 +260,9 @@ impl Server {
                     return Ok(());
                 }
                 self.serve(source);
-                // Turns on devices do not wait for the rest of a crowd.
-                let now = clock::now();
-                if self.node.next_timeout().is_some_and(|at| at <= now) {
-                    self.node.advance(now);
-                    self.carry_out();
-                }
+                self.keep_turns();
             }
-            self.end_rests();
+            self.end_rests()?;
             self.pass_time()?;
             self.carry_out();
             self.node.prepare();
@@ -392,6 +391,7 @@ impl Server {
             self.node.tick(now);
             self.users.tidy(now);
             self.connects.tidy(now);
+            self.formers.tidy(now);
             self.close_silent(now);
         } else {
             self.node.advance(now);

@@ -69,8 +69,10 @@ pub(super) struct Session {
     /// The tenant, once a process that came by a class has registered.
     member: Option<TenantId>,
     budget: Budget,
-    /// Refused requests of an unregistered connection, whatever the time.
-    refusals: u32,
+    /// What it asked for that its account does not count, since the last look at it.
+    extra: Extra,
+    /// Whether it has asked to be registered.
+    has_asked: bool,
     /// Messages queued until earlier ones have been read.
     later: Later,
     groups: Groups,
@@ -78,6 +80,15 @@ pub(super) struct Session {
     unseen: Option<WireError>,
     /// How it ended, while requests that came before are still to be served.
     ended: Option<Closed>,
+}
+
+/// Requests beside those of a process over its connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Extra {
+    /// Of an unregistered connection: refused, or a registration again.
+    pub(super) refusals: u32,
+    /// Over a former connection of a process.
+    pub(super) former: u32,
 }
 
 impl Session {
@@ -99,7 +110,8 @@ impl Session {
             process: None,
             member: None,
             budget: Budget::default(),
-            refusals: 0,
+            extra: Extra::default(),
+            has_asked: false,
             later: Later::default(),
             groups: Groups::default(),
             unseen: None,
@@ -107,9 +119,9 @@ impl Session {
         }
     }
 
-    /// How many requests of an unregistered connection were refused since the last call.
-    pub(super) fn take_refusals(&mut self) -> u32 {
-        std::mem::take(&mut self.refusals)
+    /// What was counted since the last call, whatever the time.
+    pub(super) fn take_extra(&mut self) -> Extra {
+        std::mem::take(&mut self.extra)
     }
 
     /// Whether the peer has not identified itself yet.
@@ -248,8 +260,13 @@ impl Session {
                 let Some(client) = self.client(id) else {
                     return Ok(());
                 };
-                match decode::<Request>(request, body) {
-                    Ok(Request::Register(register)) => {
+                let asked = decode::<Request>(request, body);
+                let registers = matches!(asked, Ok(Request::Register(_)));
+                let is_refused = client.process.is_none() && !registers;
+                self.extra.refusals += u32::from(is_refused);
+                self.extra.former += u32::from(node.is_former(client));
+                match asked {
+                    Ok(Request::Register(register)) if client.process.is_none() => {
                         let peer: Peer = match identify(self.connection.socket(), &self.maker) {
                             Ok(peer) => peer,
                             Err(error) => {
@@ -257,11 +274,13 @@ impl Session {
                                 return self.connection.send(request, &reply, Vec::new());
                             }
                         };
-                        self.refusals += u32::from(node.bars(client.tenant, &peer));
+                        let is_again = std::mem::replace(&mut self.has_asked, true);
+                        let is_refused = is_again || node.bars(client.tenant, &peer);
+                        self.extra.refusals += u32::from(is_refused);
                         let page = match self.page_of(&register) {
                             Ok(page) => page,
                             Err(error) => {
-                                self.refusals += 1;
+                                self.extra.refusals += 1;
                                 let reply = Reply::Error(error);
                                 return self.connection.send(request, &reply, Vec::new());
                             }
@@ -281,13 +300,13 @@ impl Session {
                         node.present_memory(client, kept);
                     }
                     Ok(other) => {
-                        self.refusals += u32::from(self.process.is_none());
+                        if registers {
+                            // Not again. A page that came with it is not wanted.
+                            drop(self.connection.take_descriptor());
+                        }
                         node.request(now, client, request, &other);
                     }
-                    Err(_) => {
-                        self.refusals += u32::from(self.process.is_none());
-                        return self.unknown(request, Reply::Error);
-                    }
+                    Err(_) => return self.unknown(request, Reply::Error),
                 }
             }
         }
@@ -352,7 +371,7 @@ impl Session {
                 Ok(())
             }
             Err(error) => {
-                self.refusals += 1;
+                self.extra.refusals += 1;
                 // A page that came with the request is not wanted.
                 drop(self.connection.take_descriptor());
                 self.connection

@@ -1,11 +1,15 @@
 //! A server that no loop runs, for tests of its parts.
 
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 
+use gpushare_core::TenantId;
 use gpushare_protocol::units::{Bytes, GIB};
-use gpushare_protocol::wire::Injection;
+use gpushare_protocol::wire::{Control, Hello, Injection, Register, Request, encode};
 use nix::sys::eventfd::EventFd;
 
+use super::session::Role;
 use super::{Folder, Server, Start};
 use crate::devices::{Capabilities, Device, Devices, Look, LookError};
 use crate::groups::Groups;
@@ -69,4 +73,54 @@ pub(super) fn server(folder: &Path, settings: Settings) -> Server {
         journal: None,
     };
     Server::new(start, Box::new(One)).unwrap()
+}
+
+/// This command makes a tenant.
+pub(super) fn made(server: &mut Server, command: ConnId, name: &str) {
+    let create = Control::Create {
+        name: Some(name.to_owned()),
+        environment: vec![],
+        devices: vec![],
+    };
+    let now = super::clock::now();
+    server.node.command(now, command, 1, &create);
+    server.carry_out();
+}
+
+/// The first tenant, one of the machine's.
+pub(super) fn tenant(server: &mut Server) -> TenantId {
+    made(server, ConnId(u64::MAX), "one");
+    TenantId(1)
+}
+
+/// One that follows another, of which it has [`tenant`].
+pub(super) fn followed(folder: &Path) -> Server {
+    let mut first = server(folder, Settings::default());
+    tenant(&mut first);
+    drop(first);
+    server(folder, Settings::default())
+}
+
+/// A new connection over which this process registers and then says this.
+pub(super) fn joins(server: &mut Server, tenant: TenantId, words: &[Request]) -> UnixStream {
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    let register = Request::Register(Register {
+        pid: std::process::id(),
+        presents_page: false,
+        slot: None,
+    });
+    let hello = Hello {
+        capabilities: Hello::GATED,
+        ..Hello::of_this_build(0)
+    };
+    let mut sent = Vec::new();
+    encode(0, &hello, &mut sent).unwrap();
+    for (id, word) in (1..).zip([&register].into_iter().chain(words)) {
+        encode(id, word, &mut sent).unwrap();
+    }
+    ours.write_all(&sent).unwrap();
+    server.came(super::clock::now(), theirs, Role::Client(tenant));
+    server.talk(server.next);
+    server.carry_out();
+    ours
 }

@@ -81,6 +81,12 @@ impl Binary {
         folder.join(gpushared::server::SOCKET)
     }
 
+    /// The size of its journal's file.
+    pub(crate) fn journal(&self) -> u64 {
+        let file = self.folder.path().join("run/state/journal.jsonl");
+        std::fs::metadata(file).unwrap().len()
+    }
+
     pub(crate) fn command(&self) -> Wire {
         Wire::connect(&self.control())
     }

@@ -1,0 +1,90 @@
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
+
+use gpushare_core::TenantId;
+use gpushare_protocol::wire::{Hello, encode};
+
+use super::*;
+use crate::node::Settings;
+use crate::server::TICK;
+use crate::server::session::Role;
+use crate::server::still::{followed, server};
+
+/// A server at which so many connections rest.
+fn crowded(size: usize) -> (tempfile::TempDir, Server, Vec<UnixStream>) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = server(folder.path(), Settings::default());
+    let crowd = crowd(&mut server, size);
+    (folder, server, crowd)
+}
+
+/// So many connections that rest, each with a greeting in store.
+fn crowd(server: &mut Server, size: usize) -> Vec<UnixStream> {
+    let mut hello = Vec::new();
+    encode(0, &Hello::of_this_build(0), &mut hello).unwrap();
+    let comes = |_| {
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        ours.write_all(&hello).unwrap();
+        server.came(clock::now(), theirs, Role::Client(TenantId(1)));
+        server.rest(server.next, Nanos::ZERO);
+        ours
+    };
+    (0..size).map(comes).collect()
+}
+
+/// When the first and the last session were served.
+fn served(server: &Server) -> (Nanos, Nanos) {
+    let served = server.sessions.values().map(|session| session.served);
+    (served.clone().min().unwrap(), served.max().unwrap())
+}
+
+#[test]
+fn the_daemons_second_comes_before_the_last_of_a_crowd_is_served() {
+    let (_folder, mut server, _crowd) = crowded(200);
+    server.next_tick = Nanos(1);
+    server.end_rests().unwrap();
+    let (first, last) = served(&server);
+    let came = server.next_tick - TICK;
+    assert!(first <= came && came < last, "{first:?} {came:?} {last:?}");
+    // One that has not passed does not.
+    let later = clock::now() + Nanos::secs(1000);
+    server.next_tick = later;
+    let ids: Vec<u64> = server.sessions.keys().copied().collect();
+    ids.into_iter().for_each(|id| server.rest(id, Nanos::ZERO));
+    server.end_rests().unwrap();
+    assert_eq!(server.next_tick, later);
+}
+
+#[test]
+fn the_poller_comes_between_parts_of_a_crowd_and_all_have_their_turn() {
+    let (_folder, mut server, _crowd) = crowded(300);
+    let all: Vec<u64> = server.sessions.keys().copied().collect();
+    server.end_rests().unwrap();
+    let left: Vec<u64> = server.resting.keys().copied().collect();
+    assert_eq!(left, all[AT_A_TIME..]);
+    // Those that were served ask on.
+    let again = &all[..AT_A_TIME];
+    again.iter().for_each(|id| server.rest(*id, Nanos::ZERO));
+    server.end_rests().unwrap();
+    let left: Vec<u64> = server.resting.keys().copied().collect();
+    assert_eq!(left, again[AT_A_TIME - left.len()..]);
+    assert_eq!(left.len(), all.len() - AT_A_TIME);
+}
+
+#[test]
+fn what_is_due_to_the_node_does_not_wait_for_a_crowd() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = followed(folder.path());
+    server.next_tick = clock::now() + Nanos::secs(1000);
+    let _crowd = crowd(&mut server, 2);
+    let before = server.node.next_timeout();
+    server.end_rests().unwrap();
+    assert_eq!(server.node.next_timeout(), before, "nothing is due");
+    // The end of the recovery, as the end of a turn is.
+    let now = clock::now();
+    server.node.recover_until(now);
+    assert_eq!(server.node.next_timeout(), Some(now));
+    server.rest(server.next, Nanos::ZERO);
+    server.end_rests().unwrap();
+    assert_ne!(server.node.next_timeout(), Some(now));
+}
