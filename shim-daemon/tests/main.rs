@@ -26,6 +26,7 @@ mod excess;
 mod failing_looks;
 mod fence_orders;
 mod fences;
+mod further;
 mod host_memory;
 mod hostile;
 mod instances;
