@@ -239,7 +239,10 @@ impl World {
             Want::Context { more: false, .. } if self.has_opened(key.0, pending.device) => {
                 Room::default()
             }
-            Want::Context { cost, .. } => grown(Bytes::ZERO, cost),
+            Want::Context { cost, .. } => {
+                let request = self.request_beside(pending.tenant, pending.device, cost);
+                books.growth_to(pending.tenant, Bytes::ZERO, cost, request)
+            }
             Want::Credit { .. } => grown(level, Bytes::ZERO),
             Want::Physical { .. } => Room::default(),
         };
