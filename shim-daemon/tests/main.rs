@@ -28,6 +28,7 @@ mod failing_looks;
 mod fence_orders;
 mod fences;
 mod file_sizes;
+mod further;
 mod host_memory;
 mod hostile;
 mod instances;

@@ -14,7 +14,7 @@ use gpushare_protocol::page::Page;
 use gpushare_protocol::page::control::ControlPage;
 use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
 use gpushare_protocol::page::residency::{Movability, Order, OrderWord, Orders};
-use gpushare_protocol::wire::{Reply, Request};
+use gpushare_protocol::wire::{MINOR, Reply, Request};
 use gpushared::pages::{ControlPages, UsagePage};
 use softgpu::inspect::Observer;
 
@@ -39,6 +39,8 @@ pub struct Dealer {
     _observer: Observer,
     usage: UsagePage,
     instance: u64,
+    /// The minor version of the protocol that it speaks.
+    minor: u16,
     serving: Option<Serving>,
     says: (Sender<Request>, Receiver<Request>),
     slots: Arc<AtomicU16>,
@@ -88,6 +90,7 @@ impl Dealer {
             _observer: observer,
             usage,
             instance: 0,
+            minor: MINOR,
             serving: None,
             says: channel(),
             slots: Arc::default(),
@@ -303,6 +306,12 @@ impl Dealer {
         self.serving = None;
     }
 
+    /// The same with one that speaks this minor version of the protocol.
+    pub fn come_back_with(&mut self, minor: u16) {
+        self.minor = minor;
+        self.come_back();
+    }
+
     /// Starts the next daemon, with its own page, on which every lease is free.
     pub fn come_back(&mut self) {
         self.leave();
@@ -319,6 +328,7 @@ impl Dealer {
             pages: [copy(control.descriptor()), copy(self.usage.descriptor())],
             device_uuids: self.device_uuids.clone(),
             instance: self.instance,
+            minor: self.minor,
             slots: Arc::clone(&self.slots),
             hung_up: Arc::clone(&self.hung_up),
             mixed_up: Arc::clone(&self.mixed_up),

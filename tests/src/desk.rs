@@ -40,6 +40,7 @@ pub(crate) struct Desk {
     pub(crate) pages: [std::os::fd::OwnedFd; 2],
     pub(crate) device_uuids: Vec<[u8; 16]>,
     pub(crate) instance: u64,
+    pub(crate) minor: u16,
     pub(crate) slots: Arc<AtomicU16>,
     pub(crate) hung_up: Arc<AtomicU32>,
     pub(crate) mixed_up: Arc<AtomicBool>,
@@ -108,7 +109,10 @@ fn answer(
                 return None;
             }
         }
-        let hello = Hello::of_this_build(desk.instance);
+        let hello = Hello {
+            minor: desk.minor,
+            ..Hello::of_this_build(desk.instance)
+        };
         return line.send(0, &hello, Vec::new()).ok();
     }
     let mut descriptors = Vec::new();
@@ -131,10 +135,13 @@ fn answer(
                 device_uuids: desk.device_uuids.clone(),
             })
         }
-        Request::Open { .. } if !desk.rivals.has_its_place(number) => {
+        Request::Open { .. } | Request::OpenMore { .. } if !desk.rivals.has_its_place(number) => {
             Reply::Error(WireError::new(ErrorCode::OutOfOrder, "registered anew"))
         }
-        asked @ (Request::Open { .. } | Request::Ask(_) | Request::DriverRefused(_)) => {
+        asked @ (Request::Open { .. }
+        | Request::OpenMore { .. }
+        | Request::Ask(_)
+        | Request::DriverRefused(_)) => {
             let mut bank = desk.bank.0.lock().expect("nothing fails there");
             match bank.as_mut() {
                 Some(banker) => match banker(&asked) {
@@ -177,11 +184,18 @@ fn answer(
         | Request::HostDrop { .. }
         | Request::HostForget(_)
         | Request::Has { .. }
-        | Request::Unshared { .. }) => {
+        | Request::Unshared { .. }
+        | Request::OpenDone { .. }
+        | Request::NoContext { .. }) => {
             let says = desk.says.lock().expect("nothing fails there");
             // At the end of a test the receiver is gone.
             let _ = says.send(said);
             return Some(());
+        }
+        said @ Request::Adopted { .. } => {
+            let says = desk.says.lock().expect("nothing fails there");
+            let _ = says.send(said);
+            Reply::Done
         }
         _ => Reply::Done,
     };

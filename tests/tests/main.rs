@@ -34,6 +34,8 @@ mod containers_times;
 mod containers_unlimited;
 mod contexts_again;
 mod contexts_at_once;
+mod contexts_further;
+mod contexts_told;
 mod copies_counted;
 mod cudart_binding;
 mod daemon_churn;

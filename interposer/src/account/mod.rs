@@ -14,6 +14,7 @@ mod ancestors;
 mod backend;
 mod charge;
 mod compute;
+mod contexts;
 mod daemon;
 mod file;
 mod grow;
@@ -51,9 +52,10 @@ use crate::guest::fork::ForkLocal;
 use crate::session::{Bound, Session, Waiting};
 use backend::Backend;
 
-pub(crate) use crate::session::Deadline;
+pub(crate) use crate::session::{Deadline, Opening};
 pub(crate) use charge::{Charge, Units, charge, charge_nothing, charge_waiting, release};
 pub(crate) use compute::{Compute, compute};
+pub(crate) use contexts::{is_open, no_context, open};
 pub(crate) use join::{Membership, StartError};
 
 /// The tenant has no room for a charge: `CUDA_ERROR_OUT_OF_MEMORY` to the program.
@@ -208,30 +210,6 @@ fn locked(body: &mut dyn FnMut()) {
         && let Ok(_held) = lock::take_apart(&member.backend, &member.threads)
     {
         body();
-    }
-}
-
-/// Has the daemon reserve memory for a context on `device`. No effect without a daemon. The gate
-/// follows the leases from then on (`gate::follow_leases`, which the caller calls).
-///
-/// # Errors
-/// [`Refused`] if there is no room, now or within the tenant's time to wait.
-pub(crate) fn open(device: DeviceKey, call: &Deadline) -> Result<(), Refused> {
-    match member().map(|member| &member.backend) {
-        Some(Backend::Daemon(session))
-            if !session.open(device.index(), room::here(Waiting::Guaranteed), call) =>
-        {
-            Err(Refused)
-        }
-        _ => Ok(()),
-    }
-}
-
-/// The first context on `device` is complete: the daemon may measure it now, instead of estimating
-/// until its next look.
-pub(crate) fn context_made(device: DeviceKey) {
-    if let Some(Backend::Daemon(session)) = member().map(|member| &member.backend) {
-        session.context_made(device.index());
     }
 }
 

@@ -7,7 +7,7 @@ use core::time::Duration;
 use gpushare_cuda_abi::cuda::*;
 use gpushare_protocol::page::MAX_DEVICES;
 
-use crate::account::{self, Deadline};
+use crate::account::{self, Deadline, Opening};
 use crate::driver::calls;
 use crate::driver::captures::unnoticed;
 use crate::driver::contexts;
@@ -99,8 +99,19 @@ fn creating(
     ordinal: CUdevice,
     call: impl Fn() -> CUresult,
 ) -> CUresult {
+    creating_in(context, ordinal, Opening::nothing(), &Deadline::new(), call)
+}
+
+/// The same where memory may have been set aside for it already.
+fn creating_in(
+    context: Out<'_, CUcontext>,
+    ordinal: CUdevice,
+    opening: Opening,
+    patience: &Deadline,
+    call: impl Fn() -> CUresult,
+) -> CUresult {
     let device = device::of_ordinal(ordinal);
-    let (answer, took) = match begun(device, call) {
+    let (answer, took, opening) = match begun(device, opening, patience, call) {
         Ok(begun) => begun,
         Err(refused) => return refused,
     };
@@ -108,34 +119,62 @@ fn creating(
         // Noticed now, so that the gate thread knows it.
         contexts::made(made);
         overhead::book_context(made, device, took);
-        account::context_made(device);
+        opening.is_made();
     }
+    returned(device, opening);
     answer
 }
 
 /// Has the daemon make room for a context on `device`; the gate follows the leases from then on.
-fn opened(device: DeviceKey, patience: &Deadline) -> Result<(), CUresult> {
-    account::open(device, patience)?;
+fn opened(device: DeviceKey, patience: &Deadline) -> Result<Opening, CUresult> {
+    let opening = account::open(device, patience).inspect_err(|_| none_left(device))?;
     gate::follow_leases();
     gate::joins(device.index());
-    Ok(())
+    Ok(opening)
 }
 
-/// Makes a context by `call`. Returns the driver's result and the context's memory. `Err` if the
-/// device has no room for one.
+/// Makes a context by `call`, for which room is made unless it was. Returns the driver's result and
+/// the context's memory. `Err` if the device has no room for one.
 fn begun(
     device: Option<DeviceKey>,
+    opening: Opening,
+    patience: &Deadline,
     call: impl Fn() -> CUresult,
-) -> Result<(CUresult, i64), CUresult> {
-    let patience = Deadline::new();
-    if let Some(device) = device {
-        opened(device, &patience)?;
-    }
-    Ok(overhead::measured(device, || match device {
+) -> Result<(CUresult, i64, Opening), CUresult> {
+    let opening = match device.filter(|_| opening.is_nothing()) {
+        Some(device) => opened(device, patience)?,
+        None => opening,
+    };
+    let (answer, took) = making(device, patience, call);
+    Ok((answer, took, opening))
+}
+
+/// Makes a context by `call`. Returns the driver's result and the context's memory.
+fn making(
+    device: Option<DeviceKey>,
+    patience: &Deadline,
+    call: impl Fn() -> CUresult,
+) -> (CUresult, i64) {
+    overhead::measured(device, || match device {
         // Only the daemon knows the cost of a context.
-        Some(device) => reclaim::insist(device, 0, &patience, &call),
+        Some(device) => reclaim::insist(device, 0, patience, &call),
         None => call(),
-    }))
+    })
+}
+
+/// The call is over for which memory was set aside.
+fn returned(device: Option<DeviceKey>, opening: Opening) {
+    drop(opening);
+    if let Some(device) = device {
+        none_left(device);
+    }
+}
+
+/// Tells the daemon if no context is left on `device`.
+fn none_left(device: DeviceKey) {
+    if contexts::alive_on(device.index()).is_empty() {
+        account::no_context(device);
+    }
 }
 
 /// The last user's detaching destroys the context, which is then no longer the thread's current
@@ -166,6 +205,7 @@ fn ending_unsealed(
     call: impl FnOnce() -> CUresult,
     ended: impl FnOnce(CUresult) -> bool,
 ) -> CUresult {
+    let device = contexts::device_of_known(context);
     let going = contexts::going(context);
     drain::context_going(context);
     frees::context_going(context);
@@ -188,6 +228,7 @@ fn ending_unsealed(
         table::drain_context(number);
         objects::drain_context(number);
     }
+    device.into_iter().for_each(none_left);
     answer
 }
 
@@ -203,15 +244,17 @@ fn set_limit(call: impl FnOnce() -> CUresult) -> CUresult {
 
 fn retain(context: Out<'_, CUcontext>, device: CUdevice, call: impl Fn() -> CUresult) -> CUresult {
     // Also where no hook saw it made: a tool may call the driver while it starts.
-    if let Err(refused) = expected(device) {
-        return refused;
-    }
+    let patience = Deadline::new();
+    let opening = match expected(device, &patience) {
+        Ok(opening) => opening,
+        Err(refused) => return refused,
+    };
     let place = Place::new();
     let _turn = turn(device, &place);
     if is_active(device) {
         return remembered(device, context, call());
     }
-    let answer = creating(context, device, call);
+    let answer = creating_in(context, device, opening, &patience, call);
     remembered(device, context, answer)
 }
 
@@ -226,12 +269,13 @@ fn remembered(device: CUdevice, context: Out<'_, CUcontext>, answer: CUresult) -
 }
 
 /// Has the daemon make room for a device's primary context where none is known: before the turn,
-/// because that may take long.
-fn expected(ordinal: CUdevice) -> Result<(), CUresult> {
+/// because that may take long. Where others are known, it may be there already.
+fn expected(ordinal: CUdevice, patience: &Deadline) -> Result<Opening, CUresult> {
     let is_known = PRIMARY.with(u64::from(ordinal.cast_unsigned()), |_| ());
-    match device::of_ordinal(ordinal) {
-        Some(device) if is_known.is_none() => opened(device, &Deadline::new()),
-        _ => Ok(()),
+    match device::of_ordinal(ordinal).filter(|_| is_known.is_none()) {
+        Some(device) if account::is_open(device) && is_active(ordinal) => Ok(Opening::nothing()),
+        Some(device) => opened(device, patience),
+        None => Ok(Opening::nothing()),
     }
 }
 
@@ -265,13 +309,23 @@ fn create_green(
     call: impl Fn() -> CUresult,
 ) -> CUresult {
     let device: Option<DeviceKey> = device::of_ordinal(ordinal);
-    if let Err(refused) = expected(ordinal) {
-        return refused;
-    }
+    let patience = Deadline::new();
+    let opening = match expected(ordinal, &patience) {
+        Ok(opening) => opening,
+        Err(refused) => return refused,
+    };
     let place = Place::new();
     let _turn = turn(ordinal, &place);
     let begins = !is_active(ordinal);
-    let (answer, took) = match begun(device, call) {
+    let begun = match begins {
+        true => begun(device, opening, &patience, call),
+        // It takes next to nothing beside the primary one.
+        false => {
+            let (answer, took) = making(device, &patience, call);
+            Ok((answer, took, opening))
+        }
+    };
+    let (answer, took, opening) = match begun {
         Ok(begun) => begun,
         Err(refused) => return refused,
     };
@@ -280,6 +334,7 @@ fn create_green(
         let took = if begins { 0 } else { took };
         overhead::book(number(made), primary, device, took.max(1));
     }
+    returned(device, opening);
     answer
 }
 

@@ -17,6 +17,8 @@ use crate::guest::{frames, futex};
 pub(super) enum Question {
     /// [`Request::Open`].
     Open(u8),
+    /// [`Request::OpenMore`].
+    More(u8),
     /// [`Request::Ask`].
     Grow(Ask),
     /// [`Request::DriverRefused`].
@@ -65,6 +67,10 @@ impl Question {
         let within = |ask: Ask| Ask { patience_ms, ..ask };
         match self {
             Self::Open(device_index) => Request::Open { device_index },
+            Self::More(device_index) => Request::OpenMore {
+                device_index,
+                patience_ms,
+            },
             Self::Grow(ask) => Request::Ask(within(ask)),
             Self::DriverRefused(ask) => Request::DriverRefused(within(ask)),
         }

@@ -228,20 +228,10 @@ impl Session {
         }
         let line = line.as_ref();
         self.tell_spots(line);
-        let opened = self.opened.load(Ordering::Acquire);
-        let device_indices =
-            (0..u32::BITS).filter(|device_index| opened & (1 << device_index) != 0);
-        for device_index in
-            device_indices.filter_map(|device_index| u8::try_from(device_index).ok())
-        {
-            self.send(line, self.asks.number(), &Request::Open { device_index });
-        }
-        let made = self.made.load(Ordering::Acquire);
-        for device_index in (0..32_usize).filter(|device_index| made & (1 << device_index) != 0) {
-            self.tell_made(line, device_index);
-        }
-        for (id, request) in self.asks.again() {
-            self.send(line, id, &request);
+        let again = self.asks.again();
+        self.repeat_contexts(line, &again);
+        for (id, request) in again {
+            self.send(line, id, &self.as_known(request));
         }
         self.connections.fetch_add(1, Ordering::Release);
         // The gate thread sleeps on the page before.

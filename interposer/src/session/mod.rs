@@ -17,6 +17,7 @@ mod apart;
 mod asks;
 mod bound;
 mod callbacks;
+mod contexts;
 mod control_thread;
 mod deadline;
 mod joining;
@@ -51,6 +52,8 @@ use crate::guest::fork::ForkLocal;
 use asks::{Asks, Question, ask};
 pub(crate) use bound::{Bound, Waiting};
 pub(crate) use callbacks::Callbacks;
+use contexts::Contexts;
+pub(crate) use contexts::Opening;
 pub(crate) use deadline::{Deadline, LOCK_PATIENCE};
 pub(crate) use joining::look;
 use register::Welcome;
@@ -71,9 +74,6 @@ const OUTBOX: usize = 64 << 10;
 /// How long an allocation may wait under a daemon that does not specify it: the default of
 /// `GPUSHARE_WAIT_TIMEOUT`.
 const USUAL_WAIT: Duration = Duration::from_secs(30);
-
-/// The first minor version of the protocol that hears of a context.
-const SINCE_MADE: u16 = 3;
 
 /// A registered process.
 #[derive(Debug)]
@@ -108,10 +108,7 @@ pub(crate) struct Session {
     outbox: Mutex<Vec<u8>>,
     /// Devices on which memory was freed while an ask waits for some.
     freed: AtomicU32,
-    /// Devices on which a context was asked for.
-    opened: AtomicU32,
-    /// Devices on which one was made.
-    made: AtomicU32,
+    contexts: Contexts,
     /// Ranges of the host store that were given and not taken yet: where they are mapped, and their
     /// lengths.
     ranges: Mutex<Vec<(usize, u64, u64)>>,
@@ -222,8 +219,7 @@ impl Session {
             keeper: AtomicI32::new(0),
             outbox: Mutex::new(Vec::new()),
             freed: AtomicU32::new(0),
-            opened: AtomicU32::new(0),
-            made: AtomicU32::new(0),
+            contexts: Contexts::default(),
             ranges: Mutex::new(Vec::new()),
             range_asked: AtomicU32::new(0),
             range_refused: AtomicBool::new(false),
@@ -337,41 +333,6 @@ impl Session {
         )
     }
 
-    /// Has the daemon reserve memory for a context, before the first one on a device.
-    pub(crate) fn open(&self, device_index: usize, waiting: Waiting, call: &Deadline) -> bool {
-        let bit = 1 << device_index;
-        if self.opened.load(Ordering::Acquire) & bit != 0 {
-            return true;
-        }
-        let question = Question::Open(u8::try_from(device_index).unwrap_or(u8::MAX));
-        let mut bound = self.bound(waiting, call.began());
-        let opened = self.asks_question(question, &mut bound, call);
-        if opened {
-            self.opened.fetch_or(bit, Ordering::AcqRel);
-        }
-        opened
-    }
-
-    /// The first context on a device is there. Lost on a daemon that does not know of it: it sees
-    /// it at its next look.
-    pub(crate) fn context_made(&self, device_index: usize) {
-        if self.made.fetch_or(1 << device_index, Ordering::AcqRel) & (1 << device_index) == 0 {
-            self.tell_made(self.line().as_ref(), device_index);
-        }
-    }
-
-    fn tell_made(&self, line: Option<&Arc<Descriptor>>, device_index: usize) {
-        if self.minor.load(Ordering::Relaxed) >= SINCE_MADE
-            && let Ok(device_index) = u8::try_from(device_index)
-        {
-            self.send(
-                line,
-                self.asks.number(),
-                &Request::ContextMade { device_index },
-            );
-        }
-    }
-
     /// Memory was freed: the control thread tells the daemon if an ask waits for some. Never
     /// blocks.
     pub(crate) fn freed(&self, device_index: usize) {
@@ -385,8 +346,18 @@ impl Session {
         }
     }
 
-    /// Puts a question and waits for its answer.
     fn asks_question(&self, question: Question, bound: &mut Bound, call: &Deadline) -> bool {
+        self.asks_noting(question, bound, call, |_| ())
+    }
+
+    /// Puts a question and waits for its answer. Its number is `noted` before it is sent.
+    fn asks_noting(
+        &self,
+        question: Question,
+        bound: &mut Bound,
+        call: &Deadline,
+        noted: impl FnOnce(u32),
+    ) -> bool {
         let patience = bound.patience_ms(Instant::now());
         let Some(patience) = patience.filter(|_| !call.is_refused()) else {
             return false;
@@ -395,7 +366,8 @@ impl Session {
         let id = {
             let line = self.line();
             let (id, request) = self.asks.enter(question, Some(patience), bound.until);
-            self.send(line.as_ref(), id, &request);
+            noted(id);
+            self.send(line.as_ref(), id, &self.as_known(request));
             id
         };
         let reply = self.asks.wait(id, bound.end, || self.extended());

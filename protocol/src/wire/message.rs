@@ -263,6 +263,31 @@ pub enum Request {
         /// What the process has.
         spots: Vec<Spot>,
     },
+    /// As [`Request::Open`], for a context beside those that the process has, or has had, on the
+    /// device: what that takes is set aside too. Answered as an ask. A request of the same id,
+    /// repeated on another connection, is for the same context. Since minor 23, like the two that
+    /// follow.
+    OpenMore {
+        /// The device's index in the tenant's pages.
+        device_index: u8,
+        /// The rest of the call's time to wait, in milliseconds; at most the tenant's own timeout.
+        /// Zero: the previous daemon had granted it, or it may not wait.
+        patience_ms: Option<u64>,
+    },
+    /// The call for which [`Request::OpenMore`] was asked has returned, with a context or without
+    /// one, so that a look at the device shows which. Not answered, and an invalid one is ignored.
+    OpenDone {
+        /// The device's index in the tenant's pages.
+        device_index: u8,
+        /// The request id of the ask.
+        ask: u32,
+    },
+    /// The process has no context on a device any more, and no call that makes one is under way.
+    /// Not answered, and an invalid one is ignored.
+    NoContext {
+        /// The device's index in the tenant's pages.
+        device_index: u8,
+    },
 }
 
 /// Where a range of a process's memory lies.

@@ -172,6 +172,35 @@ pub enum Event {
         /// Where.
         device: DeviceId,
     },
+    /// A process wants a context beside those that it has, or has had, on a device. Answered under
+    /// `ask`, which also names the call from then on.
+    OpenMore {
+        /// The process.
+        process: ProcessId,
+        /// Where.
+        device: DeviceId,
+        /// Its number.
+        ask: AskId,
+        /// As for `Ask`. Zero in a recovery: the previous daemon had granted it.
+        patience: Option<Nanos>,
+    },
+    /// A call for which an `OpenMore` was asked has returned, with a context or without one: a look
+    /// will show which. The report itself changes no account.
+    OpenDone {
+        /// The process.
+        process: ProcessId,
+        /// Where.
+        device: DeviceId,
+        /// The ask's number.
+        ask: AskId,
+    },
+    /// A process has no context on a device, and makes none. The report itself changes no account.
+    NoContext {
+        /// The process.
+        process: ProcessId,
+        /// Where.
+        device: DeviceId,
+    },
     /// A process needs a larger grant. Answered under `ask`.
     Ask {
         /// The asking process.

@@ -308,10 +308,22 @@ impl Device {
     /// How the sums grow if a tenant's grant becomes `level`, or its overhead grows by `overhead`.
     /// A growth that would keep a tenant from coming back needs more than the firm memory there is.
     pub(crate) fn growth(&self, tenant: TenantId, level: Bytes, overhead: Bytes) -> Room {
+        self.growth_to(tenant, level, overhead, None)
+    }
+
+    /// The same if its request becomes another one by that.
+    pub(crate) fn growth_to(
+        &self,
+        tenant: TenantId,
+        level: Bytes,
+        overhead: Bytes,
+        request: Option<Bytes>,
+    ) -> Room {
         let Some(account) = self.accounts.get(&tenant) else {
             return Room::both(Bytes::MAX);
         };
-        let grown = account.grown(level, self.bookable(tenant), overhead);
+        let mut grown = account.grown(level, self.bookable(tenant), overhead);
+        grown.request = request.unwrap_or(grown.request);
         let mut growth = grown.room() - account.room();
         if self.loans.is_empty() && !account.loan.moves {
             return growth;

@@ -14,6 +14,7 @@ mod compute;
 mod cycle;
 mod evidence;
 mod first_look;
+mod further;
 mod ladder;
 mod leases;
 mod looks;
@@ -159,6 +160,18 @@ impl World {
                 ask,
             } => self.open(process, device, ask),
             Event::ContextMade { process, device } => self.context_made(process, device),
+            Event::OpenMore {
+                process,
+                device,
+                ask,
+                patience,
+            } => self.open_more(process, device, ask, patience),
+            Event::OpenDone {
+                process,
+                device,
+                ask,
+            } => self.open_done(process, device, ask),
+            Event::NoContext { process, device } => self.no_context(process, device),
             Event::Ask {
                 process,
                 device,

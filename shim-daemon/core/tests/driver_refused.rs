@@ -1,6 +1,7 @@
 //! The driver has no memory for what was granted: whose memory would help, and how much of it the
 //! ask waits for. Each behaviour with its opposite.
 
+use crate::node::further::Call;
 use crate::node::swap::{Obeys, policy, swapping};
 use crate::node::{Node, Rng, killable, resolving, secs, spec};
 use gpushare_core::{
@@ -202,16 +203,57 @@ fn a_context_is_refused_when_the_time_to_wait_is_over() {
     );
 }
 
-#[test]
-fn a_context_beside_one_that_was_measured_is_not_waited_for() {
+/// A process with a measured context, for which a further one of 300 MiB is asked if it `asks`;
+/// then a stranger leaves the driver 100 MiB.
+fn beside_one(asks: bool) -> (Node, DeviceId, ProcessId, AskKey) {
     let (mut node, device) = of_contexts();
     node.devices.get_mut(&device).expect("it exists").context = mib(300);
     let (_, process) = node.run(spec(device, 0, 1));
     node.live(secs(1));
+    if asks {
+        let asked = node.open_more(process, device, Call::Hangs);
+        assert!(node.granted(asked));
+    }
     strangers_take(&mut node, device, mib(3696));
-    // Nothing was set aside for a second one.
     let ask = node.refused(process, device, Bytes::ZERO);
+    (node, device, process, ask)
+}
+
+#[test]
+fn a_context_beside_one_that_was_measured_is_waited_for() {
+    let (mut node, device, ..) = beside_one(true);
+    node.live(secs(5));
+    assert_eq!(node.asks.len(), 1, "100 MiB are not enough");
+    strangers_take(&mut node, device, mib(3496));
     node.live(secs(1));
+    assert!(node.asks.is_empty());
+}
+
+#[test]
+fn what_is_set_aside_for_a_further_context_that_waits_does_not_lapse() {
+    let (mut node, device, process, ask) = beside_one(true);
+    let lapses = |node: &Node| {
+        let all = node.notices.iter();
+        let own =
+            |one: &&Notice| matches!(one, Notice::Lapsed { process: of, .. } if *of == process);
+        all.filter(own).count()
+    };
+    node.live(secs(20));
+    assert!(node.waits(ask));
+    assert_eq!(lapses(&node), 0);
+    strangers_take(&mut node, device, Bytes::ZERO);
+    node.live(secs(5));
+    assert!(node.granted(ask));
+    assert_eq!(lapses(&node), 0, "it may be made now");
+    node.live(secs(10));
+    assert_eq!(lapses(&node), 1, "it was not made");
+}
+
+#[test]
+fn a_context_that_an_older_library_makes_beside_another_is_not_waited_for() {
+    let (mut node, _, _, ask) = beside_one(false);
+    node.live(secs(1));
+    // Nothing was set aside for it.
     assert!(node.granted(ask));
 }
 

@@ -161,6 +161,13 @@ fn asks_and_facts() -> impl Strategy<Value = Event> {
     let wait = || proptest::option::of(time());
     prop_oneof![
         4 => (process(), device(), ask()).prop_map(|(process, device, ask)| Event::Open { process, device, ask }),
+        2 => (process(), device(), ask(), wait()).prop_map(|(process, device, ask, patience)| {
+            let patience = patience.map(|left| if left.0 % 2 == 0 { Nanos::ZERO } else { left });
+            Event::OpenMore { process, device, ask, patience }
+        }),
+        2 => (process(), device(), ask()).prop_map(|(process, device, ask)| Event::OpenDone { process, device, ask }),
+        1 => (process(), device()).prop_map(|(process, device)| Event::NoContext { process, device }),
+        1 => (process(), device()).prop_map(|(process, device)| Event::ContextMade { process, device }),
         12 => (process(), device(), ask(), bytes(), bytes(), wait()).prop_map(
             |(process, device, ask, held, bytes, patience)| Event::Ask { process, device, ask, held, bytes, patience }
         ),
@@ -241,6 +248,7 @@ proptest! {
         for (millis, event) in events {
             now = now + Nanos::millis(millis);
             if let Event::Open { process, ask, .. }
+            | Event::OpenMore { process, ask, .. }
             | Event::Ask { process, ask, .. }
             | Event::DriverRefused { process, ask, .. } = &event
             {

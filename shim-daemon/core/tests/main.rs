@@ -15,6 +15,7 @@ mod crowds;
 mod driver_refused;
 mod facts;
 mod first_look;
+mod further;
 mod gangs_shared;
 mod guarantees;
 mod holders;

@@ -1,9 +1,11 @@
 //! Limits in percent: as many equal parts as fit a device run on it side by side, whatever contexts
 //! turn out to take.
 
-use crate::node::{Node, gib, spec};
+use crate::node::further::Call;
+use crate::node::{Node, gib, secs, spec};
 use gpushare_core::{
-    Bytes, DeviceId, Event, Implied, Policy, Preemptible, SpecError, TenantId, TenantSpec,
+    Bytes, DeviceId, Event, Implied, Policy, Preemptible, ProcessId, SpecError, TenantId,
+    TenantSpec,
 };
 
 /// A node on which a context is expected to take 512 MiB and takes `real`.
@@ -198,4 +200,40 @@ fn a_whole_device_can_be_asked_for() {
     assert_eq!(request(&node, whole, device), gib(16) - Bytes::mib(64));
     let ask = node.want(process, device, gib(16) - Bytes::mib(64));
     assert!(node.granted(ask));
+}
+
+/// Two halves of a device whose contexts take 512 MiB. The first one's process holds so many MiB.
+fn halves(held: u64) -> (Node, DeviceId, [(TenantId, ProcessId); 2]) {
+    let (mut node, device) = node(512);
+    let both = [(); 2].map(|()| node.run(part(device, 50)));
+    node.live(secs(2));
+    assert_eq!(request(&node, both[0].0, device), Bytes::mib(7680));
+    let ask = node.want(both[0].1, device, Bytes::mib(held));
+    assert!(node.granted(ask));
+    (node, device, both)
+}
+
+#[test]
+fn further_contexts_of_a_half_are_at_the_cost_of_its_own_request() {
+    let (mut node, device, [(tenant, process), (other, neighbour)]) = halves(4096);
+    let more = node.open_more(process, device, Call::Made);
+    assert!(node.granted(more));
+    let second = node.start(tenant);
+    assert!(node.processes[&second].contexts.contains_key(&device));
+    node.live(secs(2));
+    assert_eq!(request(&node, tenant, device), Bytes::mib(7680 - 1024));
+    assert_eq!(request(&node, other, device), Bytes::mib(7680));
+    let ask = node.want(neighbour, device, Bytes::mib(7680));
+    assert!(node.granted(ask), "the other half is whole");
+}
+
+#[test]
+fn a_further_context_of_a_half_that_is_full_takes_nothing_of_the_other() {
+    let (mut node, device, [(_, process), (_, neighbour)]) = halves(7680);
+    let more = node.open_more(process, device, Call::Made);
+    node.live(secs(2));
+    assert!(node.waits(more));
+    let ask = node.want(neighbour, device, Bytes::mib(7680));
+    assert!(node.granted(ask));
+    assert!(node.waits(more));
 }

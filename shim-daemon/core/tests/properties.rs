@@ -5,6 +5,7 @@
 //! and kept in `regressions.txt`.
 
 use crate::cases;
+use crate::node::further::Call;
 use crate::node::{Manners, Node, Rng, secs};
 use gpushare_core::{
     Bytes, Event, LeasePolicy, Nanos, Oversubscribe, Policy, Preemptible, Quota, Resolver,
@@ -37,6 +38,8 @@ pub(crate) enum Op {
     Work(usize),
     Set(usize, Draft),
     Cancel(usize),
+    More(usize, usize, u8),
+    Less(usize, usize),
     Linger(u64),
     Suspend(usize),
     Resume(usize),
@@ -81,6 +84,8 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
         3 => who.clone().prop_map(Op::Work),
         1 => (who.clone(), draft()).prop_map(|(who, draft)| Op::Set(who, draft)),
         1 => who.clone().prop_map(Op::Cancel),
+        3 => (who.clone(), 0..2usize, 0..4u8).prop_map(|(who, device, how)| Op::More(who, device, how)),
+        2 => (who.clone(), 0..2usize).prop_map(|(who, device)| Op::Less(who, device)),
         1 => who.clone().prop_map(Op::Suspend),
         1 => who.prop_map(Op::Resume),
         1 => (0..1500u64).prop_map(Op::Linger),
@@ -218,11 +223,20 @@ pub(crate) fn apply(node: &mut Node, op: Op) {
             // Earlier charges and waits may stay: I2 and I4 are checked against the larger values.
             let mut lenient = spec.clone();
             lenient.wait_timeout = spec.wait_timeout.max(old.wait_timeout);
-            for (quota, (_, before)) in lenient.quotas.iter_mut().zip(old.quotas) {
+            for (quota, (_, before)) in lenient.quotas.iter_mut().zip(&old.quotas) {
                 quota.1.limit = quota.1.limit.max(before.limit);
             }
-            node.guests.get_mut(&tenant).expect("it runs").spec = lenient;
+            let guest = node.guests.get_mut(&tenant).expect("it runs");
+            guest.spec = lenient;
+            let before = guest.refused.take();
             node.tell(Event::Set { tenant, spec });
+            if let Some(guest) = node.guests.get_mut(&tenant) {
+                // What was refused changes none of its terms.
+                match guest.refused.is_some() {
+                    true => guest.spec = old,
+                    false => guest.refused = before,
+                }
+            }
         }
         Op::Cancel(at) => {
             if let Some(ask) = nth(node.asks.keys().copied(), at) {
@@ -231,6 +245,28 @@ pub(crate) fn apply(node: &mut Node, op: Op) {
                     ask: ask.1,
                 });
                 node.asks.remove(&ask);
+            }
+        }
+        Op::More(at, device, how) => {
+            let device = *node.devices.keys().nth(device).expect("there are two");
+            let call = [Call::Made, Call::Fails, Call::Lasts, Call::Hangs][usize::from(how)];
+            let ready = process(node, at).filter(|process| {
+                let tenant = node.processes[process].tenant;
+                node.guests[&tenant].spec.quota(device).is_some()
+            });
+            ready.map(|process| node.open_more(process, device, call));
+        }
+        Op::Less(at, device) => {
+            let device = *node.devices.keys().nth(device).expect("there are two");
+            let each = node.devices[&device].context;
+            let ready = process(node, at).filter(|process| {
+                let process = &node.processes[process];
+                let contexts = process.contexts.get(&device).copied().unwrap_or_default();
+                let all = contexts == each && process.charged(device).is_zero();
+                contexts > each || all
+            });
+            if let Some(process) = ready {
+                node.ends_context(process, device);
             }
         }
         Op::Linger(millis) => {

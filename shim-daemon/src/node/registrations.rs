@@ -1,4 +1,4 @@
-//! Keeps one registration per process, its current holdings, and the times when it makes contexts.
+//! Keeps one registration per process, and its current holdings.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -9,10 +9,6 @@ use gpushare_protocol::wire::{Ask, ErrorCode, Refusal, Reply, Request, WireError
 use super::processes::Process;
 use super::{Client, Effect, Node, Tenant};
 use crate::peer::Peer;
-
-/// How long a process may take to report a context as made. After that, the memory that the device
-/// shows for it counts anyway.
-const OPENING: Nanos = Nanos::secs(10);
 
 /// What a registration takes beside memory: the pages to be sent, and a pidfd to be watched.
 pub(super) type Taken = (Vec<OwnedFd>, OwnedFd);
@@ -89,6 +85,7 @@ impl Node {
                 self.refuse_host(to, id, Refusal::NoMemory);
             }
             Request::Open { .. }
+            | Request::OpenMore { .. }
             | Request::Ask(_)
             | Request::DriverRefused(_)
             | Request::Cancel { .. }
@@ -132,44 +129,6 @@ impl Node {
             held: wanted.held.min(held.0),
             ..*wanted
         }
-    }
-
-    /// A process may now make a context. From now on the device may show memory of a half-made
-    /// context.
-    pub(super) fn is_opening(&mut self, now: Nanos, process: ProcessId, device_index: usize) {
-        if let Some(known) = self.processes.get_mut(process) {
-            known.opens(device_index, now);
-        }
-    }
-
-    /// Whether the memory that the device shows for a process may belong to a half-made context.
-    pub(super) fn is_half_made(&self, now: Nanos, process: ProcessId, device_index: usize) -> bool {
-        let known = self.processes.get(process);
-        let since = known.and_then(|known| known.opening_since(device_index));
-        since.is_some_and(|since| now - since < OPENING)
-    }
-
-    /// A process's word that its context is made, if it is that. False for any other request.
-    pub(super) fn made(
-        &mut self,
-        now: Nanos,
-        tenant: TenantId,
-        process: ProcessId,
-        request: &Request,
-    ) -> bool {
-        let Request::ContextMade { device_index } = *request else {
-            return false;
-        };
-        let device_index = usize::from(device_index);
-        let known = self.tenants.get(&tenant);
-        let device = known.and_then(|known| known.device_ids().get(device_index).copied());
-        let opening = self.processes.get_mut(process);
-        // Said once for each that was let be made: it costs a look at the device.
-        let opened = opening.is_some_and(|known| known.opened(device_index));
-        if let Some(device) = device.filter(|_| opened) {
-            self.happened(now, Event::ContextMade { process, device });
-        }
-        true
     }
 }
 

@@ -5,9 +5,7 @@ use std::os::fd::OwnedFd;
 use gpushare_core::{AskId, Event, Nanos, ProcessId, TenantId};
 use gpushare_protocol::page::MAX_SLOTS;
 use gpushare_protocol::units::Bytes;
-use gpushare_protocol::wire::{
-    Ask, ErrorCode, Refusal, Register, Registered, Reply, Request, WireError,
-};
+use gpushare_protocol::wire::{Ask, ErrorCode, Register, Registered, Reply, Request, WireError};
 
 use super::asks::{amounts, charges};
 use super::processes::Process;
@@ -228,7 +226,7 @@ impl Node {
                 return self.answer_to_former(client, id, request);
             }
             if self.reported(now, client.tenant, process, request)
-                || self.made(now, client.tenant, process, request)
+                || self.told_of_contexts(now, (client, process), request)
                 || self.moved(now, (client, process, id), request)
             {
                 return;
@@ -243,21 +241,10 @@ impl Node {
             let error = WireError::new(ErrorCode::OutOfOrder, "register first");
             return self.fail(client.connection, id, error);
         };
+        if self.asks_for_context(now, (client, process, id), request) {
+            return;
+        }
         match request {
-            Request::Open { device_index } => {
-                self.is_opening(now, process, usize::from(*device_index));
-                let none = (Bytes::ZERO, false);
-                self.ask(
-                    now,
-                    (client, process, id),
-                    (*device_index, none),
-                    |device, ask| Event::Open {
-                        process,
-                        device,
-                        ask,
-                    },
-                )
-            }
             Request::Ask(wanted) => {
                 let wanted = &self.as_it_is(now, client.tenant, wanted);
                 self.read_lenders(now, client.tenant, wanted);
@@ -289,20 +276,8 @@ impl Node {
                 });
             }
             Request::Cancel { ask } => {
-                let key = (process, AskId(u64::from(*ask)));
-                if let Some(known) = self.tenants.get_mut(&client.tenant) {
-                    known.tally_mut().given_up(key, now);
-                }
-                if let Some((to, asked)) = self.asks.take(key) {
-                    self.reply(to, asked, Reply::Refused(Refusal::Cancelled));
-                }
-                self.happened(
-                    now,
-                    Event::Cancel {
-                        process,
-                        ask: key.1,
-                    },
-                );
+                let ask = AskId(u64::from(*ask));
+                self.cancel_ask(now, client.tenant, (process, ask));
                 self.reply(client.connection, id, Reply::Done);
             }
             Request::Freed { device_index } => {
@@ -330,7 +305,7 @@ impl Node {
     }
 
     /// A question that is answered by a decision, now or later.
-    fn ask(
+    pub(super) fn ask(
         &mut self,
         now: Nanos,
         (client, process, id): (Client, ProcessId, u32),

@@ -182,6 +182,11 @@ pub(crate) fn alive_on(device_index: usize) -> Vec<Life> {
         .collect()
 }
 
+/// The device of a context that is known.
+pub(crate) fn device_of_known(handle: CUcontext) -> Option<DeviceKey> {
+    known(handle).map(|here| here.device)
+}
+
 /// The life of a context that is known.
 pub(crate) fn life_of(handle: CUcontext) -> Option<Life> {
     let state = Tracker::get().lock();

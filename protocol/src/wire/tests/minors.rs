@@ -308,3 +308,23 @@ fn the_bytes_of_minor_22_never_change() {
     assert_eq!(postcard::to_allocvec(&reply).expect("encodes"), [13, 1]);
     assert_eq!(reply.since(), 22);
 }
+
+#[test]
+fn the_bytes_of_minor_23_never_change() {
+    let bytes = |request| postcard::to_allocvec::<Request>(&request).expect("encodes");
+    let (device_index, ask) = (2, 300);
+    for (patience_ms, rest) in [
+        (None, &[0][..]),
+        (Some(0), &[1, 0]),
+        (Some(300), &[1, 172, 2]),
+    ] {
+        let more = Request::OpenMore {
+            device_index,
+            patience_ms,
+        };
+        assert_eq!(bytes(more), [&[30, 2], rest].concat());
+    }
+    let done = Request::OpenDone { device_index, ask };
+    assert_eq!(bytes(done), [31, 2, 172, 2]);
+    assert_eq!(bytes(Request::NoContext { device_index }), [32, 2]);
+}

@@ -17,6 +17,7 @@ impl World {
     pub(super) fn open(&mut self, process: ProcessId, device: DeviceId, ask: AskId) {
         let want = Want::Context {
             cost: self.context_cost(device),
+            more: false,
         };
         self.ask((process, ask), device, want, None);
     }
@@ -52,7 +53,7 @@ impl World {
         let account = tenant.and_then(|tenant| self.ledger.account(device, tenant));
         let opened = known.and_then(|known| known.on(device));
         let context = opened.filter(|_| bytes.is_zero());
-        let context = context.map_or(Bytes::ZERO, |opened| opened.first_context());
+        let context = context.map_or(Bytes::ZERO, |opened| opened.awaited_context());
         let want = match account {
             Some(account) if held <= account.grant => Want::Physical {
                 held,
@@ -70,14 +71,25 @@ impl World {
         }
     }
 
-    fn ask(&mut self, key: AskKey, device: DeviceId, want: Want, patience: Option<Nanos>) {
+    pub(super) fn ask(
+        &mut self,
+        key: AskKey,
+        device: DeviceId,
+        want: Want,
+        patience: Option<Nanos>,
+    ) {
         let Some(process) = self.tenants.process(key.0) else {
             return;
         };
         if self.asks.get(key).is_some() {
             return;
         }
-        if matches!(want, Want::Context { .. }) && process.on(device).is_some() {
+        let is_known = match want {
+            Want::Context { more: true, .. } => self.makes(key, device),
+            Want::Context { more: false, .. } => self.has_opened(key.0, device),
+            _ => false,
+        };
+        if is_known {
             let account = self.ledger.account(device, process.tenant());
             let grant = account.map_or(Bytes::ZERO, |account| account.page);
             self.joins_device(key.0, device);
@@ -130,6 +142,12 @@ impl World {
         let own = self.asks.of(key.0).count();
         let together = || self.waiting_of(of) >= self.policy.most_waiting_together;
         if own >= self.policy.most_waiting || (own > 0 && together()) {
+            return Err(Denial::TooMany);
+        }
+        let making = process
+            .on(device)
+            .map_or(0, |opened| opened.making().count());
+        if want.is_more() && making >= self.policy.most_waiting {
             return Err(Denial::TooMany);
         }
         let most = tenant.spec().wait_timeout;
@@ -218,8 +236,13 @@ impl World {
         };
         let grown = |level, overhead| books.growth(pending.tenant, level, overhead);
         let mut need = match pending.want {
-            Want::Context { .. } if self.has_opened(key.0, pending.device) => Room::default(),
-            Want::Context { cost } => grown(Bytes::ZERO, cost),
+            Want::Context { more: false, .. } if self.has_opened(key.0, pending.device) => {
+                Room::default()
+            }
+            Want::Context { cost, .. } => {
+                let request = self.request_beside(pending.tenant, pending.device, cost);
+                books.growth_to(pending.tenant, Bytes::ZERO, cost, request)
+            }
             Want::Credit { .. } => grown(level, Bytes::ZERO),
             Want::Physical { .. } => Room::default(),
         };
@@ -255,7 +278,7 @@ impl World {
             books.spend(bytes);
         }
         let overhead = match pending.want {
-            Want::Context { cost } if fresh => cost,
+            Want::Context { cost, more } if fresh || more => cost,
             _ => Bytes::ZERO,
         };
         let booked = books.bookable(tenant);
@@ -276,10 +299,17 @@ impl World {
             return;
         };
         self.let_on((key.0, tenant), device, pending.since);
-        if let (Want::Context { .. }, true, Some(process)) =
-            (pending.want, fresh, self.tenants.process_mut(key.0))
-        {
-            process.open(device, overhead, self.timers.now());
+        match pending.want {
+            Want::Context { more: true, .. } => self.begins_more(key, device, overhead),
+            Want::Context { .. } if fresh => {
+                let now = self.timers.now();
+                if let Some(process) = self.tenants.process_mut(key.0) {
+                    process.open_first(device, overhead, now);
+                }
+            }
+            _ => (),
+        }
+        if !overhead.is_zero() {
             self.follow_parts_of(tenant, device);
         }
         self.show_grant(tenant, device);
@@ -290,9 +320,9 @@ impl World {
     }
 
     pub(in crate::world) fn has_opened(&self, process: ProcessId, device: DeviceId) -> bool {
-        self.tenants
-            .process(process)
-            .is_some_and(|known| known.on(device).is_some())
+        let known = self.tenants.process(process);
+        let opened = known.and_then(|known| known.on(device));
+        opened.is_some_and(|opened| !opened.is_bare())
     }
 
     /// Ends an ask, in one answer.

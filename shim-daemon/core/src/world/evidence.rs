@@ -59,6 +59,7 @@ impl World {
     fn collides(&self, event: &Event) -> Option<DeviceId> {
         match event {
             Event::Open { device, .. }
+            | Event::OpenMore { device, .. }
             | Event::DriverRefused { device, .. }
             | Event::WantsIn { device, .. } => Some(*device),
             Event::Ask {

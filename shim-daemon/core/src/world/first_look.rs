@@ -120,7 +120,7 @@ impl World {
         };
         let tenant = known.tenant();
         for (device, opened) in known.opened_mut() {
-            let bytes = opened.give_up_unseen();
+            let bytes = opened.give_up();
             self.ledger
                 .change(device, tenant, |account| account.overhead -= bytes);
         }

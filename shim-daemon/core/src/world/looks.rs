@@ -1,5 +1,5 @@
 //! Looks at a device again while an ask or a return waits for bytes that its accounts show as free,
-//! or will.
+//! or will, or that the driver may give back without a word.
 //!
 //! A regular look comes once a second. A driver that gave memory back a millisecond after the last
 //! one would keep a waiter for the whole of that second, so the device is looked at again after 1,
@@ -73,12 +73,14 @@ impl World {
         let Some(books) = self.ledger.get(device) else {
             return false;
         };
-        let refused = || {
+        // The driver has it, or a context that has just ended may be about to return it.
+        let is_of_driver = |want: Want| matches!(want, Want::Physical { .. }) || want.is_more();
+        let any_is = || {
             let mut asks = self.asks.on(device);
-            asks.any(|(_, pending)| matches!(pending.want, Want::Physical { .. }))
+            asks.any(|(_, pending)| is_of_driver(pending.want))
         };
         let returns = || self.returning(device).next().is_some();
         let waits = self.asks.count_on(device) > 0 || returns();
-        waits && (books.may_return() || refused())
+        waits && (books.may_return() || any_is())
     }
 }

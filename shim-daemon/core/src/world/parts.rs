@@ -66,6 +66,23 @@ impl World {
         if cut < request { cut } else { Bytes::ZERO }
     }
 
+    /// The request that a tenant's limit implies if its contexts take so much `more`; it does not
+    /// rise by that. `None`: it implies none.
+    pub(super) fn request_beside(
+        &self,
+        tenant: TenantId,
+        device: DeviceId,
+        more: Bytes,
+    ) -> Option<Bytes> {
+        let implied = self.tenants.get(tenant)?.spec().implied(device)?;
+        let books = self.ledger.get(device)?;
+        let account = books.account(tenant)?;
+        let promise = account.promise_of(self.context_cost(device));
+        let contexts = (account.overhead + more).max(promise);
+        let request = implied.request(books.usable(), contexts);
+        Some(request.min(account.request))
+    }
+
     /// Updates this tenant's implied requests while it waits for its admission.
     pub(super) fn resolve_queued(&mut self, tenant: TenantId) {
         let Some(known) = self.tenants.get(tenant) else {

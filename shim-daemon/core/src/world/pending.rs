@@ -13,6 +13,8 @@ pub(super) enum Want {
     Context {
         /// Its expected memory.
         cost: Bytes,
+        /// It is beside others that the process has, or has had.
+        more: bool,
     },
     /// A grant of `held` and `bytes` together.
     Credit {
@@ -46,6 +48,11 @@ impl Want {
             } => !account.promise.is_zero() && account.overhead <= bytes,
             Self::Physical { held, .. } => held <= account.request,
         }
+    }
+
+    /// Whether it is a further context of its process.
+    pub(super) fn is_more(self) -> bool {
+        matches!(self, Self::Context { more: true, .. })
     }
 
     /// Whether the driver had no memory for a context.

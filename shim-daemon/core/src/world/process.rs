@@ -175,7 +175,7 @@ impl World {
         };
         let (last, ended) = (!known.has_processes(), known.ending().is_some());
         for device in self.devices_of(tenant) {
-            let opened = dead.on(device).copied();
+            let opened = dead.on(device).cloned();
             let told = charged.iter().find(|(on, _)| *on == device);
             let told = told.map_or(Bytes::ZERO, |(_, bytes)| *bytes);
             let away = self.away_of(process, tenant, device);

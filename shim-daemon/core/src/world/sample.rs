@@ -29,6 +29,7 @@ impl World {
             Some(processes) => self.by_process((device, taken), &sample, processes),
             None => {
                 self.update_away(device, taken, None);
+                self.settle_making(device, taken, None);
                 if let Some(books) = self.ledger.get_mut(device) {
                     by_total(books, &self.policy, taken, sample.used);
                 }
@@ -110,6 +111,7 @@ impl World {
             books.kept = kept;
         }
         self.lapse_unseen(device, taken, processes);
+        self.settle_making(device, taken, Some(processes));
         self.update_away(device, taken, Some(&living));
         self.update_excess(device, &living);
         self.update_late(device, &living);
@@ -156,7 +158,7 @@ impl World {
         // Nor do those of managed memory of which a part is on the host, or that is not listed.
         let tells = |charged: &Bytes| steady && *charged <= seen.used;
         if let Some(charged) = seen.charged.filter(tells) {
-            let first = opened.measure((seen.used - charged).min(most));
+            let first = opened.measure((seen.used - charged).min(most), taken);
             if first && !seen.used.is_zero() {
                 learned = Some((books.class(), opened.overhead()));
             }

@@ -179,6 +179,9 @@ impl World {
             self.serve_refused(pass, ask, &pending, bytes);
             return;
         }
+        if self.awaits_look(pending.want, pass.device, pending.since) {
+            return;
+        }
         let account = self.ledger.account(pass.device, pending.tenant);
         let Some(account) = account else {
             return;

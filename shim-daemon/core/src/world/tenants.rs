@@ -3,6 +3,7 @@
 //! Three invariants hold between two calls: a known process belongs to a known tenant; the queue
 //! holds the tenants that are not admitted; the ladders hold the tenants that are being ended.
 
+mod making;
 mod process;
 mod tenant;
 

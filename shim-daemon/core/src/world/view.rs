@@ -192,7 +192,7 @@ impl World {
         let asks = members.flat_map(|(process, _)| self.asks.of(process));
         let waiting = asks.map(|(ask, pending)| {
             let bytes = match pending.want {
-                Want::Context { cost } => cost,
+                Want::Context { cost, .. } => cost,
                 Want::Credit { bytes, .. } | Want::Physical { bytes, .. } => bytes,
             };
             WaitView {

@@ -5,6 +5,7 @@
 pub mod bare;
 mod bound;
 mod clock;
+pub mod further;
 mod hardware;
 pub mod late;
 pub mod program;
@@ -84,6 +85,8 @@ pub struct Node {
     /// The processes that have something on each device.
     present: BTreeMap<DeviceId, BTreeSet<ProcessId>>,
     pub asks: BTreeMap<AskKey, Wanted>,
+    /// How the calls go for which further contexts are asked.
+    calls: BTreeMap<AskKey, further::Call>,
     pub answers: BTreeMap<AskKey, Answer>,
     pub notices: Vec<Notice>,
     /// Whether facts are such that requests must hold: no strangers, no victim that stays, limbo
@@ -158,6 +161,7 @@ impl Node {
             members: BTreeSet::new(),
             present: BTreeMap::new(),
             asks: BTreeMap::new(),
+            calls: BTreeMap::new(),
             answers: BTreeMap::new(),
             notices: Vec::new(),
             guarantees: true,
@@ -441,6 +445,7 @@ impl Node {
         self.members.remove(&(dead.tenant, process));
         self.tell_held(dead.tenant);
         self.asks.retain(|ask, _| ask.0 != process);
+        self.calls.retain(|ask, _| ask.0 != process);
         for (device, held) in held {
             let charged = (dead.tenant, dead.charged(device));
             let hardware = self.devices.get_mut(&device).expect("it exists");

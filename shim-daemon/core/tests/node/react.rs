@@ -144,7 +144,7 @@ impl Node {
         });
     }
 
-    fn reply(&mut self, event: Event) {
+    pub(super) fn reply(&mut self, event: Event) {
         let delay = self
             .lag
             .as_mut()
@@ -178,9 +178,10 @@ impl Node {
             .unwrap_or_else(|| panic!("{ask:?} is answered twice: {answer:?}"));
         let tenant = proc.tenant;
         self.check_wait(ask, &wanted);
-        let proc = self.processes.get_mut(&ask.0).expect("it lives");
         match (answer, wanted.bytes) {
+            (Answer::Granted { .. }, None) if self.goes_on(ask, wanted.device) => (),
             (Answer::Granted { .. }, None) => {
+                let proc = self.processes.get_mut(&ask.0).expect("it lives");
                 proc.contexts
                     .insert(wanted.device, self.devices[&wanted.device].context);
                 self.is_on(ask.0, wanted.device);

@@ -104,6 +104,7 @@ impl Seen {
 fn named(event: &Event) -> Option<DeviceId> {
     match event {
         Event::Open { device, .. }
+        | Event::OpenMore { device, .. }
         | Event::Ask { device, .. }
         | Event::Usage { device, .. }
         | Event::Reclaimed { device, .. }

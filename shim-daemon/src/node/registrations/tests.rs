@@ -224,12 +224,18 @@ fn a_former_connections_questions_are_answered_and_its_reports_not() {
     let _new = scene.registers();
     while scene.node.poll_effect().is_some() {}
     let bytes = 1 << 21;
+    let more = Request::OpenMore {
+        device_index: 0,
+        patience_ms: None,
+    };
     for (request, answers) in [
         (Request::Open { device_index: 0 }, 1),
+        (more, 1),
         (Request::Freed { device_index: 0 }, 1),
         (Request::HostStore { offset: 0, bytes }, 1),
         (Request::WantIn { device_index: 0 }, 0),
         (Request::ContextMade { device_index: 0 }, 0),
+        (Request::NoContext { device_index: 0 }, 0),
     ] {
         scene.node.request(NOW, former, 9, &request);
         let effects = std::iter::from_fn(|| scene.node.poll_effect());

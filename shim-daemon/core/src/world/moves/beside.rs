@@ -24,7 +24,7 @@ impl World {
             }
             let (level, costs) = match pending.want {
                 Want::Credit { bytes, .. } => ((credit + bytes).min(account.ceiling()), contexts),
-                Want::Context { cost } if !self.has_opened(ask.0, device) => {
+                Want::Context { cost, more } if more || !self.has_opened(ask.0, device) => {
                     (credit, contexts + cost)
                 }
                 _ => continue,

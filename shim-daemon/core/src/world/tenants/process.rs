@@ -1,5 +1,6 @@
 //! One connected process, and its memory on devices beside its charges.
 
+use super::making::Making;
 use crate::ids::{DeviceId, TenantId};
 use crate::time::Nanos;
 use gpushare_protocol::units::Bytes;
@@ -104,6 +105,25 @@ impl Process {
         opened.or_insert_with(|| Opened::reserved(overhead, now))
     }
 
+    /// It has a first context on a device, for which so much is set aside.
+    pub(in crate::world) fn open_first(&mut self, device: DeviceId, overhead: Bytes, now: Nanos) {
+        let opened = self.open(device, overhead, now);
+        if opened.bare {
+            (opened.overhead, opened.measured, opened.bare) = (overhead, false, false);
+            (opened.since, opened.due) = (now, now);
+        }
+    }
+
+    /// It makes a further context on a device. It may have none there.
+    pub(in crate::world) fn open_bare(&mut self, device: DeviceId, now: Nanos) -> &mut Opened {
+        let opened = self.opened.entry(device);
+        opened.or_insert_with(|| Opened {
+            measured: true,
+            bare: true,
+            ..Opened::reserved(Bytes::ZERO, now)
+        })
+    }
+
     /// Nothing of it is on a device any more.
     pub(in crate::world) fn close(&mut self, device: DeviceId) -> Option<Opened> {
         self.opened.remove(&device)
@@ -111,9 +131,16 @@ impl Process {
 }
 
 /// A process's memory on a device beside its charges.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::world) struct Opened {
+    /// What was measured, or is expected of the first context.
     overhead: Bytes,
+    /// What is set aside for further contexts.
+    making: Making,
+    /// Whether nothing was ever set aside for a first context.
+    bare: bool,
+    /// When it said that it has no context left.
+    without: Option<Nanos>,
     measured: bool,
     /// Whether the device ever showed it.
     shown: bool,
@@ -132,6 +159,9 @@ impl Opened {
     fn reserved(overhead: Bytes, since: Nanos) -> Self {
         Self {
             overhead,
+            making: Making::default(),
+            bare: false,
+            without: None,
             measured: false,
             shown: false,
             since,
@@ -142,14 +172,49 @@ impl Opened {
     }
 
     pub(in crate::world) fn overhead(&self) -> Bytes {
-        self.overhead
+        self.overhead + self.making.bytes()
     }
 
-    /// What is set aside for its first context, which is not complete yet.
-    pub(in crate::world) fn first_context(&self) -> Bytes {
-        match self.measured || self.made {
+    /// What is set aside for a context that is not complete yet: the first, or the dearest.
+    pub(in crate::world) fn awaited_context(&self) -> Bytes {
+        let first = match self.measured || self.made {
             true => Bytes::ZERO,
             false => self.overhead,
+        };
+        first.max(self.making.awaited())
+    }
+
+    /// What is set aside for further contexts.
+    pub(in crate::world) fn making(&self) -> &Making {
+        &self.making
+    }
+
+    /// The same, to be changed. The tenant's account is to follow.
+    pub(in crate::world) fn making_mut(&mut self) -> &mut Making {
+        &mut self.making
+    }
+
+    /// Whether it never had a first context, as far as is known.
+    pub(in crate::world) fn is_bare(&self) -> bool {
+        self.bare
+    }
+
+    /// It makes one again: what it said of having none is void.
+    pub(in crate::world) fn is_with(&mut self) {
+        self.without = None;
+    }
+
+    /// It says that it has no context left.
+    pub(in crate::world) fn is_without(&mut self, now: Nanos) {
+        self.without = Some(now);
+    }
+
+    /// A look that was taken then does not show the process: what its contexts took is given back
+    /// if it had said so before.
+    pub(in crate::world) fn was_without(&mut self, taken: Nanos) {
+        let said = self.without.is_some_and(|at| at <= taken);
+        if said && self.making.is_empty() {
+            (self.overhead, self.measured) = (Bytes::ZERO, true);
         }
     }
 
@@ -165,7 +230,8 @@ impl Opened {
 
     /// Whether it is set aside by guess and was so after `then`: it may be measured any moment.
     pub(in crate::world) fn is_fresh_guess(&self, then: impl Fn(Nanos) -> bool) -> bool {
-        then(self.since) && !self.measured && !self.overhead.is_zero()
+        let first = then(self.since) && !self.measured && !self.overhead.is_zero();
+        first || self.making.is_fresh(then)
     }
 
     /// A context is complete. Earlier samples may have shown a half-made one.
@@ -173,25 +239,39 @@ impl Opened {
         (self.measured, self.made) = (false, true);
     }
 
-    /// It takes so much. Whether that was not measured before.
-    pub(in crate::world) fn measure(&mut self, overhead: Bytes) -> bool {
-        self.overhead = overhead;
-        !std::mem::replace(&mut self.measured, true)
+    /// A look that was taken then shows so much. Returns whether that is what a context takes: it
+    /// was not measured before, and the process never made a second one.
+    pub(in crate::world) fn measure(&mut self, shown: Bytes, taken: Nanos) -> bool {
+        self.overhead = self.making.measure(self.overhead, shown, taken);
+        self.bare = false;
+        !std::mem::replace(&mut self.measured, true) && !self.making.ever()
     }
 
     /// A context costs this: a higher estimate is lowered to it. Returns the difference.
     pub(in crate::world) fn correct(&mut self, cost: Bytes) -> Bytes {
+        let further = self.making.correct(cost);
         if self.measured {
-            return Bytes::ZERO;
+            return further;
         }
         let less = self.overhead - cost;
         self.overhead -= less;
-        less
+        less + further
     }
 
     /// It cannot be there yet: the grace begins anew.
     pub(in crate::world) fn is_expected(&mut self, now: Nanos) {
         self.due = now;
+    }
+
+    /// Gives up what was set aside for further contexts too long before a look: what the process is
+    /// `shown` with says no more of it. Returns the part whose calls never returned.
+    pub(in crate::world) fn lapse(&mut self, shown: Bytes, taken: Nanos, grace: Nanos) -> Bytes {
+        let (lapsed, done) = self.making.lapse(taken, grace);
+        if !done.is_zero() {
+            // It never held still while it was looked at.
+            self.overhead = self.overhead.max((self.overhead + done).min(shown));
+        }
+        lapsed
     }
 
     /// The device showed it, or did not at a look that was `taken` then: a guess that is older than
@@ -210,5 +290,10 @@ impl Opened {
             return Bytes::ZERO;
         }
         std::mem::take(&mut self.overhead)
+    }
+
+    /// The same for a process that is another program now.
+    pub(in crate::world) fn give_up(&mut self) -> Bytes {
+        self.give_up_unseen() + self.making.give_up()
     }
 }

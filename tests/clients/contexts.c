@@ -1,0 +1,112 @@
+/* Makes and ends contexts of the first device, by commands from its standard input.
+ *
+ *   init          -> init RESULT      cuInit, and a first context
+ *   create        -> create RESULT    one more, which is current then
+ *   wrong         -> wrong RESULT     the same with flags that do not exist
+ *   threads COUNT -> threads RESULT   one more in each of so many threads; the first failure counts
+ *   destroy COUNT -> destroy RESULT   the COUNT most recent
+ *   retain        -> retain RESULT    the primary context
+ *   release       -> release RESULT
+ *   loop COUNT    -> loop RESULT      ends the most recent one and makes another, so often
+ *   alloc BYTES   -> alloc RESULT
+ *   anew          -> anew 0           from then on it is this program from its beginning
+ *
+ * RESULT is the CUresult as a number. The end of the input ends it with status 0. */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int (*init_)(unsigned);
+static int (*create)(void **, unsigned, int);
+static int (*destroy)(void *);
+static int (*retain)(void **, int);
+static int (*release)(int);
+static int (*mem_alloc)(unsigned long long *, size_t);
+static void *contexts[256];
+static size_t count;
+
+static void *symbol(void *driver, const char *name) {
+    void *found = dlsym(driver, name);
+    if (!found) exit(2);
+    return found;
+}
+
+static int one_more(unsigned flags) {
+    void *context;
+    int result = count < 256 ? create(&context, flags, 0) : 1;
+    if (!result) contexts[count++] = context;
+    return result;
+}
+
+static int fewer(size_t number) {
+    int result = 0;
+    while (number-- && count && !result) result = destroy(contexts[--count]);
+    return result;
+}
+
+static int start(void) {
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    if (!driver) exit(2);
+    init_ = symbol(driver, "cuInit");
+    create = symbol(driver, "cuCtxCreate_v2");
+    destroy = symbol(driver, "cuCtxDestroy_v2");
+    retain = symbol(driver, "cuDevicePrimaryCtxRetain");
+    release = symbol(driver, "cuDevicePrimaryCtxRelease_v2");
+    mem_alloc = symbol(driver, "cuMemAlloc_v2");
+    int result = init_(0);
+    return result ? result : one_more(0);
+}
+
+static void *in_thread(void *context) { return (void *)(intptr_t)create(context, 0, 0); }
+
+static int in_threads(size_t number) {
+    pthread_t threads[64];
+    size_t begun = 0;
+    int first = 0;
+    if (number > 64 || count + number > 256) return 1;
+    for (; begun < number; begun++)
+        if (pthread_create(&threads[begun], NULL, in_thread, &contexts[count + begun])) break;
+    for (size_t at = 0; at < begun; at++) {
+        void *result;
+        pthread_join(threads[at], &result);
+        if (!first) first = (int)(intptr_t)result;
+    }
+    count += begun;
+    return first;
+}
+
+int main(void) {
+    char word[32], line[256];
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    while (fgets(line, sizeof line, stdin)) {
+        unsigned long long number = 0, at;
+        void *primary;
+        int result = -1;
+        if (sscanf(line, "%31s %llu", word, &number) < 1) continue;
+        if (!strcmp(word, "init")) result = start();
+        else if (!strcmp(word, "create")) result = one_more(0);
+        else if (!strcmp(word, "wrong")) result = one_more(0xff00);
+        else if (!strcmp(word, "threads")) result = in_threads(number);
+        else if (!strcmp(word, "destroy")) result = fewer(number);
+        else if (!strcmp(word, "retain")) result = retain(&primary, 0);
+        else if (!strcmp(word, "release")) result = release(0);
+        else if (!strcmp(word, "alloc")) result = mem_alloc(&at, number);
+        else if (!strcmp(word, "loop")) {
+            result = 0;
+            while (number-- && !result) {
+                result = fewer(1);
+                if (!result) result = one_more(0);
+            }
+        } else if (!strcmp(word, "anew")) {
+            printf("anew 0\n");
+            execl("/proc/self/exe", "contexts", NULL);
+            exit(2);
+        }
+        printf("%s %d\n", word, result);
+    }
+    return 0;
+}

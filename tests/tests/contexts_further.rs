@@ -1,0 +1,159 @@
+//! Contexts beside a process's first one take nothing that was promised to others, and what is set
+//! aside for them is given back.
+
+use std::time::{Duration, Instant};
+
+use gpushare_tests::{Daemon, Gpu, Guest, MIB, Tenant, clients};
+
+/// Contexts take 64 of 1024 MiB.
+const SPEC: &str = "mem=1GiB,ctx=64MiB";
+const NO_REQUEST: [(&str, &str); 2] = [
+    ("GPUSHARE_MEM_REQUEST", "0"),
+    ("GPUSHARE_MEM_LIMIT", "1GiB"),
+];
+
+fn started(tenant: &Tenant) -> Guest {
+    let mut guest = Guest::start(tenant.command(&clients::compile("contexts", &[])));
+    guest.does("init");
+    guest
+}
+
+fn alloc(mib: u64) -> String {
+    format!("alloc {}", mib * MIB)
+}
+
+/// A tenant that requested so many MiB and holds some, and a neighbour that requested none.
+struct Scene {
+    daemon: Daemon,
+    _tenants: [Tenant; 2],
+    one: Guest,
+    other: Guest,
+}
+
+fn scene(request: u64, held: u64, more: &[(&str, &str)]) -> Scene {
+    let daemon = Daemon::configured(&Gpu::new(SPEC), "first_context = \"64MiB\"\n");
+    let request = format!("{request}MiB");
+    let limits = [
+        ("GPUSHARE_MEM_REQUEST", &*request),
+        ("GPUSHARE_MEM_LIMIT", &request),
+    ];
+    let first = daemon.tenant("one", &limits);
+    let second = daemon.tenant("other", &[&NO_REQUEST, more].concat());
+    let mut one = started(&first);
+    one.does(&alloc(held));
+    let other = started(&second);
+    for name in ["one", "other"] {
+        daemon.until(name, |row| row.overhead == 64 * MIB);
+    }
+    Scene {
+        daemon,
+        _tenants: [first, second],
+        one,
+        other,
+    }
+}
+
+#[test]
+fn beside_a_neighbours_second_context_a_tenant_gets_what_it_requested() {
+    let mut scene = scene(864, 784, &[]);
+    scene.other.send("create");
+    scene.daemon.until_one_waits("other");
+    scene.one.does(&alloc(80));
+    scene.one.kill();
+    drop(scene._tenants);
+    assert_eq!(scene.other.line(), "create 0", "it waited for room");
+    scene.daemon.until("other", |row| row.overhead == 128 * MIB);
+}
+
+#[test]
+fn a_second_context_that_does_not_fit_fails_when_its_time_is_over() {
+    let wait = [("GPUSHARE_WAIT_TIMEOUT", "200ms")];
+    let mut scene = scene(864, 784, &wait);
+    assert_eq!(scene.other.ask("create"), "create 2");
+    assert_eq!(scene.other.ask("retain"), "retain 2", "nor the primary one");
+    scene.one.does(&alloc(80));
+    scene.other.does("destroy 1");
+    scene.other.does("retain");
+}
+
+#[test]
+fn a_second_context_takes_what_nobody_requested() {
+    let mut scene = scene(784, 784, &[]);
+    scene.other.does("create");
+    scene.daemon.until("other", |row| row.overhead == 128 * MIB);
+    scene.other.does("destroy 1");
+    scene.daemon.until("other", |row| row.overhead == 64 * MIB);
+    scene.other.does("destroy 1");
+    scene.daemon.until("other", |row| row.overhead == 0);
+    scene.other.does("create");
+    scene.daemon.until("other", |row| row.overhead == 64 * MIB);
+}
+
+#[test]
+fn contexts_that_fail_and_contexts_in_a_loop_leave_nothing_set_aside() {
+    let wait = [("GPUSHARE_WAIT_TIMEOUT", "5s")];
+    let mut scene = scene(864, 864, &wait);
+    let began = Instant::now();
+    // 32 MiB are nobody's.
+    scene.other.does("destroy 1");
+    for _ in 0..20 {
+        assert_eq!(scene.other.ask("wrong"), "wrong 1");
+    }
+    scene.other.does("create");
+    scene.other.does("loop 100");
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(60), "{took:?}");
+    let row = scene.daemon.until("other", |row| row.overhead == 64 * MIB);
+    assert_eq!(row.limbo, 0);
+    assert_eq!(scene.daemon.row("one").charged, 864 * MIB);
+}
+
+#[test]
+fn contexts_of_many_threads_take_no_more_than_there_is() {
+    let mut scene = scene(512, 512, &[("GPUSHARE_ON_COLLISION", "fail")]);
+    // 384 MiB are nobody's.
+    scene.other.does("threads 6");
+    scene.daemon.until("other", |row| row.overhead == 448 * MIB);
+    assert_eq!(scene.other.ask("create"), "create 2");
+    scene.other.does("destroy 7");
+    scene.daemon.until("other", |row| row.overhead == 0);
+}
+
+#[test]
+fn a_program_that_execs_itself_begins_with_a_first_context() {
+    let mut scene = scene(700, 700, &[]);
+    scene.other.does("create");
+    scene.other.does("anew");
+    scene.other.does("init");
+    scene.daemon.until("other", |row| {
+        row.overhead == 64 * MIB && row.limbo == 0 && row.processes.len() == 1
+    });
+    scene.other.does("create");
+    scene.daemon.until("other", |row| row.overhead == 128 * MIB);
+}
+
+#[test]
+fn the_next_daemon_counts_further_contexts_and_guards_requests_from_more() {
+    let mut scene = scene(784, 700, &[("GPUSHARE_WAIT_TIMEOUT", "500ms")]);
+    scene.other.does("create");
+    scene.daemon.restart();
+    for (name, contexts) in [("one", 1), ("other", 2)] {
+        scene.daemon.until(name, |row| {
+            row.overhead == contexts * 64 * MIB && row.processes.len() == 1
+        });
+    }
+    assert_eq!(scene.other.ask("create"), "create 2");
+    scene.one.does(&alloc(84));
+    scene.other.does("destroy 2");
+    scene.other.does("create");
+    scene.daemon.until("other", |row| row.overhead == 64 * MIB);
+}
+
+#[test]
+fn without_a_daemon_further_contexts_are_the_drivers() {
+    let mut scene = scene(864, 784, &[]);
+    scene.daemon.kill();
+    scene.other.does("create");
+    scene.other.does("destroy 2");
+    scene.other.does("create");
+}

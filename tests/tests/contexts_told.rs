@@ -1,0 +1,146 @@
+//! What the library tells a daemon of its contexts, by the version of that daemon and across a
+//! change of daemons. The test plays the daemon.
+
+use std::fs;
+use std::sync::mpsc::{Receiver, channel};
+
+use gpushare_protocol::wire::{Reply, Request};
+use gpushare_tests::{Dealer, GIB, Gpu, Guest, clients, links, until};
+
+/// The minor before further contexts.
+const OLD: u16 = 22;
+
+/// From now on every request for memory is granted, and is heard.
+fn heard(dealer: &Dealer) -> Receiver<Request> {
+    let (says, said) = channel();
+    dealer.bank(move |asked| {
+        says.send(asked.clone()).ok()?;
+        Some(Reply::Granted { grant: GIB })
+    });
+    said
+}
+
+fn contexts(said: &Receiver<Request>) -> [usize; 2] {
+    let all: Vec<Request> = said.try_iter().collect();
+    let count = |is: fn(&Request) -> bool| all.iter().filter(|one| is(one)).count();
+    [
+        count(|one| matches!(one, Request::Open { .. })),
+        count(|one| matches!(one, Request::OpenMore { .. })),
+    ]
+}
+
+#[test]
+fn each_context_but_the_first_is_asked_for_by_itself() {
+    let dealer = Dealer::start(&Gpu::new(""));
+    let said = heard(&dealer);
+    let mut guest = dealer.client("contexts");
+    guest.does("init");
+    assert_eq!(contexts(&said), [1, 0]);
+    for command in ["create", "retain"] {
+        guest.does(command);
+        assert_eq!(contexts(&said), [0, 1], "{command}");
+        dealer.hears_some(|said| matches!(said, Request::OpenDone { .. }).then_some(()));
+    }
+    guest.does("retain");
+    assert_eq!(contexts(&said), [0, 0], "the primary one is there already");
+    guest.does("release");
+    guest.does("release");
+    guest.does("destroy 1");
+    let none = Request::NoContext { device_index: 0 };
+    assert!(!dealer.said().contains(&none), "one is left");
+    guest.does("destroy 1");
+    dealer.hears(&none);
+    guest.does("create");
+    assert_eq!(contexts(&said), [0, 1], "after the last one as well");
+    guest.finish().silently();
+}
+
+#[test]
+fn an_older_daemon_hears_of_first_contexts_only() {
+    let mut dealer = Dealer::start(&Gpu::new(""));
+    dealer.come_back_with(OLD);
+    let said = heard(&dealer);
+    let mut guest = dealer.client("contexts");
+    guest.does("init");
+    guest.does("create");
+    guest.does("retain");
+    assert_eq!(contexts(&said), [1, 0]);
+    guest.does("release");
+    guest.does("destroy 2");
+    guest.does("create");
+    assert_eq!(contexts(&said), [1, 0], "again a first one");
+    let new = |said: &Request| matches!(said, Request::OpenDone { .. } | Request::NoContext { .. });
+    assert!(!dealer.said().iter().any(new));
+    guest.finish().silently();
+}
+
+/// A program whose second context takes until the file is gone.
+fn making(dealer: &Dealer) -> (Guest, tempfile::TempPath) {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let file = file.into_temp_path();
+    let mut command = dealer.command(&clients::compile("contexts", &[]));
+    command.env("LD_LIBRARY_PATH", links()).env(
+        "SOFTGPU_HOLD",
+        format!("cuDevicePrimaryCtxRetain:{}", file.display()),
+    );
+    let mut guest = Guest::start(command);
+    guest.does("init");
+    guest.send("retain");
+    until("the driver makes it", || {
+        fs::metadata(&file).expect("a file").len() > 0
+    });
+    (guest, file)
+}
+
+#[test]
+fn the_next_daemon_is_told_of_the_contexts_and_of_a_call_under_way() {
+    let mut dealer = Dealer::start(&Gpu::new(""));
+    let (mut guest, file) = making(&dealer);
+    dealer.leave();
+    let said = heard(&dealer);
+    dealer.come_back();
+    let first = said.recv().expect("it asks again");
+    assert_eq!(first, Request::Open { device_index: 0 });
+    let more = said.recv().expect("it asks again");
+    let again = Request::OpenMore {
+        device_index: 0,
+        patience_ms: Some(0),
+    };
+    assert_eq!(more, again);
+    drop(file);
+    assert_eq!(guest.line(), "retain 0");
+    dealer.hears_some(|said| matches!(said, Request::OpenDone { .. }).then_some(()));
+    guest.finish().silently();
+}
+
+#[test]
+fn an_older_next_daemon_is_told_of_the_device_only() {
+    let mut dealer = Dealer::start(&Gpu::new(""));
+    let (mut guest, file) = making(&dealer);
+    dealer.leave();
+    let said = heard(&dealer);
+    dealer.come_back_with(OLD);
+    let first = said.recv().expect("it asks again");
+    assert_eq!(first, Request::Open { device_index: 0 });
+    drop(file);
+    assert_eq!(guest.line(), "retain 0");
+    guest.does("create");
+    assert_eq!(contexts(&said), [0, 0]);
+    guest.finish().silently();
+}
+
+#[test]
+fn a_program_without_contexts_tells_the_next_daemon_of_none() {
+    let mut dealer = Dealer::start(&Gpu::new(""));
+    let mut guest = dealer.client("contexts");
+    guest.does("init");
+    guest.does("destroy 1");
+    dealer.leave();
+    let said = heard(&dealer);
+    dealer.come_back();
+    dealer.hears_some(|said| matches!(said, Request::Adopted { .. }).then_some(()));
+    guest.does("create");
+    let first = said.recv().expect("it asks");
+    assert!(matches!(first, Request::OpenMore { .. }), "{first:?}");
+    guest.finish().silently();
+}
