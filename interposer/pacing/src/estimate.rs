@@ -310,14 +310,16 @@ impl Estimates {
             self.sets = vec![[Entry::default(); WAYS]; SETS];
         }
         let set = &mut self.sets[set_of(key)];
-        let at = (0..WAYS)
-            .find(|at| set[*at].key == key)
-            .or_else(|| (0..WAYS).min_by_key(|at| set[*at].seen.max(set[*at].taken)))
-            .unwrap_or(0);
+        let known = (0..WAYS).find(|at| set[*at].key == key);
+        let at = known.unwrap_or_else(|| {
+            set.iter_mut().for_each(Entry::passed_over);
+            let least = (0..WAYS).min_by_key(|at| set[*at].worth());
+            let at = least.unwrap_or(0);
+            set[at] = Entry::new(key);
+            at
+        });
         let entry = &mut set[at];
-        if entry.key != key {
-            *entry = Entry::new(key);
-        }
+        entry.used();
         entry
     }
 }

@@ -98,7 +98,7 @@ pub struct ControlDevice {
     pub contended: AtomicU32,
     /// See [`Turn::cap`](super::lease::Turn::cap).
     pub cap: AtomicU32,
-    /// Daemons of minor 9 and before store how long a turn is. No library has read it.
+    /// Some daemons of minor 9, and those before, store how long a turn is. No library has read it.
     padding_after_cap: AtomicU64,
     /// See [`Turn::idle_after`](super::lease::Turn::idle_after).
     pub idle_after: AtomicU64,

@@ -11,6 +11,10 @@ const TIMED_SOON: u32 = 16;
 /// taken.
 const TRIES: u8 = 2 * SAMPLES;
 
+/// A record that was not used while so many other keys came into its set gives way first, however
+/// much is known of it: its function may never be launched again.
+const STALE: u8 = 16;
+
 /// The unit of [`Entry::spread`]: sixteenths.
 const SPREAD: u64 = 16;
 
@@ -19,6 +23,8 @@ const SPREAD: u64 = 16;
 pub(super) struct Entry {
     /// The key, 0 for none.
     pub(super) key: u64,
+    /// How many other keys have come into its set since it was last used.
+    newcomers: u8,
     /// The era in which one was last launched, 0 for none.
     pub(super) era: u32,
     /// Nanoseconds of one operation.
@@ -84,6 +90,19 @@ fn keep_shortest(shortest: &mut [u32; 2], ns: u32) {
 }
 
 impl Entry {
+    /// The least of a set gives way to a new key: one that is stale, else by how much is known.
+    pub(super) fn worth(&self) -> (bool, u8) {
+        (self.newcomers < STALE, self.seen.max(self.taken))
+    }
+
+    pub(super) fn passed_over(&mut self) {
+        self.newcomers = self.newcomers.saturating_add(1);
+    }
+
+    pub(super) fn used(&mut self) {
+        self.newcomers = 0;
+    }
+
     /// Of an operation that nothing is known of.
     pub(super) fn new(key: u64) -> Self {
         Self {
