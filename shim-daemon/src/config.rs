@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use gpushare_core::{
-    Compute, DeviceId, LeasePolicy, Nanos, Oversubscribe, Preemptible, Profile, Quota, Resolver,
-    Sharing, TenantSpec,
+    Compute, DeviceId, LeasePolicy, Nanos, Oversubscribe, Preemptible, Quota, Resolver, Sharing,
+    TenantSpec,
 };
 use gpushare_journal::Bounds;
 use gpushare_protocol::limits::{self, LimitError, Limits, Maxima};
@@ -153,10 +153,23 @@ enum Regime {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Length {
+    /// Short waits, about four times the overhead of the default.
     Interactive,
     #[default]
     Default,
+    /// Least overhead, longest waits.
     Batch,
+}
+
+impl Length {
+    /// The turn of a tenant with an average weight.
+    fn quantum(&self) -> Nanos {
+        match self {
+            Self::Interactive => Nanos::millis(5),
+            Self::Default => LeasePolicy::default().quantum,
+            Self::Batch => Nanos::millis(50),
+        }
+    }
 }
 
 /// How to treat processes on the devices that belong to no tenant.
@@ -308,14 +321,13 @@ impl<'de> Deserialize<'de> for Span {
 }
 
 fn turns(told: &Turns) -> LeasePolicy {
-    let mut policy = LeasePolicy::of(match told.profile {
-        Length::Interactive => Profile::Interactive,
-        Length::Default => Profile::Default,
-        Length::Batch => Profile::Batch,
-    });
-    policy.sharing = match told.sharing {
-        Regime::Together => Sharing::Together,
-        Regime::Turns => Sharing::Turns,
+    let mut policy = LeasePolicy {
+        sharing: match told.sharing {
+            Regime::Together => Sharing::Together,
+            Regime::Turns => Sharing::Turns,
+        },
+        quantum: told.profile.quantum(),
+        ..LeasePolicy::default()
     };
     if let Some(Slice(slice)) = told.slice {
         policy.slice = slice;

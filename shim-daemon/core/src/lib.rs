@@ -47,8 +47,8 @@ pub use event::{Event, ProcessSample, Sample};
 pub use gpushare_protocol::units::{Bytes, Permille};
 pub use ids::{AskId, AskKey, CostClass, DeviceId, Gang, ProcessId, ReclaimId, TenantId};
 pub use lease::{
-    Compute, DeviceTally, DeviceTime, Input, Lease, LeaseKind, LeasePolicy, Mode, Output, Profile,
-    Report, ShareState, ShareView, Sharing, SharingView, Work,
+    Compute, DeviceTally, DeviceTime, Input, Lease, LeaseKind, LeasePolicy, Mode, Output, Report,
+    ShareState, ShareView, Sharing, SharingView, Work,
 };
 pub use part::Implied;
 pub use residency::{Held, HostView, Order, Place, Shown, SwapPolicy, Told};

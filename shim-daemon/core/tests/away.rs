@@ -1,7 +1,7 @@
 //! A process whose connection has ended cannot report, and its gate is open: no tenant waits for it
 //! until it reconnects.
 
-use gpushare_core::lease::{DeviceTime, Input, Lease, LeaseKind, Report, Schedule};
+use gpushare_core::lease::{DeviceTime, Input, Lease, LeaseKind, Report};
 use gpushare_core::{Compute, LeasePolicy, Nanos, ProcessId, TenantId};
 
 const ONE: TenantId = TenantId(1);
@@ -13,7 +13,7 @@ const B: ProcessId = ProcessId(20);
 /// Two tenants with a process each; no tenant starts beside one that has not drained. The second
 /// waits for the first.
 struct Device {
-    schedule: Schedule,
+    schedule: DeviceTime,
     now: Nanos,
 }
 
@@ -24,7 +24,7 @@ impl Device {
             ..LeasePolicy::turns()
         };
         let mut device = Self {
-            schedule: Schedule::new(policy),
+            schedule: DeviceTime::new(policy),
             now: Nanos::ZERO,
         };
         for (tenant, process) in [(ONE, A), (TWO, B)] {

@@ -8,7 +8,7 @@
 )]
 
 use crate::machine::{Host, Length, Machine, Program, cap};
-use gpushare_core::{Compute, Input, LeasePolicy, Nanos, Permille, Profile, TenantId};
+use gpushare_core::{Compute, Input, LeasePolicy, Nanos, Permille, TenantId};
 
 const PRIORITY: u16 = 500;
 const FIRST: TenantId = TenantId(1);
@@ -122,13 +122,17 @@ fn kernels_longer_than_that_are_paid_for_afterwards() {
 
 #[test]
 fn every_profile_keeps_caps() {
-    for profile in [Profile::Interactive, Profile::Default, Profile::Batch] {
+    for quantum in [5, 20, 50].map(Nanos::millis) {
         for percent in [10, 30, 50] {
-            let (least, most) = alone(percent, Program::Deep(fixed(200)), LeasePolicy::of(profile));
+            let policy = LeasePolicy {
+                quantum,
+                ..LeasePolicy::turns()
+            };
+            let (least, most) = alone(percent, Program::Deep(fixed(200)), policy);
             let want = f64::from(percent) / 100.0;
             assert!(
                 least >= want - 0.02 && most <= want + 0.02,
-                "{profile:?} {percent}: {least} to {most}"
+                "{quantum:?} {percent}: {least} to {most}"
             );
         }
     }

@@ -1,6 +1,6 @@
 //! Requests below a higher class, where tenants take turns: what they are owed, and what not.
 
-use gpushare_core::lease::{Input, LeaseKind, Output, Report, Schedule};
+use gpushare_core::lease::{DeviceTime, Input, LeaseKind, Output, Report};
 use gpushare_core::{Compute, LeasePolicy, Nanos, Permille, ProcessId, TenantId};
 
 const LOW: TenantId = TenantId(1);
@@ -14,7 +14,7 @@ fn process(tenant: TenantId) -> ProcessId {
 /// A device whose tenants always have work: each says that it waits as soon as its gate is closed,
 /// and drains in no time. The lowest requests 80 %, which are turns of 16 ms.
 struct Device {
-    schedule: Schedule,
+    schedule: DeviceTime,
     now: Nanos,
     /// These drain and do not wait.
     rests: Vec<TenantId>,
@@ -25,7 +25,7 @@ struct Device {
 impl Device {
     fn new() -> Self {
         Self {
-            schedule: Schedule::new(LeasePolicy::turns()),
+            schedule: DeviceTime::new(LeasePolicy::turns()),
             now: Nanos::ZERO,
             rests: Vec::new(),
             stuck: Vec::new(),

@@ -1,13 +1,13 @@
 //! Turns of a tenant that is alone under a cap, and does not drain in the time that it has.
 
-use gpushare_core::lease::{Input, LeaseKind, Report, Schedule};
+use gpushare_core::lease::{DeviceTime, Input, LeaseKind, Report};
 use gpushare_core::{Compute, LeasePolicy, Nanos, Permille, ProcessId, TenantId};
 
 const TENANT: TenantId = TenantId(1);
 const PROCESS: ProcessId = ProcessId(1);
 
 struct Device {
-    schedule: Schedule,
+    schedule: DeviceTime,
     now: Nanos,
 }
 
@@ -15,7 +15,7 @@ impl Device {
     /// Its tenant has a cap of a tenth, and its first turn is over. A call of it waits.
     fn closed() -> Self {
         let mut device = Self {
-            schedule: Schedule::new(LeasePolicy::turns()),
+            schedule: DeviceTime::new(LeasePolicy::turns()),
             now: Nanos::ZERO,
         };
         device.tell(Input::Joined {

@@ -9,7 +9,7 @@
 
 use crate::cases;
 use crate::machine::{Length, Machine, Program, request};
-use gpushare_core::lease::{Input, Output, Schedule};
+use gpushare_core::lease::{DeviceTime, Input, Output};
 use gpushare_core::{Compute, LeasePolicy, Nanos, Permille, ProcessId, TenantId};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -232,7 +232,7 @@ fn terms(request: u16, limit: u16) -> Compute {
 
 /// Tells the schedule; reports are about the present turn of the tenant the process is in, or
 /// one a little off.
-fn tell(schedule: &mut Schedule, now: Nanos, homes: &mut BTreeMap<u64, u64>, said: &Said) {
+fn tell(schedule: &mut DeviceTime, now: Nanos, homes: &mut BTreeMap<u64, u64>, said: &Said) {
     match *said {
         Said::Joined {
             tenant,
@@ -329,7 +329,7 @@ fn tell(schedule: &mut Schedule, now: Nanos, homes: &mut BTreeMap<u64, u64>, sai
 }
 
 /// The epochs said of each tenant only rise.
-fn epochs_rise(schedule: &mut Schedule, last: &mut BTreeMap<TenantId, u64>) {
+fn epochs_rise(schedule: &mut DeviceTime, last: &mut BTreeMap<TenantId, u64>) {
     while let Some(output) = schedule.poll() {
         if let Output::Lease { tenant, lease } = output {
             let before = last.insert(tenant, lease.epoch).unwrap_or(0);
@@ -346,7 +346,7 @@ proptest! {
 
     #[test]
     fn nothing_anybody_says_breaks_the_schedule(said in vec((0..30_000u64, said()), 1..200)) {
-        let mut schedule = Schedule::new(LeasePolicy::turns());
+        let mut schedule = DeviceTime::new(LeasePolicy::turns());
         let (mut now, mut homes, mut last) = (Nanos::ZERO, BTreeMap::new(), BTreeMap::new());
         for (micros, said) in said {
             let until = now + Nanos::micros(micros);

@@ -10,16 +10,16 @@ use gpushare_protocol::histogram::Histogram;
 #[derive(Debug)]
 pub(super) struct ComputeAccount {
     /// Priority: strict, higher first.
-    class: u16,
+    pub(super) class: u16,
     compute: Compute,
     /// Its part within its class, in thousandths; computed from all tenants' requests.
-    weight: u64,
+    pub(super) weight: u64,
     bucket: Option<Bucket>,
     promise: Option<Promise>,
     /// All it was billed for since it came.
-    held: Nanos,
+    pub(super) held: Nanos,
     /// How long its gate was closed while it wanted the device, each time.
-    waits: Histogram,
+    pub(super) waits: Histogram,
     /// Whether it was reported that one of its processes passes no gate.
     told_ungated: bool,
 }
@@ -48,33 +48,8 @@ impl ComputeAccount {
             .map(|part| Promise::under(self.promise, part));
     }
 
-    pub(super) fn set_weight(&mut self, weight: u64) {
-        self.weight = weight;
-    }
-
-    pub(super) fn class(&self) -> u16 {
-        self.class
-    }
-
-    pub(super) fn weight(&self) -> u64 {
-        self.weight
-    }
-
-    pub(super) fn compute(&self) -> Compute {
-        self.compute
-    }
-
     pub(super) fn terms(&self) -> Terms {
         (self.class, self.compute, self.weight)
-    }
-
-    pub(super) fn held(&self) -> Nanos {
-        self.held
-    }
-
-    /// How long its gate was closed while it wanted the device, each time.
-    pub(super) fn waits(&self) -> &Histogram {
-        &self.waits
     }
 
     /// Its gate opens; it was closed for so long while it wanted the device.
@@ -88,9 +63,9 @@ impl ComputeAccount {
     }
 
     /// Time passes; `held` of it counts against its cap.
-    pub(super) fn pay_cap(&mut self, time: Nanos, held: Nanos, policy: &LeasePolicy) {
+    pub(super) fn pay_cap(&mut self, time: Nanos, held: Nanos) {
         if let Some(bucket) = &mut self.bucket {
-            bucket.pass(time.0, held.0, policy.most_debt.0);
+            bucket.pass(time.0, held.0, LeasePolicy::MOST_DEBT.0);
         }
     }
 
@@ -105,7 +80,7 @@ impl ComputeAccount {
     /// it `kept`.
     pub(super) fn rest(&mut self, time: Nanos, kept: bool, policy: &LeasePolicy) {
         if let Some(promise) = &mut self.promise {
-            let turn = promise.turn(policy.quantum, policy.shortest);
+            let turn = promise.turn(policy.quantum);
             promise.idles(time, if kept { turn } else { Nanos::ZERO });
         }
     }
@@ -152,8 +127,8 @@ impl ComputeAccount {
     }
 
     /// Whether its debt to its cap is at the bound.
-    pub(super) fn owes_its_cap_all(&self, policy: &LeasePolicy) -> bool {
-        let most = policy.most_debt.0;
+    pub(super) fn owes_its_cap_all(&self) -> bool {
+        let most = LeasePolicy::MOST_DEBT.0;
         self.bucket.is_some_and(|bucket| bucket.at_most_debt(most))
     }
 
@@ -164,22 +139,28 @@ impl ComputeAccount {
     /// Its guarantee saves up no more than a turn.
     pub(super) fn save_a_turn(&mut self, policy: &LeasePolicy) {
         if let Some(promise) = &mut self.promise {
-            promise.bound(promise.turn(policy.quantum, policy.shortest));
+            promise.bound(promise.turn(policy.quantum));
         }
     }
 
     /// What its guarantee is owed, in thousandths of its turn. `None`: it has no guarantee.
     pub(super) fn turns_owed(&self, policy: &LeasePolicy) -> Option<u64> {
         let promise = self.promise?;
-        Some(promise.turns_owed(promise.turn(policy.quantum, policy.shortest)))
+        Some(promise.turns_owed(promise.turn(policy.quantum)))
     }
 
     /// The turn that its guarantee gives it, and how long until then, if it keeps waiting. `None`:
     /// it has no guarantee.
     pub(super) fn guaranteed_turn(&self, policy: &LeasePolicy) -> Option<(Nanos, Nanos)> {
         let promise = self.promise?;
-        let turn = promise.turn(policy.quantum, policy.shortest);
+        let turn = promise.turn(policy.quantum);
         Some((turn, promise.wait(turn)))
+    }
+
+    /// Whether its guarantee gives it a turn now.
+    pub(super) fn is_due(&self, policy: &LeasePolicy) -> bool {
+        let turn = self.guaranteed_turn(policy);
+        turn.is_some_and(|(_, wait)| wait == Nanos::ZERO)
     }
 
     /// Whether to report that one of its processes passes no gate: once.

@@ -11,7 +11,7 @@ use super::page::Lease;
 use super::shared::{Part, Shared};
 use super::terms::{LeasePolicy, Sharing};
 use super::turns::Schedule;
-use super::view::{DeviceTally, Mode, ShareView, SharingView};
+use super::view::{DeviceTally, ShareView, SharingView};
 use super::work::Work;
 use crate::ids::{ProcessId, TenantId};
 use crate::time::Nanos;
@@ -25,6 +25,16 @@ const AFTER_A_GANG: Nanos = Nanos::secs(60);
 enum Regime {
     Shared(Box<Shared>),
     Turns(Box<Schedule>),
+}
+
+/// What is the same in both regimes: `$one` is the present one.
+macro_rules! either {
+    ($regime:expr, $one:ident => $what:expr) => {
+        match $regime {
+            Regime::Shared($one) => $what,
+            Regime::Turns($one) => $what,
+        }
+    };
 }
 
 /// See the module's page.
@@ -55,17 +65,34 @@ impl DeviceTime {
 
     /// Takes in what happened. A `now` before the last one counts as the last one.
     pub fn handle(&mut self, now: Nanos, input: Input) {
-        match &mut self.regime {
-            Regime::Shared(shared) => shared.handle(now, input),
-            Regime::Turns(turns) => turns.handle(now, input),
-        }
+        either!(&mut self.regime, regime => {
+            regime.pass(now);
+            match input {
+                Input::Joined { tenant, process, gated, class, compute } => {
+                    regime.joined((tenant, process, gated), (class, compute));
+                }
+                Input::Away { process, away } => {
+                    regime.set_there(process, |members| members.set_away(process, away));
+                }
+                Input::Sealed { process, sealed } => {
+                    regime.set_there(process, |members| members.set_sealed(process, sealed));
+                }
+                Input::Left { process } => regime.left(process),
+                Input::Set { tenant, class, compute } => regime.set(tenant, (class, compute)),
+                Input::Reported { process, epoch, report } => {
+                    regime.reported(process, epoch, report);
+                }
+            }
+            regime.settle();
+        });
         self.follow(now);
     }
 
     /// Lets time pass without an input: call it when [`Self::next_timeout`] has come.
     pub fn advance(&mut self, now: Nanos) {
         if let Regime::Turns(turns) = &mut self.regime {
-            turns.advance(now);
+            turns.pass(now);
+            turns.settle();
         }
         self.follow(now);
     }
@@ -77,10 +104,7 @@ impl DeviceTime {
 
     /// The processes whose pages are read.
     pub fn processes(&self) -> Vec<ProcessId> {
-        match &self.regime {
-            Regime::Shared(shared) => shared.processes().collect(),
-            Regime::Turns(turns) => turns.processes().collect(),
-        }
+        either!(&self.regime, regime => regime.roster.processes())
     }
 
     /// The contents of the processes' pages at `now`.
@@ -109,18 +133,12 @@ impl DeviceTime {
 
     /// The next output, in order.
     pub fn poll(&mut self) -> Option<Output> {
-        match &mut self.regime {
-            Regime::Shared(shared) => shared.poll(),
-            Regime::Turns(turns) => turns.poll(),
-        }
+        either!(&mut self.regime, regime => regime.roster.outputs.pop_front())
     }
 
     /// The content of a tenant's page.
     pub fn lease(&self, id: TenantId) -> Option<Lease> {
-        match &self.regime {
-            Regime::Shared(shared) => shared.lease(id),
-            Regime::Turns(turns) => turns.lease(id),
-        }
+        either!(&self.regime, regime => regime.roster.lease(id))
     }
 
     /// A tenant's share, with the time up to `now` billed as it will be.
@@ -133,10 +151,7 @@ impl DeviceTime {
 
     /// Whether a tenant has a process here.
     pub(super) fn has(&self, id: TenantId) -> bool {
-        match &self.regime {
-            Regime::Shared(shared) => shared.has(id),
-            Regime::Turns(turns) => turns.has(id),
-        }
+        self.lease(id).is_some()
     }
 
     /// How the part of a gang stands on the device.
@@ -163,40 +178,21 @@ impl DeviceTime {
         }
     }
 
-    /// How the device is shared now and how often that changed; `None` while it is dealt in turns.
-    pub fn mode(&self) -> Option<(Mode, u64)> {
-        self.shared().map(Shared::mode)
-    }
-
     /// How the device is shared, for people to look at.
     pub fn sharing(&self, now: Nanos) -> SharingView {
-        let Some(shared) = self.shared() else {
-            return SharingView::default();
-        };
-        let ((mode, changes), (lately, off)) = (shared.mode(), shared.audited(now));
-        SharingView {
-            mode: Some(mode),
-            changes,
-            lately,
-            off,
-        }
+        let shared = self.shared();
+        shared.map_or_else(SharingView::default, |shared| shared.sharing(now))
     }
 
     /// The counters of the device since it was added.
     pub fn tally(&self) -> DeviceTally {
-        *match &self.regime {
-            Regime::Shared(shared) => shared.tally(),
-            Regime::Turns(turns) => turns.tally(),
-        }
+        either!(&self.regime, regime => regime.roster.tally)
     }
 
     /// Other settings from now on.
     pub fn set_policy(&mut self, now: Nanos, policy: LeasePolicy) {
         self.policy = policy;
-        match &mut self.regime {
-            Regime::Shared(shared) => shared.set_policy(now, policy),
-            Regime::Turns(turns) => turns.set_policy(now, policy),
-        }
+        either!(&mut self.regime, regime => regime.set_policy(now, policy));
         self.follow(now);
     }
 
@@ -225,14 +221,14 @@ impl DeviceTime {
         let left = Regime::Turns(Box::new(Schedule::new(self.policy)));
         match std::mem::replace(&mut self.regime, left) {
             Regime::Turns(turns) => {
-                let mut shared = Shared::with(now, self.policy, turns.into_guests(now));
+                let mut shared = Shared::with(now, self.policy, turns.into_roster(now));
                 for (id, shut) in &self.bound {
                     shared.bind(now, *id, Some(*shut));
                 }
                 self.regime = Regime::Shared(Box::new(shared));
             }
             Regime::Shared(shared) => {
-                let turns = Schedule::with(now, self.policy, shared.into_guests(now));
+                let turns = Schedule::with(now, self.policy, shared.into_roster(now));
                 self.regime = Regime::Turns(Box::new(turns));
             }
         }
@@ -243,18 +239,16 @@ impl DeviceTime {
     /// # Errors
     /// The first violated invariant, in words.
     pub fn check(&self) -> Result<(), String> {
-        match &self.regime {
-            Regime::Shared(shared) => shared.check(),
-            Regime::Turns(turns) => turns.check(),
-        }
+        either!(&self.regime, regime => regime.check())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lease::Report;
     use crate::lease::terms::Compute;
+    use crate::lease::{LeaseKind, Report};
+    use gpushare_protocol::units::Permille;
 
     const A: TenantId = TenantId(1);
     const B: TenantId = TenantId(2);
@@ -275,6 +269,52 @@ mod tests {
         device
     }
 
+    fn is_closed(device: &DeviceTime) -> bool {
+        let lease = device.lease(A).expect("it is here");
+        lease.kind == LeaseKind::Closed
+    }
+
+    /// Of A, alone on a shared device.
+    fn terms(limit: Option<Permille>) -> Compute {
+        Compute {
+            request: None,
+            limit,
+        }
+    }
+
+    #[test]
+    fn a_cap_that_is_lifted_on_a_shared_device_opens_the_gate_at_once() {
+        let (process, tenth) = (ProcessId(1), Permille::new(100));
+        for (limit, opens) in [(None, true), (tenth, false)] {
+            let mut device = DeviceTime::new(LeasePolicy::default());
+            let joined = Input::Joined {
+                tenant: A,
+                process,
+                gated: true,
+                class: 500,
+                compute: terms(tenth),
+            };
+            device.handle(Nanos::ZERO, joined);
+            let works = Work {
+                since: Some(Nanos::ZERO),
+                ..Work::default()
+            };
+            let mut now = Nanos::ZERO;
+            while !is_closed(&device) {
+                now = device.next_sample().expect("it has a cap");
+                assert!(now < Nanos::secs(1), "it uses its cap up");
+                device.sampled(now, &[(process, works)]);
+            }
+            let set = Input::Set {
+                tenant: A,
+                class: 500,
+                compute: terms(limit),
+            };
+            device.handle(now, set);
+            assert_eq!(!is_closed(&device), opens);
+        }
+    }
+
     fn held(device: &DeviceTime, now: Nanos) -> Nanos {
         device.share(A, now).expect("it is here").held
     }
@@ -286,7 +326,7 @@ mod tests {
         let before = held(&device, now);
         assert_eq!(before, now);
         device.bind(now, B, Some(false));
-        assert!(device.mode().is_some(), "it is shared");
+        assert!(device.sharing(now).mode.is_some(), "it is shared");
         assert_eq!(held(&device, now), before);
     }
 

@@ -6,7 +6,7 @@ use crate::ids::ProcessId;
 use std::collections::BTreeMap;
 
 /// A process. Only gated ones that can answer are asked to drain.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Member {
     /// Its gate can be closed.
     gated: bool,
@@ -42,14 +42,8 @@ impl Members {
     /// `gated` may have changed.
     pub(super) fn join(&mut self, process: ProcessId, gated: bool, drained: bool) {
         let member = self.0.entry(process).or_insert_with(|| Member {
-            gated,
-            away: false,
-            sealed: false,
-            idle: false,
-            waits: false,
             drained,
-            seen: None,
-            was_steered: false,
+            ..Member::default()
         });
         member.gated = gated;
     }
@@ -118,10 +112,6 @@ impl Members {
         let seen = member.seen.replace(work).unwrap_or(work);
         member.was_steered |= member.is_steered();
         member.is_steered().then_some(seen)
-    }
-
-    pub(super) fn processes(&self) -> impl Iterator<Item = ProcessId> {
-        self.0.keys().copied()
     }
 
     pub(super) fn has(&self, process: ProcessId) -> bool {

@@ -7,6 +7,7 @@
 //! `bands` closes and opens gangs on all their devices at once.
 
 mod account;
+mod arithmetic;
 mod bands;
 mod debts;
 mod device;
@@ -15,6 +16,7 @@ mod members;
 mod page;
 mod promise;
 mod roster;
+mod seat;
 mod shared;
 mod terms;
 mod turns;
@@ -25,7 +27,6 @@ pub(crate) use bands::{Band, Bands};
 pub use device::DeviceTime;
 pub use input::{Input, Output, Report};
 pub use page::{Lease, LeaseKind};
-pub use terms::{Compute, LeasePolicy, Profile, Sharing};
-pub use turns::Schedule;
+pub use terms::{Compute, LeasePolicy, Sharing};
 pub use view::{DeviceTally, Mode, ShareState, ShareView, SharingView};
 pub use work::Work;

@@ -4,7 +4,8 @@
 //! the time it holds. In both directions it is bounded to one second's worth. Once the credit
 //! covers a turn, the tenant gets that turn before all others.
 
-use super::terms::part_of;
+use super::arithmetic::{part_of, signed};
+use super::terms::LeasePolicy;
 use crate::time::Nanos;
 use gpushare_protocol::units::Permille;
 
@@ -59,8 +60,8 @@ impl Promise {
     }
 
     /// The turn it gets when it is that far behind.
-    pub(super) fn turn(&self, quantum: Nanos, shortest: Nanos) -> Nanos {
-        part_of(self.part, quantum).max(shortest)
+    pub(super) fn turn(&self, quantum: Nanos) -> Nanos {
+        part_of(self.part, quantum).max(LeasePolicy::SHORTEST)
     }
 
     /// How long until this much credit has accrued, if it keeps waiting. Zero: now.
@@ -72,10 +73,6 @@ impl Promise {
                 .div_ceil(self.part.get().into()),
         )
     }
-}
-
-fn signed(time: Nanos) -> i64 {
-    i64::try_from(time.0).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

@@ -1,106 +1,70 @@
-//! The tenants of one device and their processes: what both regimes keep alike.
+//! The tenants of one device and their processes, and what else outlives a regime.
 
 use super::account::ComputeAccount;
 use super::debts::Debts;
-use super::input::Output;
+use super::input::{Output, closed_first};
 use super::members::Members;
-use super::terms::{Compute, requests, weight};
-use super::view::DeviceTally;
+use super::page::{Lease, LeaseKind};
+use super::seat::{Seat, State};
+use super::terms::{Compute, Terms, part, weight};
+use super::view::{DeviceTally, ShareState, ShareView};
 use crate::ids::{ProcessId, TenantId};
 use crate::time::Nanos;
 use std::collections::{BTreeMap, VecDeque};
 
-/// The state that a tenant keeps when its device changes its regime.
-pub(super) type Guest = (TenantId, Members, ComputeAccount);
-
-/// What a device keeps when it changes its regime.
-#[derive(Debug, Default)]
-pub(super) struct Guests {
-    /// The highest epoch that was issued.
-    pub(super) epochs: u64,
-    pub(super) tally: DeviceTally,
-    /// Not polled yet.
-    pub(super) outputs: VecDeque<Output>,
-    pub(super) tenants: Vec<Guest>,
-    /// Of tenants that have no process now.
-    pub(super) debts: Debts,
-}
-
-/// A regime's tenant: members, account, and the regime's own state.
-pub(super) trait Tenant {
-    fn members(&self) -> &Members;
-    fn members_mut(&mut self) -> &mut Members;
-    fn account(&self) -> &ComputeAccount;
-    fn account_mut(&mut self) -> &mut ComputeAccount;
-    fn into_guest(self) -> (Members, ComputeAccount);
-
-    /// Since when its gate is closed while it wants the device.
-    fn waiting(&self) -> Option<Nanos>;
-
-    /// It waited before, `since` then: counts that if it does not any more.
-    fn count_wait(&mut self, now: Nanos, since: Option<Nanos>) {
-        let over = since.filter(|_| self.waiting().is_none());
-        if let Some(since) = over {
-            self.account_mut().waited(now - since);
-        }
-    }
-}
-
 /// See the module's page.
-#[derive(Debug)]
-pub(super) struct Roster<T> {
-    tenants: BTreeMap<TenantId, T>,
+#[derive(Debug, Default)]
+pub(super) struct Roster<S> {
+    tenants: BTreeMap<TenantId, Seat<S>>,
     owners: BTreeMap<ProcessId, TenantId>,
     /// Of tenants that have no process now.
     debts: Debts,
+    /// The last epoch issued: they only rise.
+    epochs: u64,
+    pub(super) tally: DeviceTally,
+    /// Not polled yet.
+    pub(super) outputs: VecDeque<Output>,
 }
 
-impl<T: Tenant> Roster<T> {
-    pub(super) fn new(tenants: BTreeMap<TenantId, T>, debts: Debts) -> Self {
-        let mut owners = BTreeMap::new();
-        for (id, tenant) in &tenants {
-            let processes = tenant.members().processes();
-            owners.extend(processes.map(|process| (process, *id)));
-        }
-        Self {
-            tenants,
-            owners,
-            debts,
-        }
-    }
-
-    pub(super) fn get(&self, id: TenantId) -> Option<&T> {
+impl<S: State> Roster<S> {
+    pub(super) fn get(&self, id: TenantId) -> Option<&Seat<S>> {
         self.tenants.get(&id)
     }
 
-    pub(super) fn get_mut(&mut self, id: TenantId) -> Option<&mut T> {
+    pub(super) fn get_mut(&mut self, id: TenantId) -> Option<&mut Seat<S>> {
         self.tenants.get_mut(&id)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (TenantId, &T)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (TenantId, &Seat<S>)> {
         let all = self.tenants.iter();
         all.map(|(id, tenant)| (*id, tenant))
     }
 
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (TenantId, &mut T)> {
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (TenantId, &mut Seat<S>)> {
         let all = self.tenants.iter_mut();
         all.map(|(id, tenant)| (*id, tenant))
     }
 
-    pub(super) fn tenants(&self) -> impl Iterator<Item = &T> {
+    pub(super) fn tenants(&self) -> impl Iterator<Item = &Seat<S>> {
         self.tenants.values()
     }
 
-    pub(super) fn tenants_mut(&mut self) -> impl Iterator<Item = &mut T> {
+    pub(super) fn tenants_mut(&mut self) -> impl Iterator<Item = &mut Seat<S>> {
         self.tenants.values_mut()
+    }
+
+    /// The tenants that are so.
+    pub(super) fn ids(&self, is: impl Fn(&Seat<S>) -> bool) -> Vec<TenantId> {
+        let all = self.iter().filter(|(_, tenant)| is(tenant));
+        all.map(|(id, _)| id).collect()
     }
 
     pub(super) fn len(&self) -> usize {
         self.tenants.len()
     }
 
-    pub(super) fn processes(&self) -> impl Iterator<Item = ProcessId> {
-        self.owners.keys().copied()
+    pub(super) fn processes(&self) -> Vec<ProcessId> {
+        self.owners.keys().copied().collect()
     }
 
     /// The tenant of a process.
@@ -109,106 +73,151 @@ impl<T: Tenant> Roster<T> {
     }
 
     /// The tenant of a process.
-    pub(super) fn of(&mut self, process: ProcessId) -> Option<&mut T> {
+    pub(super) fn of(&mut self, process: ProcessId) -> Option<&mut Seat<S>> {
         let id = self.owner(process)?;
         self.tenants.get_mut(&id)
     }
 
-    /// A process of a tenant joins; `new` makes the tenant of its account if it is not here yet.
-    /// `None`: the process belongs to another tenant.
+    /// A process of a tenant joins, or says anew whether it is `gated`. `new` is the state of the
+    /// tenant if it is not here yet: whether that is so. A process stays its first tenant's.
     pub(super) fn join(
         &mut self,
         now: Nanos,
-        (id, process): (TenantId, ProcessId),
+        (id, process, gated): (TenantId, ProcessId, bool),
         (class, compute): (u16, Compute),
-        new: impl FnOnce((Members, ComputeAccount)) -> T,
-    ) -> Option<&mut T> {
-        let Self {
-            tenants,
-            owners,
-            debts,
-        } = self;
-        let owner = *owners.entry(process).or_insert(id);
-        let tenant = || {
-            let account = ComputeAccount::owing(debts.take(now, id), class, compute);
-            new((Members::default(), account))
-        };
-        (owner == id).then(|| tenants.entry(id).or_insert_with(tenant))
-    }
-
-    /// A process has ended. Returns its tenant, if it was the tenant's last process.
-    pub(super) fn leave(&mut self, now: Nanos, process: ProcessId) -> Option<TenantId> {
-        let id = self.owners.remove(&process)?;
-        let tenant = self.tenants.get_mut(&id)?;
-        let waiting = tenant.waiting();
-        tenant.members_mut().leave(process);
-        tenant.count_wait(now, waiting);
-        if !tenant.members().is_empty() {
-            return None;
+        new: S,
+    ) -> bool {
+        if *self.owners.entry(process).or_insert(id) != id {
+            return false;
         }
-        let gone = self.tenants.remove(&id)?;
-        self.debts.keep(now, id, gone.account().allowance());
-        Some(id)
+        let is_new = !self.tenants.contains_key(&id);
+        let tenant = self.tenants.entry(id).or_insert_with(|| {
+            let account = ComputeAccount::owing(self.debts.take(now, id), class, compute);
+            self.epochs += 1;
+            Seat::new((Members::default(), account), (self.epochs, now), new)
+        });
+        let drained = !tenant.own.admits();
+        tenant.members.join(process, gated, drained);
+        self.tell_ungated();
+        is_new
     }
 
-    /// Each tenant's weight: its request, or for tenants without one an equal part of the rest of
-    /// the class.
-    pub(super) fn weights(&self) -> Vec<(TenantId, u64)> {
-        let terms = |tenant: &T| {
-            let account = tenant.account();
-            (account.class(), account.compute().request)
-        };
-        let requests = requests(self.tenants.values().map(terms));
-        let deal = |(id, tenant): (&TenantId, &T)| {
-            let (class, request) = terms(tenant);
-            let of_class = requests.get(&class).copied().unwrap_or_default();
-            (*id, weight(request, of_class))
-        };
-        self.tenants.iter().map(deal).collect()
+    /// A tenant's gate opens, or is open for longer, under an epoch above all others: earlier
+    /// reports of its processes are void.
+    pub(super) fn renew(&mut self, id: TenantId) {
+        if let Some(tenant) = self.tenants.get_mut(&id) {
+            self.epochs += 1;
+            tenant.epoch = self.epochs;
+            tenant.members.reopen();
+        }
     }
 
-    /// A tenant's part in thousandths while all on the device want it.
-    pub(super) fn part(&self, account: &ComputeAccount) -> u32 {
-        let terms = |tenant: &T| tenant.account().terms();
-        let all: Vec<_> = self.tenants.values().map(terms).collect();
-        super::terms::part(account.terms(), &all)
+    /// A process has ended. Whether it was its tenant's last one.
+    pub(super) fn leave(&mut self, now: Nanos, process: ProcessId) -> bool {
+        let Some(id) = self.owners.remove(&process) else {
+            return false;
+        };
+        let Some(tenant) = self.tenants.get_mut(&id) else {
+            return false;
+        };
+        let waiting = tenant.waiting();
+        tenant.members.leave(process);
+        tenant.count_wait(now, waiting);
+        let is_gone = tenant.members.is_empty();
+        if is_gone {
+            self.debts.keep(now, id, tenant.account.allowance());
+            self.tenants.remove(&id);
+        }
+        is_gone
+    }
+
+    fn terms(&self) -> Vec<Terms> {
+        self.tenants()
+            .map(|tenant| tenant.account.terms())
+            .collect()
+    }
+
+    /// Computes each tenant's weight anew.
+    pub(super) fn reweigh(&mut self, set: impl Fn(&mut Seat<S>, u64)) {
+        let all = self.terms();
+        for tenant in self.tenants.values_mut() {
+            let weight = weight(tenant.account.terms(), &all);
+            set(tenant, weight);
+        }
     }
 
     /// Reports each tenant that shares the device and has a process without a gate: this process is
     /// not steered.
-    pub(super) fn tell_ungated(&mut self, outputs: &mut impl Extend<Output>) {
+    fn tell_ungated(&mut self) {
         if self.tenants.len() < 2 {
             return;
         }
         for (id, tenant) in &mut self.tenants {
-            let (id, ungated) = (*id, tenant.members().ungated());
-            if tenant.account_mut().tell_ungated(ungated) {
-                outputs.extend([Output::Ungated { tenant: id }]);
+            let ungated = tenant.members.ungated();
+            if tenant.account.tell_ungated(ungated) {
+                self.outputs.push_back(Output::Ungated { tenant: *id });
             }
         }
     }
 
-    /// Everything that outlives the regime, which ends `now`, beside its last epoch, counters and
-    /// outputs.
-    pub(super) fn into_guests(
-        self,
-        now: Nanos,
-        (epochs, tally, outputs): (u64, DeviceTally, VecDeque<Output>),
-    ) -> Guests {
-        let guest = |(id, tenant): (TenantId, T)| {
-            let waiting = tenant.waiting();
-            let (members, mut account) = tenant.into_guest();
+    /// Says what changed, what closes first.
+    pub(super) fn publish(&mut self, kind: impl Fn(TenantId, &Seat<S>) -> LeaseKind) {
+        let mut changed = Vec::new();
+        for (id, tenant) in &mut self.tenants {
+            let kind = kind(*id, tenant);
+            changed.extend(tenant.say(kind).map(|lease| (*id, lease)));
+        }
+        self.outputs.extend(closed_first(changed));
+    }
+
+    /// The content of a tenant's page.
+    pub(super) fn lease(&self, id: TenantId) -> Option<Lease> {
+        self.get(id).map(|tenant| tenant.said)
+    }
+
+    /// A tenant's share, for people to look at: its state, since when, its turns and overruns, and
+    /// its bill of the running turn.
+    pub(super) fn view(
+        &self,
+        tenant: &Seat<S>,
+        (state, since): (ShareState, Nanos),
+        (turns, overruns): (u64, u64),
+        running: Nanos,
+    ) -> ShareView {
+        ShareView {
+            weight: part(tenant.account.terms(), &self.terms()),
+            held: tenant.account.held + running,
+            state,
+            since,
+            turns,
+            overruns,
+            ungated: tenant.members.ungated(),
+            waits: tenant.account.waits,
+            waiting: tenant.waiting(),
+        }
+    }
+
+    /// The same tenants in another regime, which begins `now`, each with this state there and an
+    /// epoch above all others.
+    pub(super) fn into_regime<U: State>(self, now: Nanos, new: impl Fn() -> U) -> Roster<U> {
+        let mut epochs = self.epochs;
+        let seat = |(id, tenant): (TenantId, Seat<S>)| {
+            let (waiting, own) = (tenant.waiting(), new());
+            let (mut members, mut account) = (tenant.members, tenant.account);
             if let Some(since) = waiting {
                 account.waited(now - since);
             }
-            (id, members, account)
+            members.begin_regime(!own.admits());
+            epochs += 1;
+            (id, Seat::new((members, account), (epochs, now), own))
         };
-        Guests {
-            epochs,
-            tally,
-            outputs,
-            tenants: self.tenants.into_iter().map(guest).collect(),
+        Roster {
+            tenants: self.tenants.into_iter().map(seat).collect(),
+            owners: self.owners,
             debts: self.debts,
+            epochs,
+            tally: self.tally,
+            outputs: self.outputs,
         }
     }
 
@@ -218,13 +227,13 @@ impl<T: Tenant> Roster<T> {
     /// The first violated invariant, in words.
     pub(super) fn check(&self) -> Result<(), String> {
         for (id, tenant) in &self.tenants {
-            if tenant.members().is_empty() {
+            if tenant.members.is_empty() {
                 return Err(format!("{id:?} has no process here"));
             }
         }
         for (process, id) in &self.owners {
             let known = self.tenants.get(id);
-            if !known.is_some_and(|tenant| tenant.members().has(*process)) {
+            if !known.is_some_and(|tenant| tenant.members.has(*process)) {
                 return Err(format!("{process:?} is not in {id:?}"));
             }
         }

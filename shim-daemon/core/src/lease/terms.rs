@@ -2,15 +2,9 @@
 
 use crate::time::Nanos;
 use gpushare_protocol::units::Permille;
-use std::collections::BTreeMap;
 
 /// Weights are parts of this.
 pub(super) const WHOLE: u64 = 1000;
-
-/// A part of a span of time.
-pub(super) fn part_of(part: Permille, time: Nanos) -> Nanos {
-    Nanos(part.of(time.0))
-}
 
 /// A tenant's compute share on one device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,29 +20,6 @@ impl Compute {
     /// The cap, if it binds.
     pub fn cap(&self) -> Option<Permille> {
         self.limit.filter(|limit| *limit < Permille::WHOLE)
-    }
-}
-
-/// How long turns are: latency against overhead.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Profile {
-    /// 5 ms: short waits, about four times the overhead of the default.
-    Interactive,
-    /// 20 ms.
-    #[default]
-    Default,
-    /// 50 ms: least overhead, longest waits.
-    Batch,
-}
-
-impl Profile {
-    /// The turn of a tenant with an average weight.
-    pub fn quantum(self) -> Nanos {
-        match self {
-            Self::Interactive => Nanos::millis(5),
-            Self::Default => Nanos::millis(20),
-            Self::Batch => Nanos::millis(50),
-        }
     }
 }
 
@@ -79,25 +50,26 @@ pub struct LeasePolicy {
     pub slice: Nanos,
     /// The device's time for a change from one context to another.
     pub switch: Nanos,
-    /// The turn of a tenant with an average weight; see [`Profile`].
+    /// The turn of a tenant with an average weight: latency against overhead.
     pub quantum: Nanos,
-    /// The shortest turn, for any weight: below this switching costs too much.
-    pub shortest: Nanos,
-    /// The most estimated work in flight while another tenant is on the device: a quarter of a
-    /// turn. Then a client need not be woken more often, and the estimates' error is small beside
-    /// the turn.
-    pub window: Nanos,
-    /// The same while a tenant of a higher priority is: its longest wait, beside one kernel.
-    pub urgent_window: Nanos,
     /// How long a closed tenant may drain before the next is let in beside it.
     pub overrun: Nanos,
-    /// A tenant's largest debt for time beyond its share.
-    pub most_debt: Nanos,
-    /// Least time between two overrun notices about one tenant on one device.
-    pub notice_every: Nanos,
 }
 
 impl LeasePolicy {
+    /// The shortest turn, for any weight: below this switching costs too much.
+    pub(super) const SHORTEST: Nanos = Nanos::millis(2);
+
+    /// The [window](Self::window) while a tenant of a higher priority is on the device: its longest
+    /// wait, beside one kernel.
+    pub(super) const URGENT_WINDOW: Nanos = Nanos::micros(500);
+
+    /// A tenant's largest debt for time beyond its share.
+    pub(super) const MOST_DEBT: Nanos = Nanos::secs(1);
+
+    /// Least time between two overrun notices about one tenant on one device.
+    pub(super) const NOTICE_EVERY: Nanos = Nanos::secs(10);
+
     /// How long after its turn a tenant without a report counts as having more work.
     pub(super) const GRACE: Nanos = Nanos::millis(1);
 
@@ -116,26 +88,23 @@ impl LeasePolicy {
         }
     }
 
-    /// The settings of a profile.
-    pub fn of(profile: Profile) -> Self {
-        Self {
-            sharing: Sharing::default(),
-            slice: SLICE,
-            switch: SWITCH,
-            quantum: profile.quantum(),
-            shortest: Nanos::millis(2),
-            window: Nanos(profile.quantum().0 / 4).max(Nanos::millis(2)),
-            urgent_window: Nanos::micros(500),
-            overrun: Nanos::millis(10),
-            most_debt: Nanos::secs(1),
-            notice_every: Nanos::secs(10),
-        }
+    /// The most estimated work in flight while another tenant is on the device: a quarter of a
+    /// turn. Then a client need not be woken more often, and the estimates' error is small beside
+    /// the turn.
+    pub(super) fn window(&self) -> Nanos {
+        Nanos(self.quantum.0 / 4).max(Nanos::millis(2))
     }
 }
 
 impl Default for LeasePolicy {
     fn default() -> Self {
-        Self::of(Profile::default())
+        Self {
+            sharing: Sharing::default(),
+            slice: SLICE,
+            switch: SWITCH,
+            quantum: Nanos::millis(20),
+            overrun: Nanos::millis(10),
+        }
     }
 }
 
@@ -143,55 +112,54 @@ impl Default for LeasePolicy {
 /// others leave nothing: one percent.
 const LEAST_WEIGHT: u64 = 10;
 
-/// For each class, the thousandths that its tenants request, and the number of tenants without a
-/// request.
-pub(super) fn requests(
-    all: impl Iterator<Item = (u16, Option<Permille>)>,
-) -> BTreeMap<u16, (u64, u64)> {
-    let mut requests: BTreeMap<u16, (u64, u64)> = BTreeMap::new();
-    for (class, request) in all {
-        let (asked, without) = requests.entry(class).or_default();
-        match request {
-            Some(request) => *asked += u64::from(request.get()),
-            None => *without += 1,
-        }
-    }
-    requests
-}
-
-/// A tenant's weight within its class. The pair: the thousandths requested in the class, and the
-/// number of tenants without a request.
-pub(super) fn weight(request: Option<Permille>, (asked, without): (u64, u64)) -> u64 {
-    request.map_or_else(
-        || (1000_u64.saturating_sub(asked).max(LEAST_WEIGHT) / without.max(1)).max(1),
-        |request| u64::from(request.get()),
-    )
-}
-
 /// A tenant's priority, share and weight.
 pub(super) type Terms = (u16, Compute, u64);
+
+/// The thousandths that it requests.
+fn requests((_, compute, _): &Terms) -> u64 {
+    compute.request.map_or(0, |part| part.get().into())
+}
+
+/// Those of a class, and how many of them request nothing.
+fn peers(class: u16, all: &[Terms]) -> (impl Iterator<Item = &Terms> + Clone, u64) {
+    let peers = all.iter().filter(move |(other, ..)| *other == class);
+    let without = peers
+        .clone()
+        .filter(|(_, compute, _)| compute.request.is_none());
+    let without = without.count() as u64;
+    (peers, without)
+}
+
+/// A tenant's weight among `all` of the device: its request, or without one an equal part of the
+/// rest of its class.
+pub(super) fn weight(own: Terms, all: &[Terms]) -> u64 {
+    let (class, compute, _) = own;
+    if compute.request.is_some() {
+        return requests(&own);
+    }
+    let (peers, without) = peers(class, all);
+    let asked: u64 = peers.map(requests).sum();
+    (1000_u64.saturating_sub(asked).max(LEAST_WEIGHT) / without.max(1)).max(1)
+}
 
 /// Its part in thousandths while `all` want the device: in the highest class by weight, less the
 /// guarantees of lower classes, but no less than its own guarantee; in other classes its own
 /// guarantee. Never more than its cap.
 pub(super) fn part(own: Terms, all: &[Terms]) -> u32 {
-    let requests =
-        |(_, compute, _): &Terms| compute.request.map_or(0, |part| u64::from(part.get()));
     let (class, compute, weight) = own;
     let part = if all.iter().any(|(other, ..)| *other > class) {
         requests(&own)
     } else {
         let lower = all.iter().filter(|(other, ..)| *other < class);
         let left = 1000_u64.saturating_sub(lower.map(requests).sum());
-        let peers = || all.iter().filter(|(other, ..)| *other == class);
-        let sum: u64 = peers().map(|(.., weight)| weight).sum();
+        let (peers, without) = peers(class, all);
+        let sum: u64 = peers.clone().map(|(.., weight)| weight).sum();
         let by_weight = left * weight / sum.max(1);
         match compute.request {
             Some(_) => by_weight.max(requests(&own)),
             None => {
-                let asked: u64 = peers().map(requests).sum();
-                let others = peers().filter(|(_, compute, _)| compute.request.is_none());
-                let rest = left.saturating_sub(asked) / (others.count() as u64).max(1);
+                let asked: u64 = peers.map(requests).sum();
+                let rest = left.saturating_sub(asked) / without.max(1);
                 by_weight.min(rest.max(1))
             }
         }

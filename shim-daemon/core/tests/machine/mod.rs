@@ -23,7 +23,7 @@ pub use host::Host;
 pub use meter::Meter;
 
 use gpu::{Batch, Gpu};
-use gpushare_core::lease::{Input, Output, Schedule};
+use gpushare_core::lease::{DeviceTime, Input, Output};
 use gpushare_core::{Compute, Lease, LeaseKind, LeasePolicy, Nanos, Permille, ProcessId, TenantId};
 use std::collections::BTreeMap;
 
@@ -53,7 +53,7 @@ enum Mail {
 
 #[derive(Debug)]
 pub struct Machine {
-    pub schedule: Schedule,
+    pub schedule: DeviceTime,
     pub now: Nanos,
     pub meter: Meter,
     pub clients: Vec<Client>,
@@ -81,7 +81,7 @@ impl Machine {
 
     pub fn with(policy: LeasePolicy, seed: u64) -> Self {
         Self {
-            schedule: Schedule::new(policy),
+            schedule: DeviceTime::new(policy),
             now: Nanos::ZERO,
             meter: Meter::default(),
             clients: Vec::new(),

@@ -41,7 +41,8 @@ impl Brain {
 
     /// How often the mode changed.
     pub fn changes(&self) -> (Mode, u64) {
-        self.device.borrow().mode().expect("a shared device")
+        let sharing = self.device.borrow().sharing(Nanos::ZERO);
+        (sharing.mode.expect("a shared device"), sharing.changes)
     }
 
     fn tell(&mut self, now: u64, input: Input) {

@@ -1,5 +1,4 @@
-//! Whether the bills of a shared device's tenants agree with the clock, and how often its mode
-//! changed lately.
+//! Whether the bills of a shared device's tenants agree with the clock.
 //!
 //! Bills are claims: the time that completed operations take alone, by their processes' estimates.
 //! While a tenant has work pending at an open gate all the time, the device has no gaps except the
@@ -7,8 +6,8 @@
 //! estimates are wrong, or work bypasses the gates.
 
 use super::rules::Rules;
+use crate::lease::arithmetic::any_of;
 use crate::time::Nanos;
-use std::collections::VecDeque;
 
 /// A span counts if an open tenant is pending for at least this many thousandths of it. For two
 /// tenants that are pending for less, it is unknown whether their pending times overlap.
@@ -17,10 +16,6 @@ const ALWAYS: u64 = Rules::ALWAYS;
 const LEAST: Nanos = Nanos::secs(1);
 /// The counters are halved when they reach this, so that they describe the recent past.
 const MOST: Nanos = Nanos::secs(10);
-/// For how long a change of mode is remembered.
-const MINUTE: Nanos = Nanos::secs(60);
-/// The bound of remembered changes: a minute with one change in each sample.
-const CHANGES: usize = 60_000;
 
 /// See the module's page.
 #[derive(Debug, Default)]
@@ -28,10 +23,6 @@ pub(super) struct Books {
     /// Nanoseconds billed in the time counted, and that time.
     billed: u64,
     clock: u64,
-    /// When the mode changed in the last minute.
-    changes: VecDeque<Nanos>,
-    /// Changes there were in all.
-    seen: u64,
 }
 
 impl Books {
@@ -42,8 +33,7 @@ impl Books {
         if busiest < ALWAYS {
             return;
         }
-        let nobody = |rest: u64, part: &u64| rest * (1000 - part.min(&1000)) / 1000;
-        let any = 1000 - pending.iter().fold(1000, nobody);
+        let any = pending.iter().copied().fold(0, any_of);
         self.billed = self.billed.saturating_add(billed);
         self.clock = self.clock.saturating_add(span.0 * any / 1000);
         if self.clock > MOST.0 {
@@ -60,23 +50,6 @@ impl Books {
         let more = i128::from(self.billed) - i128::from(self.clock);
         let part = more * 1000 / i128::from(self.clock);
         Some(i32::try_from(part).unwrap_or(i32::MAX))
-    }
-
-    /// The mode changed `changes` times in all until `now`.
-    pub(super) fn changed(&mut self, now: Nanos, changes: u64) {
-        for _ in self.seen..changes {
-            self.changes.push_back(now);
-        }
-        self.seen = changes;
-        let old = |at: &Nanos| *at + MINUTE <= now;
-        while self.changes.len() > CHANGES || self.changes.front().is_some_and(old) {
-            self.changes.pop_front();
-        }
-    }
-
-    pub(super) fn changes_since(&self, now: Nanos) -> u32 {
-        let lately = self.changes.iter().filter(|at| **at + MINUTE > now);
-        u32::try_from(lately.count()).unwrap_or(u32::MAX)
     }
 }
 
@@ -118,16 +91,5 @@ mod tests {
             books.note(TICK, &[1000], TICK.0);
         }
         assert_eq!(books.off(), Some(0));
-    }
-
-    #[test]
-    fn changes_of_the_mode_are_counted_for_a_minute() {
-        let mut books = Books::default();
-        books.changed(Nanos::secs(1), 2);
-        books.changed(Nanos::secs(31), 3);
-        assert_eq!(books.changes_since(Nanos::secs(31)), 3);
-        assert_eq!(books.changes_since(Nanos::secs(61)), 1);
-        books.changed(Nanos::secs(200), 4);
-        assert_eq!(books.changes.len(), 1);
     }
 }

@@ -18,8 +18,10 @@ pub(super) struct Contenders<'a> {
     /// They are of several classes, those of closed gangs among them: a guarantee is due also while
     /// the gang is closed that had its time.
     several: bool,
-    /// A tenant of a higher class than one of them was active a moment ago: it may be back any
-    /// moment.
+    /// The tenant of the highest class among those that may be back any moment, because they were
+    /// active a moment ago.
+    pub(super) expected: Option<&'a Tenant>,
+    /// That is a higher class than one of them has.
     pub(super) higher: bool,
     /// The tenants that always want the device take turns.
     pub(super) turns: bool,
@@ -30,9 +32,9 @@ pub(super) struct Contenders<'a> {
 impl<'a> Contenders<'a> {
     /// The pending tenants, of all those that are `active`. `turns`: they may take turns; `yields`:
     /// they may yield to one to which nothing was promised. `None` if none is pending.
-    pub(super) fn of<'b>(
+    pub(super) fn of(
         pending: &'a [(TenantId, &'a Tenant)],
-        active: impl Iterator<Item = &'b Tenant>,
+        active: impl Iterator<Item = &'a Tenant>,
         (turns, yields): (bool, bool),
         now: Nanos,
     ) -> Option<Self> {
@@ -40,13 +42,15 @@ impl<'a> Contenders<'a> {
         let may_run = pending.iter().filter(|(_, tenant)| !tenant.is_barred());
         let may_run = may_run.map(|(_, tenant)| tenant.class()).max();
         let (lowest, highest) = (classes().min()?, may_run.or_else(|| classes().max())?);
-        let mut expected = active.filter(|other| other.is_expected(now) && !other.is_closed());
+        let expected = active.filter(|other| other.is_expected(now) && !other.is_closed());
+        let expected = expected.max_by_key(|other| other.class());
         Some(Self {
             pending,
             highest,
             classes: lowest < highest,
             several: classes().any(|class| class > lowest),
-            higher: expected.any(|other| lowest < other.class()),
+            expected,
+            higher: expected.is_some_and(|other| lowest < other.class()),
             turns: turns && take_turns(pending, highest),
             yields,
         })
@@ -62,7 +66,7 @@ impl<'a> Contenders<'a> {
 
     /// Whether the operator promised something to it: a share, or a higher class.
     pub(super) fn is_promised(&self, tenant: &Tenant) -> bool {
-        self.higher || self.classes || tenant.has_promise()
+        self.higher || self.classes || tenant.account.has_promise()
     }
 
     /// The tenant that has to get its guarantee now, beside tenants of other classes: the one that
@@ -74,7 +78,7 @@ impl<'a> Contenders<'a> {
         let keeps = |id: TenantId| if kept == Some(id) { 1000 } else { 0 };
         let due = self.helped().filter(|_| self.several);
         let due = due.filter(|(_, one)| !one.is_doubted());
-        let due = due.filter_map(|(id, one)| Some((one.due()? + keeps(id), (id, one))));
+        let due = due.filter_map(|(id, one)| Some((one.own.due? + keeps(id), (id, one))));
         due.max_by_key(|(owed, _)| *owed).map(|(_, due)| due)
     }
 
@@ -96,7 +100,10 @@ impl<'a> Contenders<'a> {
 
     /// Whether they want more of the device than there is.
     pub(super) fn is_contended(&self) -> bool {
-        let busiest = self.pending.iter().map(|(_, tenant)| tenant.presence());
+        let busiest = self
+            .pending
+            .iter()
+            .map(|(_, tenant)| tenant.own.habit.presence());
         let saturated = busiest.max().is_some_and(|most| most >= Rules::SATURATED);
         self.higher || (self.pending.len() > 1 && (self.turns || saturated))
     }
@@ -110,12 +117,15 @@ fn take_turns(pending: &[(TenantId, &Tenant)], class: u16) -> bool {
     let all = pending.iter().map(|(_, tenant)| *tenant);
     let all: Vec<&Tenant> = all.filter(wants).collect();
     let sum = |part: fn(&Tenant) -> u64| all.iter().map(|tenant| part(tenant)).sum::<u64>();
-    let (weight, service) = (sum(Tenant::weight), sum(|one| one.weight() * one.service()));
+    let (weight, service) = (
+        sum(|one| one.account.weight),
+        sum(|one| one.account.weight * one.own.habit.service()),
+    );
     let above = pending.iter().any(|(_, tenant)| tenant.class() < class);
     let fills = above || all.iter().any(|tenant| tenant.is_dense());
     let promised = all
         .iter()
-        .any(|tenant| tenant.loops() && tenant.has_promise());
+        .any(|tenant| tenant.loops() && tenant.account.has_promise());
     let least = if above {
         Rules::TURNS_ABOVE
     } else if promised {
@@ -124,7 +134,7 @@ fn take_turns(pending: &[(TenantId, &Tenant)], class: u16) -> bool {
         Rules::TURNS
     };
     let is_worth_it = !fills || service >= weight * least;
-    let free = |tenant: &Tenant| tenant.bond().is_none() && tenant.is_known();
+    let free = |tenant: &Tenant| tenant.own.bond.is_none() && !tenant.own.done.guessed;
     let free = all.iter().all(|tenant| free(tenant));
     let loops = all.iter().any(|tenant| tenant.loops());
     (above || all.len() > 1) && loops && free && is_worth_it

@@ -2,7 +2,8 @@
 
 use super::done::Done;
 use super::outside::beside;
-use super::rules::{Rules, signed};
+use super::rules::Rules;
+use crate::lease::arithmetic::signed;
 use crate::time::Nanos;
 
 /// How much of a span a tenant could have (ns); negative where others had what belongs to earlier

@@ -14,7 +14,7 @@ pub(super) fn filler<'a>(
     kept: u16,
     rules: &Rules,
 ) -> Option<(TenantId, &'a Tenant)> {
-    let now = |tenant: &Tenant| matches!(tenant.gate(), Gate::Slice(_));
+    let now = |tenant: &Tenant| matches!(tenant.own.gate, Gate::Slice(_));
     let stays = |tenant: &Tenant| if now(tenant) { rules.yield_at() / 2 } else { 0 };
     let open = ahead.iter();
     let open = open.filter(|(_, tenant)| !tenant.is_barred() && tenant.class() >= kept);
@@ -22,11 +22,12 @@ pub(super) fn filler<'a>(
         let lag = tenant.lag() + stays(tenant);
         // A silent tenant may have a long operation on the device, so it keeps its rank.
         let rank = (tenant.class(), !tenant.is_doubted());
-        (tenant.works(), tenant.is_dense(), rank, lag)
+        (tenant.own.done.works, tenant.is_dense(), rank, lag)
     };
     let first = open.clone().max_by_key(key)?;
     // A tenant that is silent or doubted keeps no tenant of a lower class from the gaps.
-    let lower = open.filter(|(_, tenant)| tenant.class() < first.1.class() && tenant.works());
+    let lower =
+        open.filter(|(_, tenant)| tenant.class() < first.1.class() && tenant.own.done.works);
     let lower = lower.max_by_key(key).filter(|_| !earns(first.1));
     Some(*lower.unwrap_or(first))
 }

@@ -41,9 +41,9 @@ impl Shared {
     /// in no gang, or not here. What mates want of each other is the gang's own affair.
     pub(crate) fn gang_part(&self, now: Nanos, id: TenantId, mates: &[TenantId]) -> Option<Part> {
         let tenant = self.roster.get(id)?;
-        let wish = tenant.bond()?.wish;
+        let wish = tenant.own.bond?.wish;
         let others = self.roster.iter().filter(|(other, tenant)| {
-            !mates.contains(other) && tenant.is_active() && tenant.is_pending(self.now)
+            !mates.contains(other) && tenant.members.is_active() && tenant.is_pending(self.now)
         });
         let highest = others.map(|(_, other)| other.class()).max();
         let others = highest.is_some();
@@ -75,44 +75,36 @@ impl Shared {
 mod tests {
     use super::*;
     use crate::ids::ProcessId;
-    use crate::lease::input::{Input, Report};
-    use crate::lease::roster::Tenant as _;
+    use crate::lease::input::Report;
     use crate::lease::terms::{Compute, LeasePolicy};
     use gpushare_protocol::units::Permille;
 
     const ID: TenantId = TenantId(1);
+    const PROCESS: ProcessId = ProcessId(1);
 
-    fn says(report: Report) -> Input {
-        Input::Reported {
-            process: ProcessId(1),
-            epoch: 1,
-            report,
-        }
+    fn says(shared: &mut Shared, now: Nanos, report: Report) {
+        shared.pass(now);
+        shared.reported(PROCESS, 1, report);
+        shared.settle();
     }
 
     /// For how long a cap of a tenth lasts after so long an idleness, which this ends.
     fn lasts(time: Nanos, ends: fn(&mut Shared, Nanos)) -> Option<Nanos> {
         let mut shared = Shared::new(LeasePolicy::default());
-        let joined = Input::Joined {
-            tenant: ID,
-            process: ProcessId(1),
-            gated: true,
-            class: 500,
-            compute: Compute {
-                request: None,
-                limit: Permille::new(100),
-            },
+        let compute = Compute {
+            request: None,
+            limit: Permille::new(100),
         };
-        shared.handle(Nanos::ZERO, joined);
-        shared.handle(Nanos::ZERO, says(Report::Idle));
+        shared.joined((ID, PROCESS, true), (500, compute));
+        says(&mut shared, Nanos::ZERO, Report::Idle);
         ends(&mut shared, time);
-        shared.roster.get(ID)?.account().cap_lasts()
+        shared.roster.get(ID)?.account.cap_lasts()
     }
 
     #[test]
     fn a_cap_collects_its_part_until_the_gate_of_its_gang_moves() {
         let moves = |shared: &mut Shared, now| shared.bind(now, ID, Some(true));
-        let works = |shared: &mut Shared, now| shared.handle(now, says(Report::Busy));
+        let works = |shared: &mut Shared, now| says(shared, now, Report::Busy);
         let time = Nanos::millis(50);
         assert_eq!(lasts(time, moves), lasts(time, works));
         assert!(lasts(time, moves) > lasts(Nanos::ZERO, moves));

@@ -17,12 +17,8 @@ pub(super) struct Habit {
     /// The part of its samples, lately, in which its work was a queue, in thousandths; and how many
     /// that is a mean of.
     depth: (u64, u64),
-    /// Its service was known at the last sample.
-    known: bool,
     /// For how long it has been pending for at least half of each sample.
     unbroken: Nanos,
-    /// It was pending at the last sample.
-    works: bool,
     /// It leaves gaps shorter than the time for which it waits for the device.
     loops: bool,
     /// When work was last seen pending.
@@ -48,31 +44,19 @@ impl Habit {
         self.unbroken
     }
 
-    /// Whether it was pending at the last sample.
-    pub(super) fn works(&self) -> bool {
-        self.works
-    }
-
-    /// Whether it was seen pending a moment ago, or at the last look where the next one is late.
-    pub(super) fn was_pending(&self, now: Nanos) -> bool {
+    /// Whether it was seen pending in the last `time`, or at the last look where the next is late.
+    pub(super) fn was_pending(&self, time: Nanos, now: Nanos) -> bool {
         self.pending_at.is_some_and(|at| {
             let last = at == self.seen && now <= at + Rules::LATE_LOOK;
-            last || now <= at + Rules::LATELY
+            last || now <= at + time
         })
-    }
-
-    /// Whether it was seen pending in the last `time`.
-    pub(super) fn was_pending_within(&self, time: Nanos, now: Nanos) -> bool {
-        self.pending_at.is_some_and(|at| now <= at + time)
     }
 
     /// Whether it was seen pending so lately that it may be back any moment; or before, and there
     /// is a sign of it `since` a moment ago.
     pub(super) fn is_expected(&self, since: Nanos, now: Nanos) -> bool {
-        self.pending_at.is_some_and(|at| {
-            let last = at == self.seen && now <= at + Rules::LATE_LOOK;
-            last || now <= at.max(since) + Rules::EXPECTED
-        })
+        let sign = self.pending_at.is_some() && now <= since + Rules::EXPECTED;
+        sign || self.was_pending(Rules::EXPECTED, now)
     }
 
     /// Whether it would keep the device busy by itself, nearly.
@@ -101,7 +85,6 @@ impl Habit {
     /// work, or what it submits at a time says nothing. In its turn it need not wait for others, so
     /// it loops until it pauses or queues.
     pub(super) fn judge(&mut self, now: Nanos, done: Done, is_open: bool) {
-        self.known = !done.guessed;
         if is_open {
             let (depth, samples) = self.depth;
             let samples = (samples + 1).min(Rules::SAMPLES);
@@ -112,21 +95,19 @@ impl Habit {
         let is_known = self.solo + self.think >= Rules::SEEN.0 && samples >= Rules::SAMPLES;
         let waits = is_known && self.presence() >= Rules::LOOPS;
         let is_shallow = depth <= 1000 - Rules::LOOPS;
-        self.loops = self.known && is_shallow && self.was_pending(now) && (self.loops || waits);
+        self.loops = !done.guessed
+            && is_shallow
+            && self.was_pending(Rules::LATELY, now)
+            && (self.loops || waits);
     }
 
-    /// Whether its service was known at the last sample.
-    pub(super) fn is_known(&self) -> bool {
-        self.known
-    }
-
-    /// Records its last `span`: its service, how long it was pending, and whether it `works` at the
-    /// end. `waits`: a call waits at its gate.
+    /// Records its last `span`: its service, and how long it was pending. `waits`: a call waits at
+    /// its gate.
     pub(super) fn note(
         &mut self,
         (now, span): (Nanos, Nanos),
         (bill, pending): (u64, u64),
-        (works, waits): (bool, bool),
+        waits: bool,
     ) {
         self.seen = now;
         if pending > 0 {
@@ -136,10 +117,9 @@ impl Habit {
             true => self.unbroken + span,
             false => Nanos::ZERO,
         };
-        self.works = works;
         self.solo += bill;
         // A long pause is no gap: what works on after it is as dense as before.
-        if waits || self.was_pending(now) {
+        if waits || self.was_pending(Rules::LATELY, now) {
             self.think += span.0 * (1000 - pending) / 1000;
         }
         if self.solo + self.think > Rules::HABIT.0 {
@@ -160,7 +140,7 @@ mod tests {
     fn rounding_takes_nothing_from_the_part_of_the_time_it_is_pending() {
         let mut habit = Habit::default();
         let mut note = |pending| {
-            habit.note((Nanos::ZERO, Nanos::ZERO), (0, pending), (false, false));
+            habit.note((Nanos::ZERO, Nanos::ZERO), (0, pending), false);
             habit.presence()
         };
         // A mean of 960 thousandths, over an even number of looks.

@@ -1,6 +1,7 @@
 //! How far a tenant is behind its share of a shared device.
 
-use super::rules::{Rules, signed};
+use super::rules::Rules;
+use crate::lease::arithmetic::{scaled, signed};
 use crate::time::Nanos;
 
 /// See the module's page. In nanoseconds of service.
@@ -64,8 +65,8 @@ impl Lag {
     /// Time passes without demand.
     pub(super) fn fade(&mut self, span: Nanos) {
         let part = |lag: i64| {
-            let gone = i128::from(lag) * i128::from(span.0) / i128::from(Rules::FADE.0);
-            i64::try_from(gone).unwrap_or(lag).min(lag).max(1)
+            let gone = scaled(lag.unsigned_abs(), span.0, Rules::FADE.0);
+            signed(Nanos(gone)).min(lag).max(1)
         };
         if self.share > 0 {
             self.share -= part(self.share);

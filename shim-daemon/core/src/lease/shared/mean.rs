@@ -1,6 +1,6 @@
 //! The useful part of a device's time, over the last while, and each tenant's part of that.
 
-use super::rules::scaled;
+use crate::lease::arithmetic::scaled;
 use crate::time::Nanos;
 
 /// Useful time in a span (ns). Completions come in lumps, so a single sample may have more useful

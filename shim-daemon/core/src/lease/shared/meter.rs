@@ -1,7 +1,8 @@
 //! A tenant's bills for its work on a shared device.
 
 use super::done::Done;
-use super::rules::{Rules, scaled};
+use super::rules::Rules;
+use crate::lease::arithmetic::{scaled, signed};
 use crate::time::Nanos;
 
 /// Whether a tenant reports pending work that does not run, because its process was stopped or
@@ -10,17 +11,15 @@ use crate::time::Nanos;
 #[derive(Clone, Copy, Debug, Default)]
 struct Stuck {
     is: bool,
-    /// How long it has been open, silent and beside other tenants, and their service in that time.
+    /// How long it has been open, silent and beside other tenants.
     watched: Nanos,
-    others: Nanos,
-    /// What changes of contexts left of that time, if it has not had the device; and half of its
-    /// even part of that.
-    left: Nanos,
-    half: u64,
+    /// What changes of contexts left of that time, if it has not had the device, less the service
+    /// of others and half of its own even part: if that is negative it cannot have had the half.
+    spare: i64,
 }
 
 /// See the module's page.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Meter {
     /// Nanoseconds billed by time that no completed operation has claimed: in the silence since the
     /// last completion, and before it. The latter are at most as much as is remembered of a debt.
@@ -56,21 +55,6 @@ pub(super) enum Flight {
 }
 
 impl Meter {
-    pub(super) fn new() -> Self {
-        Self {
-            present: 0,
-            advance: 0,
-            could: 0,
-            silent: Nanos::ZERO,
-            even: 0,
-            crowd: 0,
-            stuck: Stuck::default(),
-            room: 0,
-            paid: 0,
-            unpaid: 0,
-        }
-    }
-
     /// Sampling begins: claims count from here.
     pub(super) fn begin(&mut self) {
         self.room = Rules::MOST.0;
@@ -112,7 +96,6 @@ impl Meter {
         (span, beside): (Nanos, u64),
         shut: bool,
     ) -> u64 {
-        self.room = (self.room + span.0).min(Rules::MOST.0);
         let bill = if done.service > 0 {
             done.service - self.repay(done.service, span)
         } else if done.pending < Rules::ALWAYS {
@@ -125,8 +108,14 @@ impl Meter {
                 false => self.by_time(rules, (span, beside)),
             }
         };
-        let bill = bill.min(self.room);
-        self.room -= bill;
+        self.charge(bill, span)
+    }
+
+    /// No more than the time since it arrived.
+    fn charge(&mut self, bill: u64, span: Nanos) -> u64 {
+        let room = (self.room + span.0).min(Rules::MOST.0);
+        let bill = bill.min(room);
+        self.room = room - bill;
         bill
     }
 
@@ -153,16 +142,13 @@ impl Meter {
     /// Its bill for a `span` in which its service is unknown, of which it `had` this part. `waits`:
     /// it is closed, and need not complete anything.
     pub(super) fn rest(&mut self, had: u64, (done, waits): (Done, bool), span: Nanos) -> u64 {
-        self.room = (self.room + span.0).min(Rules::MOST.0);
         (self.present, self.advance) = (0, 0);
         if done.service > 0 || done.pending < Rules::ALWAYS {
             self.speaks();
         } else if !waits {
             self.silent = self.silent + span;
         }
-        let bill = had.min(self.room);
-        self.room -= bill;
-        bill
+        self.charge(had, span)
     }
 
     /// The even part of the time, once no operation has completed for long; the first time for all
@@ -199,14 +185,14 @@ impl Meter {
         if self.silent == Nanos::ZERO || beside < Rules::CROWDED {
             return;
         }
-        let stuck = &mut self.stuck;
-        stuck.watched = stuck.watched + span;
-        stuck.others = stuck.others + Nanos(others);
-        stuck.left = stuck.left + Nanos(scaled(span.0, left, 1000));
-        stuck.half += scaled(scaled(span.0, left, 1000), 500, beside);
         self.crowd = self.crowd.max(beside);
         let long = Rules::STUCK.max(rules.round(self.crowd));
-        stuck.is = stuck.watched >= long && (stuck.left - stuck.others).0 < stuck.half;
+        let left = scaled(span.0, left, 1000);
+        let half = scaled(left, 500, beside);
+        let stuck = &mut self.stuck;
+        stuck.watched = stuck.watched + span;
+        stuck.spare += signed(Nanos(left)) - signed(Nanos(half)) - signed(Nanos(others));
+        stuck.is = stuck.watched >= long && stuck.spare < 0;
     }
 
     /// The time that its cap pays for a `span`: the service, or while it is alone the time in
@@ -280,7 +266,7 @@ mod tests {
 
     #[test]
     fn an_operation_that_was_billed_by_time_is_not_billed_again() {
-        let mut meter = Meter::new();
+        let mut meter = Meter::default();
         let by_time = bills(&mut meter, 100, 0);
         assert_eq!(by_time, SPAN.0 * 50);
         assert_eq!(bills(&mut meter, 1, by_time), 0);
@@ -290,7 +276,7 @@ mod tests {
     /// Its work waited, and had nothing of the device.
     #[test]
     fn time_that_no_operation_took_is_no_credit() {
-        let mut meter = Meter::new();
+        let mut meter = Meter::default();
         bills(&mut meter, 5_000, 0);
         assert_eq!(bills(&mut meter, 1, SPAN.0), 0);
         assert_eq!(bills(&mut meter, 10, SPAN.0), SPAN.0 * 10);
@@ -310,7 +296,7 @@ mod tests {
     /// What it has submitted runs on while its gate is closed.
     #[test]
     fn service_behind_a_closed_gate_is_billed_after_a_stall() {
-        let (mut meter, service) = (Meter::new(), SPAN.0 * 10);
+        let (mut meter, service) = (Meter::default(), SPAN.0 * 10);
         bills(&mut meter, 5_000, 0);
         bills(&mut meter, 1, SPAN.0);
         let pending = Done {
@@ -327,7 +313,7 @@ mod tests {
     /// Another stream or process of the tenant completes something meanwhile.
     #[test]
     fn a_long_operation_is_billed_once_beside_a_short_one() {
-        let (mut meter, short) = (Meter::new(), 50_000);
+        let (mut meter, short) = (Meter::default(), 50_000);
         let before = bills(&mut meter, 100, 0) + bills(&mut meter, 1, short);
         let by_time = before + bills(&mut meter, 10, 0);
         let all = by_time + bills(&mut meter, 1, by_time);
@@ -338,7 +324,7 @@ mod tests {
     /// One process beside two of another tenant has a third. Its completions show every 12 ms.
     #[test]
     fn what_is_billed_in_a_silence_is_no_more_than_others_leave() {
-        let (mut meter, mut billed) = (Meter::new(), 0);
+        let (mut meter, mut billed) = (Meter::default(), 0);
         for _ in 0..50 {
             billed += beside(&mut meter, 5, 0, 667);
             billed += beside(&mut meter, 1, SPAN.0 * 2, 667);
@@ -354,7 +340,7 @@ mod tests {
     #[test]
     fn changes_of_contexts_are_not_billed_in_a_silence() {
         let (mut meter, rules) = (
-            Meter::new(),
+            Meter::default(),
             Rules {
                 switch: Nanos(SPAN.0 / 9),
                 ..RULES
@@ -374,7 +360,7 @@ mod tests {
     fn one_that_cannot_have_had_half_of_its_part_is_stuck() {
         // Of three, with changes of contexts that leave 800 thousandths: 5 of 6 are 667.
         for (others, is_stuck) in [(700, true), (640, false)] {
-            let mut meter = Meter::new();
+            let mut meter = Meter::default();
             bills(&mut meter, 1, 0);
             for _ in 0..20 {
                 meter.watch(&RULES, (SPAN, 3000), SPAN.0 * others / 1000, 800);
@@ -386,7 +372,7 @@ mod tests {
     /// 28 of its 29 neighbours pause together while its turn has not come.
     #[test]
     fn a_silence_is_billed_by_those_that_were_there() {
-        let (mut meter, mut billed) = (Meter::new(), 0);
+        let (mut meter, mut billed) = (Meter::default(), 0);
         bills(&mut meter, 1, SPAN.0);
         let silent = Done {
             pending: 1000,
@@ -413,7 +399,7 @@ mod tests {
     /// Of 20 each waits for 38 ms between two of its slices.
     #[test]
     fn one_whose_turn_has_not_come_is_not_stuck() {
-        let mut meter = Meter::new();
+        let mut meter = Meter::default();
         // The first span.
         bills(&mut meter, 1, 0);
         for at in 2..=40 {
@@ -424,7 +410,7 @@ mod tests {
 
     #[test]
     fn work_behind_the_gate_that_a_cap_closed_is_paid_once_it_is_complete() {
-        let (mut meter, span) = (Meter::new(), Nanos::millis(2));
+        let (mut meter, span) = (Meter::default(), Nanos::millis(2));
         let behind = Flight::Behind(span);
         for _ in 0..50 {
             // Of a tenant that was not measured the time in flight is its bill.

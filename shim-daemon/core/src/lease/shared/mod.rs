@@ -6,12 +6,13 @@
 //! gate is open, so closing the tenants ahead suffices, and no handoff is needed. No tenant's gaps
 //! idle the device.
 //!
-//! A state machine without a clock, like [`Schedule`](super::Schedule): [`Shared::handle`],
-//! [`Shared::sample`] when [`Shared::next_sample`] has come, [`Shared::poll`].
+//! A state machine without a clock: after [`Shared::pass`] an input is taken in, and
+//! [`Shared::settle`] sets the gates; or [`Shared::sample`] does, when [`Shared::next_sample`] has
+//! come.
 
-mod audit;
 mod bond;
 mod books;
+mod changes;
 mod check;
 mod contenders;
 mod done;
@@ -37,26 +38,25 @@ mod view;
 pub(super) use bond::Wish;
 pub(super) use gang::Part;
 
-use crate::lease::input::{Input, Output, Report, closed_first};
+use crate::lease::input::Report;
 use crate::lease::members::Members;
-use crate::lease::page::{Lease, LeaseKind};
-use crate::lease::roster::{Guests, Roster, Tenant as _};
+use crate::lease::page::LeaseKind;
+use crate::lease::roster::Roster;
+use crate::lease::seat;
 use crate::lease::terms::{Compute, LeasePolicy};
-use crate::lease::view::DeviceTally;
 use crate::lease::work::Work;
 
 use crate::ids::{ProcessId, TenantId};
 use crate::time::Nanos;
 use books::Books;
-use done::Done;
 use gate::Gate;
 use meter::Flight;
 use outside::Outside;
 use rest::Rest;
 use rules::Rules;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use steer::Steering;
-use tenant::Tenant;
+use tenant::{State, Tenant};
 
 /// See the module's page.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ pub(super) struct Shared {
     policy: LeasePolicy,
     rules: Rules,
     now: Nanos,
-    roster: Roster<Tenant>,
+    pub(super) roster: Roster<State>,
     steering: Steering,
     books: Books,
     rest: Rest,
@@ -74,29 +74,16 @@ pub(super) struct Shared {
     /// Up to when time has been passed to the tenants, with samples or without.
     passed: Nanos,
     next: Option<Nanos>,
-    epochs: u64,
-    tally: DeviceTally,
-    outputs: VecDeque<Output>,
 }
 
 impl Shared {
     /// A device without tenants.
     pub(super) fn new(policy: LeasePolicy) -> Self {
-        Self::with(Nanos::ZERO, policy, Guests::default())
+        Self::with(Nanos::ZERO, policy, Roster::<State>::default())
     }
 
-    /// A device whose `guests` come from another regime, with epochs above theirs.
-    pub(super) fn with(now: Nanos, policy: LeasePolicy, guests: Guests) -> Self {
-        let mut epochs = guests.epochs;
-        let tenants = guests
-            .tenants
-            .into_iter()
-            .map(|(id, mut members, account)| {
-                epochs += 1;
-                members.begin_regime(false);
-                (id, Tenant::new((members, account), (epochs, now)))
-            });
-        let roster = Roster::new(tenants.collect(), guests.debts);
+    /// A device with the tenants of another regime.
+    pub(super) fn with<S: seat::State>(now: Nanos, policy: LeasePolicy, roster: Roster<S>) -> Self {
         let mut shared = Self {
             rules: Rules {
                 slice: policy.slice,
@@ -104,7 +91,7 @@ impl Shared {
             },
             policy,
             now,
-            roster,
+            roster: roster.into_regime(now, || State::at(now)),
             steering: Steering::default(),
             books: Books::default(),
             rest: Rest::default(),
@@ -112,79 +99,19 @@ impl Shared {
             sampled: Nanos::ZERO,
             passed: now,
             next: None,
-            epochs,
-            tally: guests.tally,
-            outputs: guests.outputs,
         };
         shared.settle();
         shared
     }
 
-    /// All that another regime needs, which begins `now`.
-    pub(super) fn into_guests(mut self, now: Nanos) -> Guests {
+    /// For another regime, which begins `now`.
+    pub(super) fn into_roster(mut self, now: Nanos) -> Roster<State> {
         self.pass(now);
         self.roster
-            .into_guests(self.now, (self.epochs, self.tally, self.outputs))
-    }
-
-    pub(super) fn processes(&self) -> impl Iterator<Item = ProcessId> {
-        self.roster.processes()
-    }
-
-    /// Whether a tenant has a process here.
-    pub(super) fn has(&self, id: TenantId) -> bool {
-        self.roster.get(id).is_some()
-    }
-
-    /// Takes in what happened. A `now` before the last one counts as the last one.
-    pub(super) fn handle(&mut self, now: Nanos, input: Input) {
-        self.pass(now);
-        match input {
-            Input::Joined {
-                tenant: id,
-                process,
-                gated,
-                class,
-                compute,
-            } => self.joined(id, (process, gated), (class, compute)),
-            Input::Away { process, away } => {
-                self.set_there(process, |members| members.set_away(process, away));
-            }
-            Input::Sealed { process, sealed } => {
-                self.set_there(process, |members| members.set_sealed(process, sealed));
-            }
-            Input::Left { process } => {
-                if self.roster.leave(self.now, process).is_some() {
-                    self.reweigh();
-                }
-            }
-            Input::Set {
-                tenant: id,
-                class,
-                compute,
-            } => {
-                if let Some(tenant) = self.roster.get_mut(id) {
-                    tenant.set(class, compute);
-                }
-                self.reweigh();
-            }
-            Input::Reported {
-                process,
-                epoch,
-                report,
-            } => {
-                let tenant = self.roster.of(process);
-                let busy = report == Report::Busy;
-                if let Some(tenant) = tenant.filter(|tenant| busy || tenant.epoch() == epoch) {
-                    tenant.report(process, report, self.now);
-                }
-            }
-        }
-        self.settle();
     }
 
     /// A process can report, and is waited for, or not.
-    fn set_there(&mut self, process: ProcessId, set: impl FnOnce(&mut Members)) {
+    pub(super) fn set_there(&mut self, process: ProcessId, set: impl FnOnce(&mut Members)) {
         let now = self.now;
         if let Some(tenant) = self.roster.of(process) {
             tenant.set_there(now, set);
@@ -193,7 +120,7 @@ impl Shared {
 
     /// Lets time pass up to `now`. Where no samples were taken, those with a cap were idle, and no
     /// other was idle beside one at work: their caps collect it, and their lags fade.
-    fn pass(&mut self, now: Nanos) {
+    pub(super) fn pass(&mut self, now: Nanos) {
         self.now = self.now.max(now);
         if !self.rests() {
             return;
@@ -209,26 +136,37 @@ impl Shared {
         self.next.is_none() && self.now - self.sampled > Nanos(Rules::TICK.0 * 4)
     }
 
-    fn joined(&mut self, id: TenantId, (process, gated): (ProcessId, bool), terms: (u16, Compute)) {
-        let (epoch, now, many) = (self.epochs + 1, self.now, self.roster.len());
-        let new = |parts| Tenant::new(parts, (epoch, now));
-        let Some(tenant) = self.roster.join(now, (id, process), terms, new) else {
-            return;
-        };
-        tenant.members_mut().join(process, gated, false);
-        if self.roster.len() > many {
-            self.epochs = epoch;
+    pub(super) fn joined(&mut self, process: (TenantId, ProcessId, bool), terms: (u16, Compute)) {
+        let new = State::at(self.now);
+        if self.roster.join(self.now, process, terms, new) {
             self.reweigh();
         }
-        self.roster.tell_ungated(&mut self.outputs);
+    }
+
+    pub(super) fn left(&mut self, process: ProcessId) {
+        if self.roster.leave(self.now, process) {
+            self.reweigh();
+        }
+    }
+
+    /// A tenant's terms changed.
+    pub(super) fn set(&mut self, id: TenantId, (class, compute): (u16, Compute)) {
+        if let Some(tenant) = self.roster.get_mut(id) {
+            tenant.set(class, compute);
+        }
+        self.reweigh();
+    }
+
+    pub(super) fn reported(&mut self, process: ProcessId, epoch: u64, report: Report) {
+        let (tenant, busy) = (self.roster.of(process), report == Report::Busy);
+        if let Some(tenant) = tenant.filter(|tenant| busy || tenant.epoch == epoch) {
+            tenant.report(process, report, self.now);
+        }
     }
 
     fn reweigh(&mut self) {
-        for (id, weight) in self.roster.weights() {
-            if let Some(tenant) = self.roster.get_mut(id) {
-                tenant.account_mut().set_weight(weight);
-            }
-        }
+        let set = |tenant: &mut Tenant, weight| tenant.account.weight = weight;
+        self.roster.reweigh(set);
     }
 
     /// The contents of processes' pages at `now`. A process without one did no work.
@@ -238,16 +176,16 @@ impl Shared {
         if span == Nanos::ZERO {
             return;
         }
-        let done = self.read(works, span);
-        self.note_idle(&done, span);
+        self.read(works, span);
+        self.note_idle(span);
         (self.sampled, self.passed) = (self.now, self.now);
         let tenants = (&mut self.roster, &mut self.rest, &mut self.outside);
-        let (bills, believed) = service::settle(tenants, &done, &self.rules, (self.now, span));
-        self.audit(&done, &bills, span);
+        service::settle(tenants, &self.rules, (self.now, span));
+        self.audit(span);
         // A bill is at most a second. What a longer span was used for is not known.
         let is_known = span <= Rules::MOST;
-        self.note_useful(is_known.then_some(&bills), span);
-        self.pay((&done, &believed), &bills, (span, is_known));
+        self.note_useful(span, is_known);
+        self.pay(span, is_known);
         self.next = None;
         self.settle();
     }
@@ -256,7 +194,7 @@ impl Shared {
     pub(super) fn ran(&mut self, now: Nanos, span: Nanos, ran: &[(Option<ProcessId>, Nanos)]) {
         self.now = self.now.max(now);
         let tenants = self.roster.tenants_mut();
-        let unsteered = tenants.flat_map(|one| one.members_mut().take_unsteered());
+        let unsteered = tenants.flat_map(|one| one.members.take_unsteered());
         let unsteered: BTreeSet<ProcessId> = unsteered.collect();
         let is_outside = |process| {
             let is_here = self.roster.owner(process).is_some();
@@ -271,41 +209,45 @@ impl Shared {
         self.outside.read(self.now, span, (many, sum));
     }
 
+    /// Compares the bills of the last `span` with the clock. The gates have not changed since the
+    /// span.
+    fn audit(&mut self, span: Nanos) {
+        let open = self.roster.tenants().filter(|one| one.runs());
+        let pending: Vec<u64> = open.map(Tenant::pending).collect();
+        let billed = self.roster.tenants().map(|one| one.own.bill).sum();
+        self.books.note(span, &pending, billed);
+    }
+
     /// What the driver, or steering, leaves useful shows only where all bills are known and more
     /// than one tenant wants the device: one that starts counts as active, and leaves the device to
     /// another.
-    fn note_useful(&mut self, bills: Option<&BTreeMap<TenantId, u64>>, span: Nanos) {
+    fn note_useful(&mut self, span: Nanos, is_known: bool) {
         let now = self.now;
-        let mut active = self.roster.tenants().filter(|tenant| tenant.is_active());
-        let known = active.all(Tenant::is_known);
-        let wants = |tenant: &&Tenant| tenant.is_pending(now);
-        let contended = self.roster.tenants().filter(wants).count() > 1;
-        let recent = self.roster.iter().filter(|(_, one)| one.is_recent(now));
-        let recent: Vec<TenantId> = recent.map(|(id, _)| id).collect();
-        let useful = bills.filter(|_| known && contended).map(|bills| {
-            let had = recent.iter().map(|id| bills.get(id).copied().unwrap_or(0));
-            had.collect::<Vec<u64>>()
-        });
-        self.steering.note((now, span), useful.as_deref(), recent);
+        let all = || self.roster.tenants();
+        let mut active = all().filter(|one| one.members.is_active());
+        let known = is_known && active.all(|one| !one.own.done.guessed);
+        let contended = all().filter(|one| one.is_pending(now)).count() > 1;
+        let recent = || all().filter(|one| one.is_recent(now));
+        let useful: Vec<u64> = recent().map(|one| one.own.bill).collect();
+        let useful = (known && contended).then_some(&useful[..]);
+        let recent = self.roster.ids(|one| one.is_recent(now));
+        self.steering.note((now, span), useful, recent);
     }
 
     /// Counts the part of a span in which no tenant had work on the device while one waited at its
     /// closed gate.
-    fn note_idle(&mut self, done: &BTreeMap<TenantId, Done>, span: Nanos) {
-        let waiting = |tenant: &&Tenant| tenant.waiting().is_some();
-        let mut waiting = self.roster.tenants().filter(waiting).peekable();
-        if waiting.peek().is_none() {
+    fn note_idle(&mut self, span: Nanos) {
+        let waits = |one: &&Tenant| one.waiting().is_some();
+        let waiting = || self.roster.tenants().filter(waits);
+        if waiting().next().is_none() {
             return;
         }
-        let capped = waiting.all(Tenant::is_throttled);
-        let works = |id: &TenantId| {
-            let tenant = self.roster.get(*id);
-            tenant.is_some_and(|tenant| tenant.waiting().is_none() || !tenant.is_drained())
-        };
-        let busy = done.iter().filter(|(id, _)| works(id));
-        let busy = busy.fold(0, |sum: u64, (_, done)| sum + done.pending);
+        let capped = waiting().all(|one| one.account.is_throttled());
+        let works = |one: &&Tenant| one.waiting().is_none() || !one.members.is_drained();
+        let busy = self.roster.tenants().filter(works);
+        let busy = busy.fold(0, |sum: u64, one| sum + one.pending());
         let idle = Nanos(span.0 * (1000 - busy.min(1000)) / 1000);
-        let tally = &mut self.tally;
+        let tally = &mut self.roster.tally;
         let cause = if capped {
             &mut tally.capped
         } else {
@@ -314,44 +256,29 @@ impl Shared {
         *cause = *cause + idle;
     }
 
-    /// The counters of the device since it was added.
-    pub(super) fn tally(&self) -> &DeviceTally {
-        &self.tally
-    }
-
     /// Charges caps and guarantees: by service beside others, by time in flight when alone. A span
     /// of which that is not known charges no guarantee, and one that is not believed to ask for
     /// anything is owed nothing.
-    fn pay(
-        &mut self,
-        (done, believed): (&BTreeMap<TenantId, Done>, &BTreeMap<TenantId, Done>),
-        bills: &BTreeMap<TenantId, u64>,
-        (span, is_known): (Nanos, bool),
-    ) {
-        let pending = |all: &BTreeMap<TenantId, Done>, id: &TenantId| {
-            all.get(id).map_or(0, |done| done.pending)
-        };
-        let sum = |all: &BTreeMap<TenantId, Done>| all.values().map(|done| done.pending).sum();
-        let (all, all_believed): (u64, u64) = (sum(done), sum(believed));
-        for (id, tenant) in self.roster.iter_mut() {
-            let bill = Nanos(bills.get(&id).copied().unwrap_or(0));
-            let own = pending(done, &id);
+    fn pay(&mut self, span: Nanos, is_known: bool) {
+        let all = || self.roster.tenants();
+        let told: u64 = all().map(Tenant::pending).sum();
+        let believed: u64 = all().map(|one| one.own.done.pending).sum();
+        for tenant in self.roster.tenants_mut() {
+            let (own, bill, asks) = (tenant.pending(), tenant.own.bill, tenant.own.done.pending);
             let flight = Nanos(span.0 * own / 1000);
             // A stuck tenant may have a long kernel on the device, or may be stopped. If it counted
             // as working in the latter case, a gate that is closed for a cap would never open.
-            let alone = all - own < Rules::ALONE;
-            let behind = all_believed - pending(believed, &id) < Rules::ALONE;
-            let flight = match tenant.is_throttled() {
+            let alone = told - own < Rules::ALONE;
+            let behind = believed - asks < Rules::ALONE;
+            let flight = match tenant.account.is_throttled() {
                 false if alone => Flight::Alone(flight),
-                true if behind && !tenant.is_drained() => Flight::Behind(flight),
+                true if behind && !tenant.members.is_drained() => Flight::Behind(flight),
                 _ => Flight::Beside,
             };
-            let done = done.get(&id).copied().unwrap_or_default();
-            let ended = done.service > 0;
-            tenant.pay_cap(span, (bill.0, ended), flight, &self.policy);
+            let ended = tenant.own.told.is_some_and(|told| told.service > 0);
+            tenant.pay_cap(span, (bill, ended), flight);
             if is_known {
-                let asks = believed.get(&id).is_some_and(|done| done.pending > 0);
-                tenant.pay_promise(span, (bill, asks), &self.policy);
+                tenant.pay_promise(span, (Nanos(bill), asks > 0), &self.policy);
             }
         }
     }
@@ -359,16 +286,6 @@ impl Shared {
     /// When to sample pages next. `None` while no tenant needs steering.
     pub(super) fn next_sample(&self) -> Option<Nanos> {
         self.next
-    }
-
-    /// The next output, in order.
-    pub(super) fn poll(&mut self) -> Option<Output> {
-        self.outputs.pop_front()
-    }
-
-    /// The content of a tenant's page.
-    pub(super) fn lease(&self, id: TenantId) -> Option<Lease> {
-        self.roster.get(id).map(Tenant::said)
     }
 
     /// Other settings from now on.
@@ -380,7 +297,7 @@ impl Shared {
     }
 
     /// Sets the gates as they should be, and outputs the changes.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         let mut active = self.active();
         loop {
             self.set_gates(&active);
@@ -391,15 +308,13 @@ impl Shared {
             }
             active = more;
         }
-        self.note_mode();
         self.publish();
         self.plan(&active);
     }
 
     /// The steerable tenants that are not idle.
     fn active(&self) -> Vec<TenantId> {
-        let active = self.roster.iter().filter(|(_, tenant)| tenant.is_active());
-        active.map(|(id, _)| id).collect()
+        self.roster.ids(|tenant| tenant.members.is_active())
     }
 
     fn set_gates(&mut self, active: &[TenantId]) {
@@ -408,8 +323,9 @@ impl Shared {
             .steer(&self.roster, active, &self.rules, self.now);
         self.keep_gangs(&mut gates);
         for (id, gate) in gates {
-            if let Some(tenant) = self.roster.get_mut(id) {
-                tenant.turn(gate, self.now, &mut self.epochs);
+            let tenant = self.roster.get_mut(id);
+            if tenant.is_some_and(|tenant| tenant.turn(gate, self.now)) {
+                self.roster.renew(id);
             }
         }
     }
@@ -418,10 +334,13 @@ impl Shared {
     fn plan(&mut self, active: &[TenantId]) {
         let capped = |id: &&TenantId| {
             let tenant = self.roster.get(**id);
-            tenant.is_some_and(Tenant::is_capped)
+            tenant.is_some_and(|tenant| tenant.account.is_capped())
         };
         // The other devices of a gang that is idle here wait until its cap allows something again.
-        let throttled = self.roster.tenants().any(Tenant::is_throttled);
+        let throttled = self
+            .roster
+            .tenants()
+            .any(|tenant| tenant.account.is_throttled());
         let steered = throttled || active.len() > 1 || active.iter().any(|id| capped(&id));
         if !steered {
             self.next = None;
@@ -430,7 +349,7 @@ impl Shared {
         let shut = self
             .roster
             .tenants()
-            .any(|tenant| tenant.is_shut() && !tenant.is_throttled());
+            .any(|tenant| tenant.is_shut() && !tenant.account.is_throttled());
         let tick = if shut { Rules::TICK_HELD } else { Rules::TICK };
         if self.next.is_none() {
             // Work done while no samples were taken is not part of this span.
@@ -444,22 +363,16 @@ impl Shared {
         }
     }
 
-    /// Says what changed, what closes first.
+    /// Says what changed.
     fn publish(&mut self) {
         let now = self.now;
-        let running: Vec<TenantId> = self
-            .roster
-            .iter()
-            .filter(|(_, tenant)| tenant.may_run(now))
-            .map(|(id, _)| id)
-            .collect();
-        let mut changed = Vec::new();
+        let running = self.roster.ids(|tenant| tenant.may_run(now));
         // What is submitted when a turn ends runs on beside the next one.
         let window = match self.steering.takes_turns() {
-            true => self.policy.window.min(self.rules.slice),
-            false => self.policy.window,
+            true => self.policy.window().min(self.rules.slice),
+            false => self.policy.window(),
         };
-        for (id, tenant) in self.roster.iter_mut() {
+        self.roster.publish(|id, tenant| {
             let beside = running.iter().any(|other| *other != id);
             // A tenant of a higher class that pauses may be the one that is yielded to.
             let open = |slice| LeaseKind::Open {
@@ -468,14 +381,12 @@ impl Shared {
                 contended: beside || slice > Nanos::ZERO,
                 slice: Some(slice),
             };
-            let kind = match tenant.gate() {
+            match tenant.own.gate {
                 Gate::Free => LeaseKind::Free,
                 Gate::Noted => open(Nanos::ZERO),
                 Gate::Slice(slice) => open(slice),
                 Gate::Shut => LeaseKind::Closed,
-            };
-            changed.extend(tenant.say(kind).map(|lease| (id, lease)));
-        }
-        self.outputs.extend(closed_first(changed));
+            }
+        });
     }
 }

@@ -6,7 +6,8 @@
 //! many. So it is known what it takes from a tenant that runs alone, and from one that runs beside
 //! others.
 
-use super::rules::{Rules, scaled};
+use super::rules::Rules;
+use crate::lease::arithmetic::scaled;
 use crate::time::Nanos;
 
 /// See the module's page. All times are of lately: halved whenever the driver's samples are read.

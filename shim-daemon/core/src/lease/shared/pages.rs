@@ -1,45 +1,38 @@
 //! The work of each tenant, according to its processes' pages.
 
 use super::Shared;
-use super::done::Done;
-use crate::ids::{ProcessId, TenantId};
+use crate::ids::ProcessId;
+use crate::lease::arithmetic::any_of;
 use crate::lease::work::Work;
 use crate::time::Nanos;
-use std::collections::BTreeMap;
 
 impl Shared {
-    /// The work of each tenant in the last `span`, according to its processes' pages.
-    pub(super) fn read(
-        &mut self,
-        works: &[(ProcessId, Work)],
-        span: Nanos,
-    ) -> BTreeMap<TenantId, Done> {
-        let mut all: BTreeMap<TenantId, Done> = BTreeMap::new();
-        let active = self.roster.tenants().filter(|tenant| tenant.is_active());
+    /// Notes the work of each tenant in the last `span`, according to its processes' pages.
+    pub(super) fn read(&mut self, works: &[(ProcessId, Work)], span: Nanos) {
+        let now = self.now;
+        let active = self.roster.tenants().filter(|one| one.members.is_active());
         let deep = self.rules.deep(active.count().saturating_sub(1));
+        for tenant in self.roster.tenants_mut() {
+            tenant.own.told = None;
+        }
         for (process, work) in works {
-            let Some(id) = self.roster.owner(*process) else {
+            let Some(tenant) = self.roster.of(*process) else {
                 continue;
             };
-            let Some(seen) = self
-                .roster
-                .of(*process)
-                .and_then(|tenant| tenant.saw(*process, *work))
-            else {
+            let Some(seen) = tenant.members.saw(*process, *work) else {
                 continue;
             };
-            let pending = pending(&seen, work, (self.now, span));
-            let done = all.entry(id).or_default();
+            let pending = pending(&seen, work, (now, span));
+            let done = tenant.own.told.get_or_insert_default();
             let served = work.service.saturating_sub(seen.service);
             done.service = done.service.saturating_add(served);
             // A process that did nothing says nothing of the tenant's service.
             done.guessed |= work.guessed && (served > 0 || pending > 0);
             done.works |= work.since.is_some();
-            done.deep |= work.since.is_some_and(|since| self.now - since > deep);
+            done.deep |= work.since.is_some_and(|since| now - since > deep);
             // Processes that work side by side: at least one of them.
-            done.pending = 1000 - (1000 - done.pending) * (1000 - pending) / 1000;
+            done.pending = any_of(done.pending, pending);
         }
-        all
     }
 }
 

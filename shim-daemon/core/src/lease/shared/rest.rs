@@ -8,8 +8,9 @@
 //! the tenants of unknown service by the time their work was in flight, as the driver's round robin
 //! does.
 
-use super::rules::{Rules, scaled, signed};
+use super::rules::Rules;
 use crate::ids::TenantId;
+use crate::lease::arithmetic::{scaled, signed};
 use crate::time::Nanos;
 use std::collections::BTreeMap;
 

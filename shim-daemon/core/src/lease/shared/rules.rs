@@ -1,5 +1,6 @@
 //! The constants of a shared device, all in one place, derived from the driver's time slice.
 
+use crate::lease::arithmetic::{scaled, signed};
 use crate::time::Nanos;
 
 /// See the module's page. Times are spans.
@@ -259,15 +260,4 @@ impl Rules {
     pub(super) fn least_slice(&self) -> Nanos {
         Nanos(self.slice.0 / 40)
     }
-}
-
-/// A span as a signed number of nanoseconds.
-pub(super) fn signed(time: Nanos) -> i64 {
-    i64::try_from(time.0).unwrap_or(i64::MAX)
-}
-
-/// `value * part / whole` without overflow.
-pub(super) fn scaled(value: u64, part: u64, whole: u64) -> u64 {
-    let product = u128::from(value) * u128::from(part) / u128::from(whole.max(1));
-    u64::try_from(product).unwrap_or(u64::MAX)
 }

@@ -3,11 +3,12 @@
 //! Modes rise one step at a time and fall after a calm period, which grows if they soon rise again.
 //! Each tenant's gate follows from the mode and from the tenant that is behind, at every sample.
 
+use super::changes::Changes;
 use super::contenders::Contenders;
 use super::filler::{earns, filler};
 use super::gate::Gate;
 use super::rules::{Rules, Visits};
-use super::tenant::Tenant;
+use super::tenant::{State, Tenant};
 use super::trial::Regime;
 use super::trials::Trials;
 use crate::ids::TenantId;
@@ -17,19 +18,19 @@ use crate::time::Nanos;
 use std::collections::BTreeMap;
 
 /// The mode and its hysteresis.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Steering {
     mode: Mode,
     /// Since when it is in its mode.
     since: Nanos,
     /// Since when a lower mode would do.
     calm: Option<Nanos>,
-    /// How long that must be so.
+    /// How long that must be so; zero: as the first time. See [`Self::quiet`].
     quiet: Nanos,
     /// When it was last relaxed.
     relaxed: Option<Nanos>,
-    /// How often the mode changed.
-    changes: u64,
+    /// Of the mode.
+    changes: Changes,
     /// The steering in force.
     regime: Regime,
     /// The tenant that gets its guarantee against higher classes.
@@ -42,55 +43,34 @@ pub(super) struct Steering {
     alone: Option<Nanos>,
 }
 
-impl Default for Steering {
-    fn default() -> Self {
-        Self {
-            mode: Mode::Together,
-            since: Nanos::ZERO,
-            calm: None,
-            quiet: Rules::QUIET.0,
-            relaxed: None,
-            changes: 0,
-            regime: Regime::Driver,
-            due: None,
-            behind: None,
-            trials: Trials::default(),
-            alone: None,
-        }
-    }
-}
-
 /// The tenant that is behind, and the remedy.
-struct Case {
-    behind: TenantId,
-    class: u16,
-    /// It has a request.
-    request: bool,
+struct Case<'a> {
+    behind: (TenantId, &'a Tenant),
     /// Its guarantee is due: it is owed so many thousandths of a turn.
     due: Option<u64>,
-    /// It always wants the device.
-    stays: bool,
     /// It and others like it take turns.
     turns: bool,
     /// Those that wait for each operation always want the device.
     loops_stay: bool,
     visits: Visits,
-    /// Others may be held for it: it has completed an operation not long ago, and its claims agree
-    /// with the clock.
-    earns: bool,
     works: bool,
     want: Mode,
     lag: i64,
+    /// See [`Contenders::expected`].
+    expected: Option<&'a Tenant>,
 }
 
 impl Steering {
-    /// The mode, and how often it changed. A tenant alone is not steered, whatever is kept.
-    pub(super) fn mode(&self) -> (Mode, u64) {
-        let mode = match self.alone {
+    /// A tenant alone is not steered, whatever mode is kept.
+    pub(super) fn mode(&self) -> Mode {
+        match self.alone {
             Some(_) => Mode::Together,
             None => self.mode,
-        };
-        (mode, self.changes)
+        }
+    }
+
+    pub(super) fn changes(&self) -> &Changes {
+        &self.changes
     }
 
     /// Whether one of this class is held for the tenant that is behind, ahead of its own class or
@@ -121,6 +101,11 @@ impl Steering {
         self.trials.note(times, useful, (recent, self.regime));
     }
 
+    /// How long a lower mode must do before it is taken.
+    fn quiet(&self) -> Nanos {
+        self.quiet.max(Rules::QUIET.0)
+    }
+
     /// No tenant needs steering.
     fn rest(&mut self, now: Nanos) {
         if self.mode != Mode::Together {
@@ -131,19 +116,18 @@ impl Steering {
     fn go(&mut self, mode: Mode, now: Nanos) {
         self.mode = mode;
         (self.since, self.calm) = (now, None);
-        self.changes += 1;
+        self.changes.note(now);
     }
 
     /// Moves to the mode that is wanted: up a step at once, down after a calm.
     fn follow(&mut self, want: Mode, now: Nanos) {
         if want > self.mode {
-            let soon = |at: Nanos| now < at + Nanos(self.quiet.0 * 4);
-            let (first, most) = Rules::QUIET;
             if let Some(relaxed) = self.relaxed.take() {
-                self.quiet = if soon(relaxed) {
-                    Nanos(self.quiet.0 * 2).min(most)
-                } else {
-                    first
+                let quiet = self.quiet();
+                let soon = now < relaxed + Nanos(quiet.0 * 4);
+                self.quiet = match soon {
+                    true => Nanos(quiet.0 * 2).min(Rules::QUIET.1),
+                    false => Nanos::ZERO,
                 };
             }
             let next = match self.mode {
@@ -155,7 +139,7 @@ impl Steering {
             self.calm = None;
         } else {
             let calm = *self.calm.get_or_insert(now);
-            if now >= calm + self.quiet {
+            if now >= calm + self.quiet() {
                 let lower = match self.mode {
                     Mode::Hold => Mode::Yield,
                     Mode::Yield | Mode::Together => Mode::Together,
@@ -169,7 +153,7 @@ impl Steering {
     /// The target gates of all tenants. `active` are the steerable tenants that are not idle.
     pub(super) fn steer(
         &mut self,
-        tenants: &Roster<Tenant>,
+        tenants: &Roster<State>,
         active: &[TenantId],
         rules: &Rules,
         now: Nanos,
@@ -179,7 +163,7 @@ impl Steering {
         if let [alone] = active {
             let free = tenants
                 .get(*alone)
-                .is_some_and(|tenant| !tenant.is_capped());
+                .is_some_and(|tenant| !tenant.account.is_capped());
             if free {
                 gates.insert(*alone, Gate::Free);
             }
@@ -187,7 +171,7 @@ impl Steering {
         let pending: Vec<(TenantId, &Tenant)> = active
             .iter()
             .filter_map(|id| Some((*id, tenants.get(*id)?)))
-            .filter(|(_, tenant)| tenant.is_pending(now) && !tenant.is_throttled())
+            .filter(|(_, tenant)| tenant.is_pending(now) && !tenant.account.is_throttled())
             .collect();
         let case = match self.is_alone(active, now) {
             true => None,
@@ -200,7 +184,8 @@ impl Steering {
         if ends {
             self.rest(now);
         }
-        self.behind = case.as_ref().map(|case| (case.behind, case.class));
+        let behind = case.as_ref().map(|case| case.behind);
+        self.behind = behind.map(|(id, tenant)| (id, tenant.class()));
         match case {
             None if self.alone.is_some() => {}
             None => self.follow(Mode::Together, now),
@@ -213,11 +198,11 @@ impl Steering {
                     _ => Regime::Yields,
                 };
                 self.apply(&case, &pending, rules, &mut gates);
-                self.expect(&pending, (tenants, active), (rules, now), &mut gates);
+                self.expect(case.expected, &pending, rules, &mut gates);
             }
         }
         for (id, tenant) in tenants.iter() {
-            if tenant.is_throttled() {
+            if tenant.account.is_throttled() {
                 gates.insert(id, Gate::Shut);
             }
         }
@@ -232,7 +217,7 @@ impl Steering {
             true => Some(*self.alone.get_or_insert(now)),
             false => self.alone.take(),
         };
-        if since.is_some_and(|since| now >= since + self.quiet) {
+        if since.is_some_and(|since| now >= since + self.quiet()) {
             self.rest(now);
         }
         alone
@@ -242,24 +227,22 @@ impl Steering {
     /// it were pending.
     fn expect(
         &self,
+        expected: Option<&Tenant>,
         pending: &[(TenantId, &Tenant)],
-        (tenants, active): (&Roster<Tenant>, &[TenantId]),
-        (rules, now): (&Rules, Nanos),
+        rules: &Rules,
         gates: &mut BTreeMap<TenantId, Gate>,
     ) {
-        let higher = active.iter().filter_map(|id| tenants.get(*id));
-        let higher = higher.filter(|tenant| tenant.is_expected(now) && !tenant.is_closed());
-        let Some(first) = higher.max_by_key(|tenant| tenant.class()) else {
+        let Some(first) = expected.filter(|first| !first.is_silent()) else {
             return;
         };
-        if self.mode == Mode::Together || first.is_silent() {
+        if self.mode == Mode::Together {
             return;
         }
         let slice = rules.yield_slice(&Visits {
             visitors: 1,
             promised: true,
             dense: false,
-            presence: first.presence(),
+            presence: first.own.habit.presence(),
             far: false,
         });
         for (id, tenant) in pending {
@@ -272,13 +255,13 @@ impl Steering {
 
     /// The case for steering, as far as steering is known to cost no more than it may. Where that
     /// is none, and nothing was promised, the driver alone decides at once.
-    fn found(
+    fn found<'a>(
         &mut self,
-        pending: &[(TenantId, &Tenant)],
-        (tenants, active): (&Roster<Tenant>, &[TenantId]),
+        pending: &'a [(TenantId, &'a Tenant)],
+        (tenants, active): (&'a Roster<State>, &[TenantId]),
         rules: &Rules,
         now: Nanos,
-    ) -> Option<Case> {
+    ) -> Option<Case<'a>> {
         let active = || active.iter().filter_map(|id| tenants.get(*id));
         let is_free = rules.switch == Nanos::ZERO;
         let turns = !is_free && self.trials.allows(Regime::Turns, now);
@@ -286,13 +269,17 @@ impl Steering {
         let all = Contenders::of(pending, active(), (turns, yields), now);
         let case = all.and_then(|all| self.case(&all, rules, now));
         let due = case.as_ref().filter(|case| case.due.is_some());
-        self.due = due.map(|case| case.behind);
-        let promised = || pending.iter().any(|(_, tenant)| tenant.has_promise());
+        self.due = due.map(|case| case.behind.0);
+        let promised = || {
+            pending
+                .iter()
+                .any(|(_, tenant)| tenant.account.has_promise())
+        };
         // A higher class at its cap is back within some milliseconds, and finds the mode as it was.
         let lowest = pending.iter().map(|(_, tenant)| tenant.class()).min();
         let pauses = |above: &Tenant| {
             let higher = lowest.is_some_and(|lowest| lowest < above.class());
-            higher && above.is_throttled() && above.is_expected(now)
+            higher && above.account.is_throttled() && above.is_expected(now)
         };
         let paused = || active().any(pauses);
         if case.is_none() && !yields && !promised() && !paused() {
@@ -302,37 +289,33 @@ impl Steering {
     }
 
     /// The tenant that is behind, and the remedy.
-    fn case(&self, all: &Contenders<'_>, rules: &Rules, now: Nanos) -> Option<Case> {
+    fn case<'a>(&self, all: &Contenders<'a>, rules: &Rules, now: Nanos) -> Option<Case<'a>> {
         let due = all.due(self.due);
         let (behind, tenant) = due.or_else(|| self.first(all, rules, now))?;
         let lag = match due {
             Some(_) => rules.hold_at(),
             None => tenant.behind(),
         };
-        let stays = all.stays(tenant);
         let turns = all.takes_turns(tenant) && due.is_none();
         Some(Case {
-            behind,
-            class: tenant.class(),
-            request: tenant.has_promise(),
-            due: due.and_then(|(_, tenant)| tenant.due()),
-            stays,
+            behind: (behind, tenant),
+            due: due.and_then(|(_, tenant)| tenant.own.due),
             turns,
             loops_stay: all.turns,
             visits: Visits {
                 visitors: all.visitors(),
                 promised: all.is_promised(tenant),
-                dense: stays,
-                presence: tenant.presence(),
+                dense: all.stays(tenant),
+                presence: tenant.own.habit.presence(),
                 far: self.mode == Mode::Hold,
             },
-            earns: earns(tenant),
             works: match turns {
                 true => tenant.is_at_work(),
-                false => tenant.works() || tenant.waits(),
+                false => tenant.own.done.works || tenant.members.waits(),
             },
             want: self.wanted(all, tenant, (lag, turns), rules, now),
             lag,
+            expected: all.expected,
         })
     }
 
@@ -352,7 +335,7 @@ impl Steering {
             if !has_turn || self.mode != Mode::Hold {
                 return 0;
             }
-            let had = now - tenant.history().0;
+            let had = now - tenant.own.since;
             if had < rules.longest_turn() {
                 rules.turn()
             } else if had < rules.last_turn() && tenant.behind() > 0 {
@@ -365,7 +348,11 @@ impl Steering {
         highest.max_by_key(|(_, tenant)| {
             let behind = tenant.behind().saturating_add(keeps(tenant));
             let goes_first = !all.stays(tenant) && tenant.goes_first(rules);
-            (goes_first, goes_first && tenant.has_promise(), behind)
+            (
+                goes_first,
+                goes_first && tenant.account.has_promise(),
+                behind,
+            )
         })
     }
 
@@ -403,7 +390,7 @@ impl Steering {
     /// Tenants ahead of the one that is behind yield or are held.
     fn apply(
         &self,
-        case: &Case,
+        case: &Case<'_>,
         pending: &[(TenantId, &Tenant)],
         rules: &Rules,
         gates: &mut BTreeMap<TenantId, Gate>,
@@ -411,6 +398,8 @@ impl Steering {
         if self.mode == Mode::Together {
             return;
         }
+        let (behind, first) = case.behind;
+        let (class, earns_it) = (first.class(), earns(first));
         let stays = |tenant: &Tenant| tenant.is_dense() || (case.turns && tenant.loops());
         let ahead: Vec<(TenantId, &Tenant)> = pending
             .iter()
@@ -418,44 +407,44 @@ impl Steering {
             .filter(|(id, tenant)| {
                 // Tenants with deep queues yield or are held beside a tenant that leaves gaps,
                 // ahead or not.
-                let fills = (case.turns || !case.stays) && stays(tenant);
+                let fills = (case.turns || !case.visits.dense) && stays(tenant);
                 let steered =
-                    case.due.is_some() || tenant.class() < case.class || tenant.lag() < 0 || fills;
-                *id != case.behind && steered
+                    case.due.is_some() || tenant.class() < class || tenant.lag() < 0 || fills;
+                *id != behind && steered
             })
             .collect();
-        let weights: u64 = ahead.iter().map(|(_, tenant)| tenant.weight()).sum();
+        let weights: u64 = ahead.iter().map(|(_, tenant)| tenant.account.weight).sum();
         // Beside a tenant that has just paused, a hold would leave the device idle.
-        let holds = self.mode == Mode::Hold && case.earns && case.works;
+        let holds = self.mode == Mode::Hold && earns_it && case.works;
         // A guarantee takes the time of deep queues first. A tenant that leaves gaps, and is of a
         // higher class or is owed something itself, gets meanwhile what it asks for, as long as the
         // rest repays the guarantee.
-        let ranks = |tenant: &Tenant| tenant.class() > case.class || tenant.due().is_some();
+        let ranks = |tenant: &Tenant| tenant.class() > class || tenant.own.due.is_some();
         let repaid = case.due.is_some_and(|owed| owed < Rules::UNPAID);
         let passes = |tenant: &Tenant| repaid && ranks(tenant) && !stays(tenant);
         // A lower class has what one leaves that always wants the device and is of a higher class,
         // also where that one is not behind.
         let keeps = |tenant: &Tenant| {
-            let queues = tenant.is_dense() && tenant.works();
+            let queues = tenant.is_dense() && tenant.own.done.works;
             let loops = case.loops_stay && tenant.loops() && tenant.is_at_work();
             let may = tenant.runs() && !tenant.is_barred();
             earns(tenant) && may && (queues || loops)
         };
         let kept = pending.iter().filter(|(_, tenant)| keeps(tenant));
         let kept = kept.map(|(_, tenant)| tenant.class()).max().unwrap_or(0);
-        let filler = if case.stays {
+        let filler = if case.visits.dense {
             None
         } else {
             filler(&ahead, kept, rules)
         };
         // A class promises nothing against its own.
-        let promised = case.visits.promised && (case.request || kept < case.class);
+        let promised = case.visits.promised && (first.account.has_promise() || kept < class);
         let all = rules.yield_slice(&Visits {
             promised,
             ..case.visits
         });
         for (id, tenant) in &ahead {
-            let slice = Nanos(all.0 * tenant.weight() / weights.max(1));
+            let slice = Nanos(all.0 * tenant.account.weight / weights.max(1));
             let slice = if filler.is_some() { all } else { slice };
             let takes_turns = case.turns && stays(tenant);
             let repays = takes_turns || tenant.is_shut() || case.lag >= rules.yield_at();
@@ -468,7 +457,7 @@ impl Steering {
                     holds || is_second || tenant.class() < kept
                 }
                 Some(_) => tenant.class() < kept,
-                None => (holds && repays) || (!case.earns && tenant.class() < kept),
+                None => (holds && repays) || (!earns_it && tenant.class() < kept),
             };
             let gate = if held {
                 Gate::Shut

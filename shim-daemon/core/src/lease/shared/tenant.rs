@@ -9,129 +9,78 @@ use super::lag::Lag;
 use super::meter::{Flight, Meter};
 use super::rules::Rules;
 use crate::ids::ProcessId;
-use crate::lease::account::ComputeAccount;
 use crate::lease::input::Report;
 use crate::lease::members::Members;
-use crate::lease::page::{Lease, LeaseKind};
-use crate::lease::roster::{self, Tenant as _};
+use crate::lease::seat::{self, Seat};
 use crate::lease::terms::{Compute, LeasePolicy};
-use crate::lease::work::Work;
 use crate::time::Nanos;
 
 mod demand;
 
 /// See the module's page.
-#[derive(Debug)]
-pub(super) struct Tenant {
-    members: Members,
-    account: ComputeAccount,
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    /// Its work in the last span, as its processes' pages told it. `None`: it has no steerable
+    /// process, or was not looked at.
+    pub(super) told: Option<Done>,
+    /// The believed part of that.
+    pub(super) done: Done,
+    /// What it is billed for that span (ns).
+    pub(super) bill: u64,
     /// Its guarantee against higher classes is due, and is until it has been paid: it is owed so
     /// many thousandths of a turn.
-    due: Option<u64>,
-    lag: Lag,
+    pub(super) due: Option<u64>,
+    pub(super) lag: Lag,
     meter: Meter,
-    habit: Habit,
+    pub(super) habit: Habit,
     /// Whether its bills are believed.
     doubt: Doubt,
-    gate: Gate,
+    pub(super) gate: Gate,
     /// Its membership of a gang.
-    bond: Option<Bond>,
-    /// Its cap is used up now.
-    throttled: bool,
-    epoch: u64,
-    said: Lease,
+    pub(super) bond: Option<Bond>,
     /// When its gate last changed.
-    since: Nanos,
-    /// When it last began to want the device at its closed gate.
-    asked: Nanos,
+    pub(super) since: Nanos,
     /// When a process of it last said that it works again.
     began: Nanos,
     /// Times it was held.
-    holds: u64,
+    pub(super) holds: u64,
 }
 
-impl roster::Tenant for Tenant {
-    fn members(&self) -> &Members {
-        &self.members
+pub(super) type Tenant = Seat<State>;
+
+impl State {
+    /// Of a new tenant: open.
+    pub(super) fn at(now: Nanos) -> Self {
+        Self {
+            since: now,
+            began: now,
+            ..Self::default()
+        }
     }
-    fn members_mut(&mut self) -> &mut Members {
-        &mut self.members
+}
+
+impl seat::State for State {
+    fn shuts_out(&self) -> bool {
+        self.gate == Gate::Shut
     }
-    fn account(&self) -> &ComputeAccount {
-        &self.account
-    }
-    fn account_mut(&mut self) -> &mut ComputeAccount {
-        &mut self.account
-    }
-    fn into_guest(self) -> (Members, ComputeAccount) {
-        (self.members, self.account)
-    }
-    fn waiting(&self) -> Option<Nanos> {
-        (self.is_shut() && self.members.waits()).then_some(self.asked)
+
+    /// Its gate was open, if it had one.
+    fn admits(&self) -> bool {
+        true
     }
 }
 
 impl Tenant {
-    pub(super) fn new(
-        (members, account): (Members, ComputeAccount),
-        (epoch, now): (u64, Nanos),
-    ) -> Self {
-        let throttled = account.is_throttled();
-        Self {
-            members,
-            account,
-            due: None,
-            lag: Lag::default(),
-            meter: Meter::new(),
-            habit: Habit::default(),
-            doubt: Doubt::default(),
-            gate: Gate::Noted,
-            bond: None,
-            throttled,
-            epoch,
-            said: Lease::FREE,
-            since: now,
-            asked: now,
-            began: now,
-            holds: 0,
-        }
-    }
-
-    pub(super) fn gate(&self) -> Gate {
-        self.gate
-    }
-
     pub(super) fn is_shut(&self) -> bool {
-        self.gate == Gate::Shut
+        self.own.gate == Gate::Shut
     }
 
     /// How long it keeps the device at a time while it has work.
     pub(super) fn slice(&self, rules: &Rules) -> Nanos {
-        match self.gate {
+        match self.own.gate {
             Gate::Slice(slice) => slice,
             _ => rules.slice,
         }
-    }
-
-    pub(super) fn epoch(&self) -> u64 {
-        self.epoch
-    }
-
-    /// The lease that its page shows.
-    pub(super) fn said(&self) -> Lease {
-        self.said
-    }
-
-    /// Changes the lease that its page shows. Returns the new lease if it differs from the old one.
-    pub(super) fn say(&mut self, kind: LeaseKind) -> Option<Lease> {
-        let epoch = self.epoch;
-        let lease = Lease { epoch, kind };
-        (std::mem::replace(&mut self.said, lease) != lease).then_some(lease)
-    }
-
-    /// Since when its gate is as it is, and how often it was held.
-    pub(super) fn history(&self) -> (Nanos, u64) {
-        (self.since, self.holds)
     }
 
     /// Takes a report of a process.
@@ -139,7 +88,7 @@ impl Tenant {
         let waiting = self.waiting();
         self.members.report(process, report);
         if report == Report::Busy {
-            self.began = now;
+            self.own.began = now;
         }
         self.asked = waiting.unwrap_or(now);
     }
@@ -152,175 +101,121 @@ impl Tenant {
         self.asked = waiting.unwrap_or(now);
     }
 
-    /// Sets the gate's position. An opening gate gets the next epoch: a closed epoch is never
-    /// opened again.
-    pub(super) fn turn(&mut self, gate: Gate, now: Nanos, epochs: &mut u64) {
+    /// Sets the gate's position. Whether that opens it, and it needs the next epoch: a closed epoch
+    /// is never opened again.
+    pub(super) fn turn(&mut self, gate: Gate, now: Nanos) -> bool {
         let kind = |gate: Gate| match gate {
             Gate::Free => 0,
             Gate::Noted | Gate::Slice(_) => 1,
             Gate::Shut => 2,
         };
-        if kind(gate) != kind(self.gate) {
-            let waiting = self.waiting();
-            self.since = now;
+        let moves = kind(gate) != kind(self.own.gate);
+        let waiting = self.waiting();
+        self.own.gate = gate;
+        if moves {
+            self.own.since = now;
             if gate == Gate::Shut {
-                self.holds += u64::from(!self.throttled);
-            } else {
-                *epochs += 1;
-                self.epoch = *epochs;
+                self.own.holds += u64::from(!self.account.is_throttled());
             }
             // The gate changed its position: earlier reports of its processes are void.
             self.members.reopen();
             self.count_wait(now, waiting);
         }
-        self.gate = gate;
-    }
-
-    /// Whether its cap allows nothing now.
-    pub(super) fn is_throttled(&self) -> bool {
-        self.throttled
-    }
-
-    /// What it is owed, in thousandths of a turn, if its guarantee against higher classes is due.
-    pub(super) fn due(&self) -> Option<u64> {
-        self.due
+        moves && gate != Gate::Shut
     }
 
     /// Nanoseconds of service that it is behind its share of its class; negative if ahead.
     pub(super) fn lag(&self) -> i64 {
-        self.lag.of_share()
-    }
-
-    /// The part of the time it is pending, lately, in thousandths.
-    pub(super) fn presence(&self) -> u64 {
-        self.habit.presence()
-    }
-
-    /// Whether it was pending at the last sample.
-    pub(super) fn works(&self) -> bool {
-        self.habit.works()
+        self.own.lag.of_share()
     }
 
     /// Whether it works, or did since the last sample, or waits at its gate.
     pub(super) fn is_at_work(&self) -> bool {
-        self.works() || self.waits() || self.habit.was_at_work()
+        self.own.done.works || self.members.waits() || self.own.habit.was_at_work()
     }
 
     /// Whether it has completed nothing for so long that no tenant is held for it.
     pub(super) fn is_silent(&self) -> bool {
-        self.meter.silent() >= Rules::SILENT
+        self.own.meter.silent() >= Rules::SILENT
     }
 
     /// Whether its claims disagree with the clock: no tenant is held for it.
     pub(super) fn is_doubted(&self) -> bool {
-        self.doubt.is()
+        self.own.doubt.is()
     }
 
     /// Whether work of it that is said to be pending may run.
     pub(super) fn runs(&self) -> bool {
-        !self.is_shut() && !self.meter.is_stuck()
-    }
-
-    pub(super) fn bond(&self) -> Option<Bond> {
-        self.bond
+        !self.is_shut() && !self.own.meter.is_stuck()
     }
 
     /// It belongs to a gang that is open or closed (`Some(true)`), or to none. Whether that is new.
     pub(super) fn bind(&mut self, shut: Option<bool>) -> bool {
         let bond = shut.map(|shut| Bond {
             shut,
-            wish: self.bond.and_then(|bond| bond.wish),
+            wish: self.own.bond.and_then(|bond| bond.wish),
         });
-        std::mem::replace(&mut self.bond, bond) != bond
+        std::mem::replace(&mut self.own.bond, bond) != bond
     }
 
     /// Notes why its gate would be closed on this device alone, if it belongs to a gang, and puts
     /// it where its gang is. Returns that. `outranked`: it would be closed however far it is behind
     /// its equals.
     pub(super) fn keep_bond(&mut self, gate: Gate, outranked: bool) -> Gate {
-        let Some(bond) = &mut self.bond else {
+        let Some(bond) = &mut self.own.bond else {
             return gate;
         };
         bond.wish = match gate {
-            Gate::Shut if self.throttled => Some(Wish::Throttled),
+            Gate::Shut if self.account.is_throttled() => Some(Wish::Throttled),
             Gate::Shut if outranked => Some(Wish::Rank),
             Gate::Shut => Some(Wish::Ahead),
             _ => None,
         };
         match gate {
-            _ if self.throttled || bond.shut => Gate::Shut,
+            _ if self.account.is_throttled() || bond.shut => Gate::Shut,
             Gate::Free => Gate::Free,
             _ => Gate::Noted,
         }
     }
 
-    pub(super) fn class(&self) -> u16 {
-        self.account.class()
-    }
-
-    pub(super) fn weight(&self) -> u64 {
-        self.account.weight()
-    }
-
-    pub(super) fn is_capped(&self) -> bool {
-        self.account.is_capped()
-    }
-
-    /// Whether some steerable process has not reported idle.
-    pub(super) fn is_active(&self) -> bool {
-        self.members.is_active()
-    }
-
-    /// Whether no work is left behind its closed gates.
-    pub(super) fn is_drained(&self) -> bool {
-        self.members.is_drained()
-    }
-
-    pub(super) fn waits(&self) -> bool {
-        self.members.waits()
-    }
-
-    /// The content of a process's page at the last sample; see [`Members::saw`].
-    pub(super) fn saw(&mut self, process: ProcessId, work: Work) -> Option<Work> {
-        self.members.saw(process, work)
-    }
-
     /// Sampling begins: claims count from here.
     pub(super) fn begin(&mut self) {
-        self.meter.begin();
-        self.habit.begin();
+        self.own.meter.begin();
+        self.own.habit.begin();
     }
 
     /// Whether it would keep the device nine tenths busy by itself.
     pub(super) fn is_dense(&self) -> bool {
-        self.habit.is_dense()
+        self.own.habit.is_dense()
     }
 
     /// Whether it waits for each of its operations and soon submits the next one: see
     /// [`Habit::loops`].
     pub(super) fn loops(&self) -> bool {
-        self.habit.loops()
+        self.own.habit.loops()
     }
 
-    /// Whether its service was known at the last sample.
-    pub(super) fn is_known(&self) -> bool {
-        self.habit.is_known()
+    /// For how many thousandths of the last span it had work pending, by its pages.
+    pub(super) fn pending(&self) -> u64 {
+        self.own.told.map_or(0, |told| told.pending)
     }
 
-    /// Which part of its own time is service, in thousandths.
-    pub(super) fn service(&self) -> u64 {
-        self.habit.service()
+    /// For how many thousandths of the time its work was on the device, or waited for it there. A
+    /// closed tenant runs until its submitted work is complete.
+    pub(super) fn flight(&self) -> u64 {
+        match self.is_shut() && self.members.is_drained() {
+            true => 0,
+            false => self.own.done.pending,
+        }
     }
 
-    /// Whether the operator promised it a share.
-    pub(super) fn has_promise(&self) -> bool {
-        self.account.has_promise()
-    }
-
-    /// For how many thousandths of the time it wanted its share, of `pending`: where its cap is
-    /// used up it wants nothing.
-    pub(super) fn asks(&self, pending: u64) -> u64 {
-        if self.throttled { 0 } else { pending }
+    /// For how many thousandths of the time it wanted its share: where its cap is used up it wants
+    /// nothing.
+    pub(super) fn asks(&self) -> u64 {
+        match self.account.is_throttled() {
+            true => 0,
+            false => self.own.done.pending,
+        }
     }
 
     /// Whether it leaves gaps and is behind: it soon catches up, and another tenant fills its gaps
@@ -332,22 +227,15 @@ impl Tenant {
     /// The lag from which others yield to it: sooner if it would leave gaps by itself and has
     /// waited for so long, as a newcomer beside a deep queue.
     pub(super) fn yielded_to_at(&self, rules: &Rules) -> i64 {
-        let is_starved = !self.is_dense() && self.habit.unbroken() >= rules.starved();
+        let is_starved = !self.is_dense() && self.own.habit.unbroken() >= rules.starved();
         rules.yield_at() / if is_starved { 2 } else { 1 }
     }
 
     /// Bills its cap for `span`: see [`Meter::capped`].
-    pub(super) fn pay_cap(
-        &mut self,
-        span: Nanos,
-        bill: (u64, bool),
-        flight: Flight,
-        policy: &LeasePolicy,
-    ) {
-        let held = self.meter.capped(span, bill, flight);
-        self.account.pay_cap(span, held, policy);
+    pub(super) fn pay_cap(&mut self, span: Nanos, bill: (u64, bool), flight: Flight) {
+        let held = self.own.meter.capped(span, bill, flight);
+        self.account.pay_cap(span, held);
         self.account.charged();
-        self.throttled = self.account.is_throttled();
     }
 
     /// Charges its guarantee for `span`, of which it was pending for some or none. One that leaves
@@ -367,99 +255,85 @@ impl Tenant {
         if !self.is_dense() {
             self.account.save_a_turn(policy);
         }
-        let least = if self.due.is_some() { 1 } else { 1000 };
+        let least = if self.own.due.is_some() { 1 } else { 1000 };
         let owed = self.account.turns_owed(policy);
-        self.due = owed.filter(|owed| *owed >= least);
+        self.own.due = owed.filter(|owed| *owed >= least);
     }
 
     /// Time passes without a sample, in which it is not steered, and billed for nothing.
     pub(super) fn rest(&mut self, span: Nanos, policy: &LeasePolicy) {
-        self.pay_cap(span, (0, false), Flight::Beside, policy);
+        self.pay_cap(span, (0, false), Flight::Beside);
         self.pay_promise(span, (Nanos::ZERO, false), policy);
-        self.lag.fade(span);
+        self.own.lag.fade(span);
     }
 
     /// Other terms.
     pub(super) fn set(&mut self, class: u16, compute: Compute) {
         self.account.set(class, compute);
-        self.due = self.due.filter(|_| self.account.has_promise());
+        self.own.due = self.own.due.filter(|_| self.account.has_promise());
     }
 
     /// How far it is behind its guarantee, for comparison.
     pub(super) fn behind(&self) -> i64 {
-        self.lag.behind()
+        self.own.lag.behind()
     }
 
-    /// See [`Lag::owe`].
-    pub(super) fn owe(&mut self, dues: (u64, u64), lower: u64) {
-        self.lag.owe(dues, lower);
+    /// Notes the believed part of its pages. A gang's kernels occupy the device while they wait for
+    /// their peers, so the time that they take alone says little of the time that it had.
+    pub(super) fn believe(&mut self) {
+        self.own.done = self.own.told.unwrap_or_default();
+        if self.own.told.is_some() {
+            self.own.done.guessed |= self.own.bond.is_some();
+            self.own.meter.believe(&mut self.own.done);
+        }
     }
 
-    /// See [`Lag::tolerate`].
-    pub(super) fn tolerate(&mut self, due: u64, part: i64) {
-        self.lag.tolerate(Nanos(due), part);
+    /// Bills it for a `span` by its own claims, if these are no guesses, while so many thousandths
+    /// of all were pending.
+    pub(super) fn bill(&mut self, rules: &Rules, (span, beside): (Nanos, u64)) {
+        let (shut, done) = (self.is_shut(), self.own.done);
+        if !done.guessed {
+            self.own.bill = self.own.meter.bill(done, rules, (span, beside), shut);
+        }
     }
 
-    /// See [`Lag::forgive`].
-    pub(super) fn forgive(&mut self, owed: i128, owing: i128) {
-        self.lag.forgive(owed, owing);
-    }
-
-    /// The believed part of its pages. A gang's kernels occupy the device while they wait for their
-    /// peers, so the time that they take alone says little of the time that it had.
-    pub(super) fn believe(&mut self, done: &mut Done) {
-        done.guessed |= self.bond.is_some();
-        self.meter.believe(done);
-    }
-
-    /// Its bill for a `span` by its own claims, while so many thousandths of all were pending.
-    pub(super) fn bill(&mut self, done: Done, rules: &Rules, (span, beside): (Nanos, u64)) -> u64 {
-        let shut = self.is_shut();
-        self.meter.bill(done, rules, (span, beside), shut)
-    }
-
-    /// Its bill for a `span` in which its service is unknown: the part of the device's time that is
+    /// Bills it for a `span` in which its service is unknown: the part of the device's time that is
     /// left for it.
-    pub(super) fn bill_rest(&mut self, had: u64, done: Done, span: Nanos) -> u64 {
-        let waits = self.is_shut();
-        self.meter.rest(had, (done, waits), span)
+    pub(super) fn bill_rest(&mut self, had: u64, span: Nanos) {
+        let work = (self.own.done, self.is_shut());
+        self.own.bill = self.own.meter.rest(had, work, span);
     }
 
-    /// Notes what it did in the last `span`, for which it is billed so much, and how much of it
-    /// others `left` it, if that is known.
-    pub(super) fn note(
-        &mut self,
-        (now, span): (Nanos, Nanos),
-        (done, left): (Done, Option<Left>),
-        bill: u64,
-    ) {
-        self.doubt.note(now, left, done);
-        let had = (bill, done.pending);
-        self.habit
-            .note((now, span), had, (done.works, self.waits()));
+    /// Notes what it did in the last `span`, and how much of it others `left` it, if that is known.
+    pub(super) fn note(&mut self, (now, span): (Nanos, Nanos), left: Option<Left>) {
+        let (done, bill, waits) = (self.own.done, self.own.bill, self.members.waits());
+        self.own.doubt.note(now, left, done);
+        self.own
+            .habit
+            .note((now, span), (bill, done.pending), waits);
         self.account.bill(Nanos(bill));
     }
 
     /// While it completes nothing: see [`Meter::watch`].
     pub(super) fn watch(&mut self, rules: &Rules, span: (Nanos, u64), others: u64, left: u64) {
-        self.meter.leave(others);
+        self.own.meter.leave(others);
         if !self.is_shut() {
-            self.meter.watch(rules, span, others, left);
+            self.own.meter.watch(rules, span, others, left);
         }
     }
 
     /// The end of a sample: bounds its lag and applies the verdict on its bills.
-    pub(super) fn finish(&mut self, (now, span): (Nanos, Nanos), done: Done, rules: &Rules) {
-        if self.asks(done.pending) == 0 {
-            self.lag.fade(span);
+    pub(super) fn finish(&mut self, (now, span): (Nanos, Nanos), rules: &Rules) {
+        if self.asks() == 0 {
+            self.own.lag.fade(span);
         }
         if rules.switch > Nanos::ZERO {
-            let is_open = matches!(self.gate, Gate::Noted | Gate::Free);
-            self.habit.judge(now, done, is_open);
+            let is_open = matches!(self.own.gate, Gate::Noted | Gate::Free);
+            self.own.habit.judge(now, self.own.done, is_open);
         }
-        self.lag.bound(self.is_dense(), rules);
+        self.own.lag.bound(self.is_dense(), rules);
         if self.is_doubted() {
-            self.lag.lapse();
+            self.own.lag.lapse();
         }
     }
 }

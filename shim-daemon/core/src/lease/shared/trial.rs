@@ -18,9 +18,10 @@ use super::rules::Rules;
 use crate::time::Nanos;
 
 /// How it is decided when the tenants of a device run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Regime {
     /// The driver alone.
+    #[default]
     Driver,
     /// Tenants yield, or are held, for one to which nothing was promised.
     Yields,
@@ -31,9 +32,9 @@ pub(super) enum Regime {
 }
 
 /// One way of steering.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Attempt {
-    /// Not before this time, and for how long it is given up next time.
+    /// Not before this time, and for how long it is given up next time; zero: as the first time.
     given_up: Nanos,
     pause: Nanos,
     /// The useful time in it since its last verdict, and when that was noted last. The other way of
@@ -45,7 +46,7 @@ struct Attempt {
 }
 
 /// See the module's page.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Trial {
     /// Without what is tried.
     bare: Mean,
@@ -57,21 +58,13 @@ pub(super) struct Trial {
     /// How long tenants were steered without a verdict, these and those before them; after a bad
     /// verdict, as long as makes it be measured at once.
     tried: Nanos,
-    yields: Attempt,
-    turns: Attempt,
+    /// By yielding, and by turns: see [`way`].
+    ways: [Attempt; 2],
 }
 
-impl Default for Attempt {
-    fn default() -> Self {
-        let (given_up, pause) = (Nanos::ZERO, Rules::GIVEN_UP.0);
-        Self {
-            given_up,
-            pause,
-            during: Mean::default(),
-            noted: Nanos::ZERO,
-            in_vain: false,
-        }
-    }
+/// Which of its [ways](Trial::ways) a regime is, other than the driver alone and promises.
+fn way(regime: Regime) -> usize {
+    usize::from(regime == Regime::Turns)
 }
 
 impl Attempt {
@@ -82,20 +75,6 @@ impl Attempt {
         }
         self.noted = now;
         self.during.add(useful, span);
-    }
-}
-
-impl Default for Trial {
-    fn default() -> Self {
-        Self {
-            bare: Mean::default(),
-            is_on_purpose: false,
-            steered: Nanos::ZERO,
-            measured: Nanos::ZERO,
-            tried: Nanos::ZERO,
-            yields: Attempt::default(),
-            turns: Attempt::default(),
-        }
     }
 }
 
@@ -118,12 +97,10 @@ impl Trial {
 
     /// Whether this may be done now.
     pub(super) fn allows(&self, regime: Regime, now: Nanos) -> bool {
-        let not_before = match regime {
-            Regime::Driver | Regime::Promised => Nanos::ZERO,
-            Regime::Yields => self.yields.given_up.max(self.measured),
-            Regime::Turns => self.turns.given_up.max(self.measured),
-        };
-        now >= not_before
+        match regime {
+            Regime::Driver | Regime::Promised => true,
+            _ => now >= self.ways[way(regime)].given_up.max(self.measured),
+        }
     }
 
     /// A sample: its tenants had so much service each in `span`, in their order. `None`: it says
@@ -153,10 +130,14 @@ impl Trial {
             return;
         }
         (self.steered, self.tried) = (self.steered + span, self.tried + span);
-        self.attempt_mut(regime).note((now, span), useful);
-        let during = &self.attempt(regime).during;
-        if during.is_of(Rules::TRIAL) || self.is_hopeless(during) {
-            self.judge(now, regime);
+        let way = way(regime);
+        self.ways[way].note((now, span), useful);
+        let during = &self.ways[way].during;
+        // Where so much is lost, a quarter of the time says enough.
+        let is_seen = during.is_of(Nanos(Rules::TRIAL.0 / 4));
+        let is_hopeless = is_seen && self.costs_more_than(during, Rules::HOPELESS);
+        if is_hopeless || during.is_of(Rules::TRIAL) {
+            self.judge(now, way);
         }
         let (unknown, known) = Rules::STALE;
         let is_sure = self.bare.is_of(Rules::SURE);
@@ -167,29 +148,11 @@ impl Trial {
                 self.bare = Mean::default();
             }
             self.steered = Nanos::ZERO;
-            (self.yields.during, self.turns.during) = (Mean::default(), Mean::default());
+            for attempt in &mut self.ways {
+                attempt.during = Mean::default();
+            }
             self.measured = now + Rules::BARE;
         }
-    }
-
-    fn attempt(&self, regime: Regime) -> &Attempt {
-        match regime {
-            Regime::Turns => &self.turns,
-            _ => &self.yields,
-        }
-    }
-
-    fn attempt_mut(&mut self, regime: Regime) -> &mut Attempt {
-        match regime {
-            Regime::Turns => &mut self.turns,
-            _ => &mut self.yields,
-        }
-    }
-
-    /// Whether so much is lost that a quarter of the time says enough.
-    fn is_hopeless(&self, during: &Mean) -> bool {
-        let is_seen = during.is_of(Nanos(Rules::TRIAL.0 / 4));
-        is_seen && self.costs_more_than(during, Rules::HOPELESS)
     }
 
     /// Whether less than `keeps` thousandths of what the driver alone leaves are left, as far as
@@ -198,28 +161,29 @@ impl Trial {
         self.bare.is_of(Rules::HINT) && during.part() * 1000 < self.bare.part() * keeps
     }
 
-    fn judge(&mut self, now: Nanos, regime: Regime) {
+    fn judge(&mut self, now: Nanos, way: usize) {
         let is_sure = self.bare.is_of(Rules::SURE);
         let keeps = if is_sure {
             Rules::KEEPS
         } else {
             Rules::HOPELESS
         };
-        let during = std::mem::take(&mut self.attempt_mut(regime).during);
+        let during = std::mem::take(&mut self.ways[way].during);
         let in_vain = is_sure
             && self.costs_more_than(&during, Rules::VAIN)
             && !during.gives(&self.bare, Rules::HELPS);
         let costs = self.costs_more_than(&during, keeps);
-        let attempt = self.attempt_mut(regime);
+        let attempt = &mut self.ways[way];
         // Random arrivals alone look so now and then, but not twice.
         let is_too_much = costs || (in_vain && attempt.in_vain);
         attempt.in_vain = in_vain;
         if is_too_much {
-            attempt.given_up = now + attempt.pause;
-            attempt.pause = Nanos(attempt.pause.0 * 2).min(Rules::GIVEN_UP.1);
+            let (first, most) = Rules::GIVEN_UP;
+            let pause = attempt.pause.max(first);
+            (attempt.given_up, attempt.pause) = (now + pause, Nanos(pause.0 * 2).min(most));
             self.tried = Rules::STALE.0;
         } else if is_sure {
-            attempt.pause = Rules::GIVEN_UP.0;
+            attempt.pause = Nanos::ZERO;
             self.tried = Nanos::ZERO;
         }
     }
@@ -414,7 +378,7 @@ mod tests {
         let regimes = [Regime::Turns, Regime::Yields];
         for regime in regimes.repeat(600) {
             now = samples(&mut trial, now, Nanos(TICK.0 * 4), part, regime);
-            if trial.turns.given_up.max(trial.yields.given_up) > now {
+            if trial.ways.iter().any(|way| way.given_up > now) {
                 return true;
             }
         }

@@ -6,30 +6,26 @@
 
 use super::Schedule;
 use super::clock::Reading;
-use crate::lease::roster::Tenant as _;
+use super::tenant::Tenant;
 use crate::time::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Schedule {
-    /// Lets time pass, and bills it.
-    pub(super) fn pass(&mut self, now: Nanos) {
+    /// Lets time pass, and bills it. A `now` before the last one counts as the last one.
+    pub(crate) fn pass(&mut self, now: Nanos) {
         let now = now.max(self.now);
         let time = now - self.now;
         let share = self.share_of(time);
         let (mut works, mut capped) = (false, false);
-        for (_, tenant) in self.roster.iter_mut() {
+        for tenant in self.roster.tenants_mut() {
             works |= tenant.is_free() || tenant.is_in_turn();
             capped |= tenant.is_throttled();
-            let mark = self.marks.of(tenant.account().class());
-            let share = if tenant.is_billed() {
-                share
-            } else {
-                Nanos::ZERO
-            };
+            let mark = self.marks.of(tenant.class());
             tenant.pass((now, time), mark, share, &self.policy);
         }
         if capped && !works {
-            self.tally.capped = self.tally.capped + time;
+            let capped = &mut self.roster.tally.capped;
+            *capped = *capped + time;
         }
         self.now = now;
         self.forgive();
@@ -49,47 +45,42 @@ impl Schedule {
 
     pub(super) fn forgive(&mut self) {
         for tenant in self.roster.tenants_mut() {
-            tenant.forgive(&self.policy);
+            tenant.forgive();
         }
     }
 
     /// Finds tenants whose cap allows a turn again. Moves the mark of each class up to its tenant
     /// that is furthest behind among those that work or wait.
     pub(super) fn note_caps(&mut self) {
-        let freed = self.roster.iter();
-        let freed = freed.filter(|(_, tenant)| tenant.is_throttled() != tenant.was_throttled());
-        for id in freed.map(|(at, _)| at).collect::<Vec<_>>() {
+        let freed = |tenant: &Tenant| tenant.is_throttled() != tenant.own.throttled;
+        for id in self.roster.ids(freed) {
             let turn = self.length(id);
             if let Some(tenant) = self.roster.get_mut(id) {
                 tenant.note_cap(turn);
             }
         }
         let mut least: BTreeMap<u16, Reading> = BTreeMap::new();
-        for (id, tenant) in self.roster.iter() {
-            if tenant.is_next_in_line() || self.holder == Some(id) {
-                let clock = tenant.clock();
-                let least = least.entry(tenant.account().class()).or_insert(clock);
+        for tenant in self.roster.tenants() {
+            if tenant.is_next_in_line() || tenant.holds() {
+                let clock = tenant.own.clock;
+                let least = least.entry(tenant.class()).or_insert(clock);
                 *least = clock.min(*least);
             }
         }
         for (class, clock) in least {
             self.marks.reach(class, clock);
         }
-        for (_, tenant) in self.roster.iter_mut() {
-            let mark = self.marks.of(tenant.account().class());
+        for tenant in self.roster.tenants_mut() {
+            let mark = self.marks.of(tenant.class());
             tenant.pass((self.now, Nanos::ZERO), mark, Nanos::ZERO, &self.policy);
         }
     }
 
     /// Recomputes the weights of each class.
     pub(super) fn reweigh(&mut self) {
-        for (id, weight) in self.roster.weights() {
-            if let Some(tenant) = self.roster.get_mut(id) {
-                tenant.reweigh(weight);
-            }
-        }
+        self.roster.reweigh(Tenant::reweigh);
         self.forgive();
-        let used = self.roster.tenants().map(|tenant| tenant.account().class());
+        let used = self.roster.tenants().map(|tenant| tenant.class());
         let used: BTreeSet<u16> = used.collect();
         self.marks.keep(|class| used.contains(&class));
     }

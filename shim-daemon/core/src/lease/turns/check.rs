@@ -3,14 +3,14 @@
 use super::Schedule;
 use super::tenant::{Phase, Tenant};
 use crate::lease::page::LeaseKind;
-use crate::lease::roster::Tenant as _;
+use crate::lease::terms::LeasePolicy;
 
 impl Schedule {
     /// Recomputes the invariants. `Err` names a violated one; for tests and for `doctor`.
     ///
     /// # Errors
     /// The first violated invariant, in words.
-    pub fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
         self.roster.check()?;
         self.check_holder()?;
         for (id, tenant) in self.roster.iter() {
@@ -21,16 +21,9 @@ impl Schedule {
     }
 
     fn check_holder(&self) -> Result<(), String> {
-        let takes = |phase: Phase| matches!(phase, Phase::Holding(_) | Phase::Closing(_));
-        let holders = self
-            .roster
-            .iter()
-            .filter(|(_, tenant)| takes(tenant.phase()));
-        if !holders.map(|(id, _)| id).eq(self.holder) {
-            return Err(format!(
-                "others hold than {:?}, which is known to",
-                self.holder
-            ));
+        let holders = self.roster.tenants().filter(|tenant| tenant.holds());
+        if holders.count() > 1 {
+            return Err("two tenants hold the device".to_owned());
         }
         let Some((_, holder)) = self.holder() else {
             let next = self.next();
@@ -38,9 +31,9 @@ impl Schedule {
                 Err(format!("{next:?} is next and no tenant holds the device"))
             });
         };
-        match (holder.phase(), self.first_in_line()) {
+        match (holder.own.phase, self.first_in_line()) {
             (Phase::Holding(turn), Some((class, (.., first))))
-                if class > holder.account().class() && turn.kept <= self.now =>
+                if class > holder.class() && turn.kept <= self.now =>
             {
                 Err(format!("{first:?} is of a higher class and waits"))
             }
@@ -49,11 +42,11 @@ impl Schedule {
     }
 
     fn check_tenant(&self, tenant: &Tenant) -> Result<(), String> {
-        let alone = self.roster.len() == 1 && !tenant.account().is_capped();
+        let alone = self.roster.len() == 1 && !tenant.account.is_capped();
         if alone != (tenant.is_free()) {
             return Err("it is free only if alone and without a cap".to_owned());
         }
-        let right = match (tenant.said().kind, tenant.phase()) {
+        let right = match (tenant.said.kind, tenant.own.phase) {
             (LeaseKind::Free, Phase::Free) => true,
             (LeaseKind::Open { deadline, .. }, Phase::Holding(turn)) => {
                 deadline == self.until(tenant, &turn)
@@ -65,8 +58,8 @@ impl Schedule {
         if !right || !tenant.is_told() {
             return Err("its page says something else".to_owned());
         }
-        let mark = self.marks.of(tenant.account().class());
-        if tenant.clock().since(mark, tenant.account().weight()) > self.policy.most_debt {
+        let mark = self.marks.of(tenant.class());
+        if tenant.own.clock.since(mark, tenant.account.weight) > LeasePolicy::MOST_DEBT {
             return Err("its debt exceeds the bound".to_owned());
         }
         Ok(())

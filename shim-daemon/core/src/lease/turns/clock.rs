@@ -7,6 +7,7 @@
 //! returns from idling starts at the mark, so idling saves up nothing. Idling pays no debt either:
 //! a tenant that was ahead when it went idle is as far ahead when it returns, less the fading.
 
+use crate::lease::arithmetic::scaled;
 use crate::lease::terms::WHOLE;
 use crate::time::Nanos;
 use std::collections::BTreeMap;
@@ -33,23 +34,12 @@ impl Reading {
 
     /// The billed time from `earlier` to this; zero if this is not later.
     pub(super) fn since(self, earlier: Self, weight: u64) -> Nanos {
-        Nanos(scale(self.0.saturating_sub(earlier.0), weight, WHOLE))
+        Nanos(scaled(self.0.saturating_sub(earlier.0), weight, WHOLE))
     }
 }
 
 fn stretch(billed: Nanos, weight: u64) -> u64 {
-    scale(billed.0, WHOLE, weight.max(1))
-}
-
-/// `value` × `by` ÷ `over`, saturating; wide arithmetic, which is slow, only where it is needed.
-fn scale(value: u64, by: u64, over: u64) -> u64 {
-    value.checked_mul(by).map_or_else(
-        || {
-            let wide = u128::from(value) * u128::from(by) / u128::from(over);
-            u64::try_from(wide).unwrap_or(u64::MAX)
-        },
-        |product| product / over,
-    )
+    scaled(billed.0, WHOLE, weight)
 }
 
 /// The marks of all classes.

@@ -1,9 +1,11 @@
 //! Which tenant is next, for how long, and when a turn is over.
 
+use super::Schedule;
 use super::clock::Reading;
 use super::tenant::{Phase, Tenant, Turn};
-use super::{Output, Schedule};
-use crate::lease::roster::Tenant as _;
+use crate::ids::TenantId;
+use crate::lease::input::Output;
+use crate::lease::terms::LeasePolicy;
 use crate::time::Nanos;
 
 impl Schedule {
@@ -11,36 +13,37 @@ impl Schedule {
     pub(super) fn step(&mut self) -> bool {
         let now = self.now;
         let drained =
-            |(_, tenant): &(_, &Tenant)| tenant.is_in_turn() && tenant.members().is_drained();
+            |(_, tenant): &(_, &Tenant)| tenant.is_in_turn() && tenant.members.is_drained();
         let drained = self.roster.iter().find(drained).map(|(id, _)| id);
         if let Some(id) = drained {
             self.handing_on.get_or_insert(now);
-            self.holder = self.holder.filter(|holder| *holder != id);
             if let Some(tenant) = self.roster.get_mut(id) {
                 tenant.end(now);
             }
             return true;
         }
-        let Some((_, tenant)) = self.holder() else {
+        let Some((id, tenant)) = self.holder() else {
             let next = self.next();
             // Without a next tenant the device is idle because none wants it or may have it.
             let since = self.handing_on.take();
             if let Some(id) = next {
                 if let Some(since) = since {
-                    self.tally.handoffs.record((now - since).0);
+                    self.roster.tally.handoffs.record((now - since).0);
                 }
                 self.grant(id);
             }
             return next.is_some();
         };
-        match tenant.phase() {
+        match tenant.own.phase {
             Phase::Holding(turn) if self.is_over(tenant, &turn) => {
                 self.handing_on = Some(now);
-                if let Some(tenant) = self.holder.and_then(|id| self.roster.get_mut(id)) {
+                if let Some(tenant) = self.roster.get_mut(id) {
                     tenant.close(now);
                 }
             }
-            Phase::Closing(closed) if now >= closed + self.policy.overrun => self.overran(closed),
+            Phase::Closing(closed) if now >= closed + self.policy.overrun => {
+                self.overran(id, closed);
+            }
             _ => return false,
         }
         true
@@ -48,8 +51,8 @@ impl Schedule {
 
     /// Whether a turn must end now.
     fn is_over(&self, tenant: &Tenant, turn: &Turn) -> bool {
-        let needed = tenant.account().is_capped() || self.first_in_line().is_some();
-        let given_up = needed && tenant.members().is_quiet();
+        let needed = tenant.account.is_capped() || self.first_in_line().is_some();
+        let given_up = needed && tenant.members.is_quiet();
         let expired = self
             .until(tenant, turn)
             .is_some_and(|until| until <= self.now);
@@ -60,16 +63,16 @@ impl Schedule {
     /// at once or after the turn of its guarantee; when it is a turn ahead of a waiting tenant of
     /// its class; or where a tenant of a lower class is due, after the shortest turn.
     pub(super) fn until(&self, own: &Tenant, turn: &Turn) -> Option<Nanos> {
-        let (class, weight) = (own.account().class(), own.account().weight());
+        let (class, weight) = (own.class(), own.account.weight);
         let full = turn.since + turn.length;
         let first = self.first_in_line();
         let fair = if first.is_some_and(|(other, _)| other > class) {
             Some(turn.kept)
         } else if self.due_below(class).is_some() {
-            Some((turn.since + self.policy.shortest).max(turn.kept))
+            Some((turn.since + LeasePolicy::SHORTEST).max(turn.kept))
         } else {
             // A tenant that has not drained its last turn may not start when called.
-            let drained = |(_, rival): &(_, &Tenant)| rival.phase() == Phase::Out;
+            let drained = |(_, rival): &(_, &Tenant)| rival.own.phase == Phase::Out;
             let rival = self.rivals(class).filter(drained);
             let rival = rival.map(|(id, rival)| rival.order(id)).min();
             let least = if self.is_taken_from(class) {
@@ -84,22 +87,23 @@ impl Schedule {
     }
 
     /// The holder has not drained: others no longer wait for it. Reported if some are in line.
-    fn overran(&mut self, closed: Nanos) {
-        let Some(id) = self.holder.take() else { return };
+    fn overran(&mut self, id: TenantId, closed: Nanos) {
         let (now, wait) = (self.now, self.first_in_line().is_some());
         let Some(tenant) = self.roster.get_mut(id) else {
             return;
         };
-        if tenant.overran((now, closed), wait, self.policy.notice_every) {
+        if tenant.overran((now, closed), wait) {
             let after = now - closed;
-            self.outputs
+            self.roster
+                .outputs
                 .push_back(Output::Overrun { tenant: id, after });
         }
     }
 
-    /// The next time of a change without an input: a throttled tenant may continue, or is no longer
-    /// billed for its overrun, a turn or a drain ends, or a lower class's guarantee becomes due.
-    pub(super) fn next_wake(&self) -> Option<Nanos> {
+    /// When to settle next if no event comes before: a throttled tenant may continue, or is no
+    /// longer billed for its overrun, a turn or a drain ends, or a lower class's guarantee becomes
+    /// due.
+    pub(crate) fn next_timeout(&self) -> Option<Nanos> {
         let now = self.now;
         let throttled = || {
             let all = self.roster.tenants();
@@ -107,20 +111,21 @@ impl Schedule {
         };
         // Its cap collects nothing while it is billed.
         let refills = throttled().filter(|tenant| !tenant.is_billed());
-        let refilled = refills.map(|tenant| now + tenant.account().throttled_for());
+        let refilled = refills.map(|tenant| now + tenant.account.throttled_for());
         let others = self.payers().saturating_sub(1);
-        let billed = throttled().filter_map(|tenant| tenant.overruns_for(others, &self.policy));
+        let billed = throttled().filter_map(|tenant| tenant.overruns_for(others));
         let billed = billed.map(|rest| now + rest);
         let holder = self.holder().map(|(_, holder)| holder);
-        let over = holder.and_then(|holder| match holder.phase() {
+        let over = holder.and_then(|holder| match holder.own.phase {
             Phase::Holding(turn) => self.until(holder, &turn),
             Phase::Closing(closed) => Some(closed + self.policy.overrun),
             _ => None,
         });
-        let class = holder.map(|holder| holder.account().class());
-        let dues = class.into_iter().flat_map(|class| self.dues_below(class));
-        let due = dues.map(|(.., wait)| wait).filter(|wait| wait.0 > 0);
-        let due = due.map(|wait| now + wait);
+        let due = self.in_line().filter_map(|(_, tenant)| {
+            let is_below = holder?.class() > tenant.class();
+            let (_, wait) = tenant.account.guaranteed_turn(&self.policy)?;
+            (is_below && wait > Nanos::ZERO).then_some(now + wait)
+        });
         refilled.chain(billed).chain(over).chain(due).min()
     }
 }

@@ -2,12 +2,10 @@
 
 use super::clock::Reading;
 use crate::ids::{ProcessId, TenantId};
-use crate::lease::account::ComputeAccount;
 use crate::lease::input::Report;
 use crate::lease::members::Members;
-use crate::lease::page::{Lease, LeaseKind};
-use crate::lease::roster::{self, Tenant as _};
-use crate::lease::terms::LeasePolicy;
+use crate::lease::seat::{self, Seat, State as _};
+use crate::lease::terms::{Compute, LeasePolicy};
 use crate::lease::view::ShareState;
 use crate::time::Nanos;
 
@@ -16,11 +14,12 @@ use crate::time::Nanos;
 pub(super) type Order = (Reading, Nanos, TenantId);
 
 /// Where a tenant is in its turns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Alone and without a cap: no time is measured.
     Free,
     /// Its gates are closed and it has drained.
+    #[default]
     Out,
     /// It holds the device.
     Holding(Turn),
@@ -48,17 +47,11 @@ pub(super) struct Turn {
 }
 
 /// See the module's page.
-#[derive(Debug)]
-pub(super) struct Tenant {
-    members: Members,
-    account: ComputeAccount,
-    phase: Phase,
-    /// Names its present or last turn.
-    epoch: u64,
-    /// The content of its control page.
-    said: Lease,
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(super) phase: Phase,
     /// How far its virtual time is.
-    clock: Reading,
+    pub(super) clock: Reading,
     /// Its class's mark when its clock was last brought up to date.
     mark: Reading,
     /// When it last got a turn: among equals the longest ago is next.
@@ -69,111 +62,53 @@ pub(super) struct Tenant {
     /// up for the loss.
     interrupted: bool,
     /// It waits, and its cap allowed it no turn when that was last looked at.
-    throttled: bool,
-    /// When it last began to wait.
-    asked: Nanos,
+    pub(super) throttled: bool,
     /// The number of its turns, of missed drain bounds, and the time of the last overrun report.
-    turns: u64,
-    overruns: u64,
+    pub(super) turns: u64,
+    pub(super) overruns: u64,
     told: Option<Nanos>,
 }
 
-impl roster::Tenant for Tenant {
-    fn members(&self) -> &Members {
-        &self.members
+pub(super) type Tenant = Seat<State>;
+
+impl State {
+    /// Of a new tenant, at the mark of its class: closed, without a demand.
+    pub(super) fn at(mark: Reading) -> Self {
+        Self {
+            clock: mark,
+            mark,
+            ..Self::default()
+        }
     }
-    fn members_mut(&mut self) -> &mut Members {
-        &mut self.members
+}
+
+impl seat::State for State {
+    fn shuts_out(&self) -> bool {
+        matches!(self.phase, Phase::Out | Phase::Overrun { .. })
     }
-    fn account(&self) -> &ComputeAccount {
-        &self.account
-    }
-    fn account_mut(&mut self) -> &mut ComputeAccount {
-        &mut self.account
-    }
-    fn into_guest(self) -> (Members, ComputeAccount) {
-        (self.members, self.account)
-    }
-    fn waiting(&self) -> Option<Nanos> {
-        let closed = matches!(self.phase, Phase::Out | Phase::Overrun { .. });
-        (closed && self.members.waits()).then_some(self.asked)
+
+    fn admits(&self) -> bool {
+        matches!(self.phase, Phase::Free | Phase::Holding(_))
     }
 }
 
 impl Tenant {
-    /// A new tenant on a device: closed, without a demand.
-    pub(super) fn new(
-        (members, account): (Members, ComputeAccount),
-        clock: Reading,
-        epoch: u64,
-    ) -> Self {
-        Self {
-            members,
-            account,
-            phase: Phase::Out,
-            epoch,
-            said: Lease::FREE,
-            clock,
-            mark: clock,
-            granted: Nanos::ZERO,
-            ended: Nanos::ZERO,
-            interrupted: false,
-            throttled: false,
-            asked: Nanos::ZERO,
-            turns: 0,
-            overruns: 0,
-            told: None,
-        }
-    }
-
-    pub(super) fn phase(&self) -> Phase {
-        self.phase
-    }
-
     pub(super) fn is_free(&self) -> bool {
-        self.phase == Phase::Free
-    }
-
-    /// The content of its control page.
-    pub(super) fn said(&self) -> Lease {
-        self.said
-    }
-
-    /// Whether that is of its present or last turn.
-    pub(super) fn is_told(&self) -> bool {
-        self.said.epoch == self.epoch
-    }
-
-    /// How far its virtual time is.
-    pub(super) fn clock(&self) -> Reading {
-        self.clock
+        self.own.phase == Phase::Free
     }
 
     /// Its state, and since when.
     pub(super) fn state(&self) -> (ShareState, Nanos) {
-        match self.phase {
-            Phase::Free => (ShareState::Free, self.granted),
+        match self.own.phase {
+            Phase::Free => (ShareState::Free, self.own.granted),
             Phase::Holding(turn) => (ShareState::Holding, turn.since),
             Phase::Closing(closed) | Phase::Overrun { closed, .. } => {
                 (ShareState::Draining, closed)
             }
-            Phase::Out if !self.members.waits() => (ShareState::Idle, self.granted),
+            Phase::Out if !self.members.waits() => (ShareState::Idle, self.own.granted),
             Phase::Out if self.is_throttled() => (ShareState::Capped, self.asked),
             Phase::Out => (ShareState::Waiting, self.asked),
         }
-    }
-
-    /// Turns it was given, and times it did not drain in the bound.
-    pub(super) fn counts(&self) -> (u64, u64) {
-        (self.turns, self.overruns)
-    }
-
-    /// Its control page says this from now on. Returns the lease if that is something else than
-    /// before.
-    pub(super) fn say(&mut self, kind: LeaseKind) -> Option<Lease> {
-        let epoch = self.epoch;
-        let lease = Lease { epoch, kind };
-        (std::mem::replace(&mut self.said, lease) != lease).then_some(lease)
     }
 
     /// Takes a report of a process about the turn of `epoch`, if it is of the present one.
@@ -207,7 +142,7 @@ impl Tenant {
         (now, turn): (Nanos, Nanos),
         set: impl FnOnce(&mut Members),
     ) {
-        let (waited, drained) = (self.members.waits(), !self.is_open());
+        let (waited, drained) = (self.members.waits(), !self.own.admits());
         let waiting = self.waiting();
         set(&mut self.members);
         self.members.set_drained(process, drained);
@@ -219,32 +154,40 @@ impl Tenant {
 
     /// It is free no longer: idle time is not saved up.
     pub(super) fn bind(&mut self) {
-        (self.clock, self.phase) = (self.clock.max(self.mark), Phase::Out);
+        (self.own.clock, self.own.phase) = (self.own.clock.max(self.own.mark), Phase::Out);
     }
 
     /// Whether it pays for the time that passes: its work may be on the device because of a turn it
     /// had.
     pub(super) fn is_billed(&self) -> bool {
-        match self.phase {
+        match self.own.phase {
             Phase::Free | Phase::Out => false,
             Phase::Holding(_) | Phase::Closing(_) => true,
             Phase::Overrun { billed, .. } => billed,
         }
     }
 
-    /// Whether its gates are open.
-    pub(super) fn is_open(&self) -> bool {
-        matches!(self.phase, Phase::Free | Phase::Holding(_))
+    /// Its bill for a span of which each billed tenant has this share.
+    pub(super) fn bill_of(&self, share: Nanos) -> Nanos {
+        match self.is_billed() {
+            true => share,
+            false => Nanos::ZERO,
+        }
+    }
+
+    /// Whether it holds the device, or drains from it within the bound.
+    pub(super) fn holds(&self) -> bool {
+        matches!(self.own.phase, Phase::Holding(_) | Phase::Closing(_))
     }
 
     /// Whether it is in a turn, or should be out of one and is not yet.
     pub(super) fn is_in_turn(&self) -> bool {
-        !matches!(self.phase, Phase::Free | Phase::Out)
+        !matches!(self.own.phase, Phase::Free | Phase::Out)
     }
 
     /// Whether it is one of the tenants of its class that work or want a turn.
     pub(super) fn is_in_demand(&self) -> bool {
-        self.members.waits() || matches!(self.phase, Phase::Holding(_))
+        self.members.waits() || matches!(self.own.phase, Phase::Holding(_))
     }
 
     /// Whether it waits for a turn and may have one.
@@ -258,11 +201,11 @@ impl Tenant {
     }
 
     pub(super) fn order(&self, id: TenantId) -> Order {
-        (self.clock, self.granted, id)
+        (self.own.clock, self.own.granted, id)
     }
 
-    /// Lets `time` pass before `now`, of which it is billed for `share`; the mark of its class is
-    /// at `mark`. The debt of a resting tenant moves with the mark, and fades.
+    /// Lets `time` pass before `now`, of which it pays for this `share` if it is billed; the mark
+    /// of its class is at `mark`. The debt of a resting tenant moves with the mark, and fades.
     pub(super) fn pass(
         &mut self,
         (now, time): (Nanos, Nanos),
@@ -270,28 +213,29 @@ impl Tenant {
         share: Nanos,
         policy: &LeasePolicy,
     ) {
-        let weight = self.account.weight();
-        let rested = self.phase == Phase::Out
+        let weight = self.account.weight;
+        let share = self.bill_of(share);
+        let rested = self.own.phase == Phase::Out
             && !self.members.waits()
-            && now - time >= self.ended + LeasePolicy::GRACE;
-        if rested && self.clock > self.mark {
-            let moved = self.clock.moved(self.mark, mark);
+            && now - time >= self.own.ended + LeasePolicy::GRACE;
+        if rested && self.own.clock > self.own.mark {
+            let moved = self.own.clock.moved(self.own.mark, mark);
             let faded = moved.before(Nanos(time.0 / LeasePolicy::PARDON), weight);
-            self.clock = faded.max(mark.min(moved));
+            self.own.clock = faded.max(mark.min(moved));
         }
-        self.mark = mark;
+        self.own.mark = mark;
         if time == Nanos::ZERO {
             return;
         }
-        self.clock = self.clock.after(share, weight);
+        self.own.clock = self.own.clock.after(share, weight);
         self.account.bill(share);
         let held = if self.is_billed() { time } else { Nanos::ZERO };
-        self.account.pay_cap(time, held, policy);
+        self.account.pay_cap(time, held);
         if self.members.waits() || self.is_billed() {
             self.account.pay_promise(time, share);
         } else {
             // A program that waits for its work asks for nothing while it thinks.
-            let kept = self.phase == Phase::Out && now < self.ended + LeasePolicy::KEPT;
+            let kept = self.own.phase == Phase::Out && now < self.own.ended + LeasePolicy::KEPT;
             self.account.rest(time, kept, policy);
         }
     }
@@ -300,16 +244,11 @@ impl Tenant {
     /// `turn`, which its cap may have cost it.
     pub(super) fn note_cap(&mut self, turn: Nanos) {
         let throttled = self.is_throttled();
-        let was = std::mem::replace(&mut self.throttled, throttled);
+        let was = std::mem::replace(&mut self.own.throttled, throttled);
         if was && self.is_next_in_line() {
-            let floor = self.mark.before(turn, self.account.weight());
-            self.clock = self.clock.max(floor);
+            let floor = self.own.mark.before(turn, self.account.weight);
+            self.own.clock = self.own.clock.max(floor);
         }
-    }
-
-    /// Whether its cap allowed it no turn when that was last noted.
-    pub(super) fn was_throttled(&self) -> bool {
-        self.throttled
     }
 
     /// It begins to want a turn. Idle time is not saved up; the rest of an interrupted `turn` is
@@ -317,98 +256,92 @@ impl Tenant {
     fn ask(&mut self, now: Nanos, turn: Nanos) {
         self.asked = now;
         if !self.is_in_turn() {
-            let floor = if std::mem::take(&mut self.interrupted) {
-                self.mark.before(turn, self.account.weight())
+            let floor = if std::mem::take(&mut self.own.interrupted) {
+                self.own.mark.before(turn, self.account.weight)
             } else {
-                self.mark
+                self.own.mark
             };
-            self.clock = self.clock.max(floor);
+            self.own.clock = self.own.clock.max(floor);
         }
     }
 
     /// Its turn begins.
-    pub(super) fn begin(&mut self, epoch: u64, turn: Turn) {
+    pub(super) fn begin(&mut self, turn: Turn) {
         let waiting = self.waiting();
-        (self.epoch, self.granted) = (epoch, turn.since);
-        self.phase = Phase::Holding(turn);
+        self.own.granted = turn.since;
+        self.own.phase = Phase::Holding(turn);
         self.count_wait(turn.since, waiting);
-        self.turns += 1;
-        self.members.reopen();
+        self.own.turns += 1;
     }
 
     /// It is alone and unbound from `now` on. Its calls wait no more.
-    pub(super) fn set_free(&mut self, epoch: u64, now: Nanos) {
+    pub(super) fn set_free(&mut self, now: Nanos) {
         let waiting = self.waiting();
-        (self.epoch, self.phase) = (epoch, Phase::Free);
+        self.own.phase = Phase::Free;
         self.count_wait(now, waiting);
-        self.members.reopen();
-    }
-
-    /// A later deadline: the gates that closed by themselves open again.
-    pub(super) fn extend(&mut self, epoch: u64) {
-        self.epoch = epoch;
-        self.members.reopen();
     }
 
     /// It is ordered to stop.
     pub(super) fn close(&mut self, now: Nanos) {
-        self.interrupted = !self.members.is_quiet();
-        self.phase = Phase::Closing(now);
+        self.own.interrupted = !self.members.is_quiet();
+        self.own.phase = Phase::Closing(now);
     }
 
     /// It has drained.
     pub(super) fn end(&mut self, now: Nanos) {
         // In its turn: it closed by itself at its deadline.
-        self.interrupted |= matches!(self.phase, Phase::Holding(_));
-        (self.phase, self.ended) = (Phase::Out, now);
-        self.account.turn_over(self.interrupted);
+        self.own.interrupted |= matches!(self.own.phase, Phase::Holding(_));
+        (self.own.phase, self.own.ended) = (Phase::Out, now);
+        self.account.turn_over(self.own.interrupted);
     }
 
     /// It has not drained within the bound. Returns whether to report that: where others `wait`,
-    /// and at most once per `every`.
-    pub(super) fn overran(
-        &mut self,
-        (now, closed): (Nanos, Nanos),
-        wait: bool,
-        every: Nanos,
-    ) -> bool {
+    /// and now and then.
+    pub(super) fn overran(&mut self, (now, closed): (Nanos, Nanos), wait: bool) -> bool {
         let billed = true;
-        self.phase = Phase::Overrun { closed, billed };
-        self.overruns += 1;
-        let tell = wait && self.told.is_none_or(|told| now >= told + every);
+        self.own.phase = Phase::Overrun { closed, billed };
+        self.own.overruns += 1;
+        let tell = wait
+            && self
+                .own
+                .told
+                .is_none_or(|told| now >= told + LeasePolicy::NOTICE_EVERY);
         if tell {
-            self.told = Some(now);
+            self.own.told = Some(now);
         }
         tell
     }
 
     /// Forgives its debt above the bound. If it overran and its debt is at the bound, it is not
     /// billed any more.
-    pub(super) fn forgive(&mut self, policy: &LeasePolicy) {
-        let most = self.mark.after(policy.most_debt, self.account.weight());
-        let owes_all = self.clock >= most || self.account.owes_its_cap_all(policy);
-        self.clock = self.clock.min(most);
-        if let Phase::Overrun { billed, .. } = &mut self.phase {
+    pub(super) fn forgive(&mut self) {
+        let most = self
+            .own
+            .mark
+            .after(LeasePolicy::MOST_DEBT, self.account.weight);
+        let owes_all = self.own.clock >= most || self.account.owes_its_cap_all();
+        self.own.clock = self.own.clock.min(most);
+        if let Phase::Overrun { billed, .. } = &mut self.own.phase {
             *billed &= !owes_all;
         }
     }
 
     /// For how long it is billed for its overrun, beside so many others, at most, if it does not
     /// drain: until its debt is at the bound. `None`: it is not billed, or not for an overrun.
-    pub(super) fn overruns_for(&self, others: u64, policy: &LeasePolicy) -> Option<Nanos> {
-        if !matches!(self.phase, Phase::Overrun { billed: true, .. }) {
+    pub(super) fn overruns_for(&self, others: u64) -> Option<Nanos> {
+        if !matches!(self.own.phase, Phase::Overrun { billed: true, .. }) {
             return None;
         }
-        let weight = self.account.weight();
-        let most = self.mark.after(policy.most_debt, weight);
-        let rest = most.since(self.clock, weight);
+        let weight = self.account.weight;
+        let most = self.own.mark.after(LeasePolicy::MOST_DEBT, weight);
+        let rest = most.since(self.own.clock, weight);
         // Rounded down, it would be looked at for ever in the same instant.
         Some(Nanos(rest.0.saturating_mul(others + 1)) + Nanos(1))
     }
 
     /// Changes the weight. The time by which it is ahead or behind stays the same.
     pub(super) fn reweigh(&mut self, weight: u64) {
-        let (old, mark) = (self.account.weight(), self.mark);
+        let (old, mark) = (self.account.weight, self.own.mark);
         if weight == old {
             return;
         }
@@ -416,30 +349,25 @@ impl Tenant {
             let (ahead, behind) = (reading.since(mark, old), mark.since(reading, old));
             mark.after(ahead, weight).before(behind, weight)
         };
-        self.clock = scaled(self.clock);
-        self.account.set_weight(weight);
-        if let Phase::Holding(turn) = &mut self.phase {
+        self.own.clock = scaled(self.own.clock);
+        self.account.weight = weight;
+        if let Phase::Holding(turn) = &mut self.own.phase {
             turn.from = scaled(turn.from);
         }
     }
 
     /// Changes the terms. Its debt moves with it into another class, whose mark is at `mark`.
-    pub(super) fn set(
-        &mut self,
-        now: Nanos,
-        mark: Reading,
-        (class, compute): (u16, crate::lease::terms::Compute),
-    ) {
-        if self.account.class() != class {
-            let debt = self.clock.since(self.mark, self.account.weight());
-            (self.clock, self.mark) = (mark.after(debt, self.account.weight()), mark);
+    pub(super) fn set(&mut self, now: Nanos, mark: Reading, (class, compute): (u16, Compute)) {
+        if self.account.class != class {
+            let debt = self.own.clock.since(self.own.mark, self.account.weight);
+            (self.own.clock, self.own.mark) = (mark.after(debt, self.account.weight), mark);
             // Readings of two classes do not compare.
-            if let Phase::Holding(turn) = &mut self.phase {
-                (turn.from, turn.read) = (self.clock, now);
+            if let Phase::Holding(turn) = &mut self.own.phase {
+                (turn.from, turn.read) = (self.own.clock, now);
             }
         }
         self.account.set(class, compute);
-        if let Phase::Holding(turn) = &mut self.phase {
+        if let Phase::Holding(turn) = &mut self.own.phase {
             turn.runs_dry = self.account.cap_lasts().map(|lasts| now + lasts);
         }
     }
