@@ -10,6 +10,7 @@ mod commands;
 mod contexts;
 mod decisions;
 mod device_ids;
+mod effect;
 mod event_budget;
 mod events;
 mod fences;
@@ -68,19 +69,15 @@ mod variables;
 mod views;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use gpushare_core::{
-    CostClass, DeviceId, DeviceSpec, Event, Nanos, Policy, ProcessId, TenantId, World,
-};
+use gpushare_core::{CostClass, DeviceId, DeviceSpec, Event, Nanos, Policy, TenantId, World};
 use gpushare_journal::Bounds;
 use gpushare_protocol::units::Bytes;
-use gpushare_protocol::wire::{ControlReply, EventRecord, Reply};
 
 use asks::Asks;
 pub use awaited::Member;
+pub use effect::Effect;
 use events::Events;
 pub use events::{Follower, Form};
 use fences::Fences;
@@ -102,8 +99,8 @@ use users::Users;
 pub use vacated::{Program, Seen};
 
 use crate::containers::Containers;
-use crate::devices::{Device, Order};
-use crate::foreign::{Lane, Lanes};
+use crate::devices::Device;
+use crate::foreign::Lanes;
 use crate::groups::KnownMounts;
 use crate::guard::{Among, Guard};
 use crate::pages::UsagePage;
@@ -111,112 +108,6 @@ use crate::pages::UsagePage;
 /// A connection, by a number never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(pub u64);
-
-/// Something for the server to do.
-#[derive(Debug)]
-pub enum Effect {
-    /// Answer a client's request.
-    Client {
-        /// The recipient.
-        to: ConnId,
-        /// The request's id.
-        id: u32,
-        /// The answer.
-        reply: Reply,
-        /// Descriptors that go with it.
-        descriptors: Vec<OwnedFd>,
-    },
-    /// Answer a command.
-    Command {
-        /// The recipient.
-        to: ConnId,
-        /// The request's id.
-        id: u32,
-        /// The answer.
-        reply: ControlReply,
-    },
-    /// Write an event down if it is new, and send it to its followers.
-    Event {
-        /// The recipients.
-        to: Vec<Follower>,
-        /// The event.
-        record: Arc<EventRecord>,
-        /// Whether it happened just now; a follower that comes later is told of it again.
-        is_new: bool,
-    },
-    /// Tell when this process ends.
-    Watch {
-        /// The process.
-        process: ProcessId,
-        /// Becomes readable at its end.
-        pidfd: OwnedFd,
-    },
-    /// Stop watching this process's end: it registered anew and is watched under its new id.
-    Unwatch {
-        /// The process.
-        process: ProcessId,
-    },
-    /// Tell when the container of this tenant ends.
-    WatchContainer {
-        /// The tenant.
-        tenant: TenantId,
-        /// Becomes readable at its end.
-        pidfd: OwnedFd,
-    },
-    /// Accept clients of this tenant on a socket of its own, and store the registration for the
-    /// next daemon.
-    Listen {
-        /// The tenant.
-        tenant: TenantId,
-        /// The registration to store.
-        registration: Box<Registration>,
-    },
-    /// The tenant has ended: close its socket and delete its registration.
-    Unlisten {
-        /// The tenant.
-        tenant: TenantId,
-        /// Its name.
-        name: String,
-    },
-    /// Delete what is stored of a tenant that was not restored.
-    Forget {
-        /// Its name.
-        name: String,
-    },
-    /// The same of one whose container runs: its folder stays, under another name.
-    SetAside {
-        /// Its name.
-        name: String,
-    },
-    /// Have the driver hold a cgroup to so much, and tell with [`Node::fenced`].
-    Fence {
-        /// The fence.
-        key: FenceKey,
-        /// The cgroup's folder.
-        path: PathBuf,
-        /// The limit that it shall have.
-        order: Order,
-    },
-    /// Allocate memory of a process on the host or copy it, on the lane of its file, and tell with
-    /// [`Node::copied`].
-    Copy(Box<crate::spill::Job>),
-    /// Look at a file that was presented, on its lane, and tell with [`Node::inspected`].
-    Inspect(Box<crate::spill::Inspection>),
-    /// Look at a process on this lane, and tell with [`Node::identified`].
-    Identify {
-        /// The process.
-        process: ProcessId,
-        /// Its pid.
-        pid: i32,
-        /// The lane.
-        lane: Lane,
-    },
-    /// Look at the device of this index now.
-    Look {
-        /// Its index in the node.
-        device: usize,
-    },
-}
 
 /// The node's settings beside the brain's.
 #[derive(Clone, Debug)]

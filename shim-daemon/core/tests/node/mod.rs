@@ -6,6 +6,7 @@ pub mod bare;
 mod bound;
 mod clock;
 pub mod further;
+mod guest;
 mod hardware;
 pub mod late;
 pub mod program;
@@ -18,45 +19,16 @@ pub mod swap;
 pub mod watch;
 
 pub use clock::{gib, secs};
+pub use guest::{Guest, Manners};
 pub use hardware::{Hardware, Proc};
 pub use rng::Rng;
 pub use specs::{killable, ranked, resolving, spec};
 
 use gpushare_core::{
-    Answer, AskId, AskKey, Bytes, CostClass, Denial, DeviceId, DeviceSpec, Event, Lease,
-    LeasePolicy, Nanos, Notice, Oversubscribe, Policy, ProcessId, Signal, SpecError, TenantId,
-    TenantSpec, Work, World,
+    Answer, AskId, AskKey, Bytes, CostClass, Denial, DeviceId, DeviceSpec, Event, LeasePolicy,
+    Nanos, Notice, Oversubscribe, Policy, ProcessId, TenantId, TenantSpec, Work, World,
 };
 use std::collections::{BTreeMap, BTreeSet};
-
-/// How a tenant reacts to the order to end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manners {
-    /// Goes at SIGTERM.
-    Polite,
-    /// Goes at SIGKILL.
-    Stubborn,
-    /// Stays, as a process stuck in the driver does.
-    Unkillable,
-}
-
-/// A tenant as the node's runtime knows it.
-#[derive(Debug)]
-pub struct Guest {
-    pub spec: TenantSpec,
-    pub admitted: bool,
-    pub refused: Option<SpecError>,
-    pub manners: Manners,
-    /// Its control page: the grant its clients obey.
-    pub page: BTreeMap<DeviceId, Bytes>,
-    /// The leases that the page shows.
-    pub leases: BTreeMap<DeviceId, Lease>,
-    pub signals: Vec<Signal>,
-    /// Its pages show work since the daemon last read them.
-    pub worked: bool,
-    /// How its processes move, where they can.
-    pub moves: swap::Moves,
-}
 
 /// The allocation behind an ask, until it is answered.
 #[derive(Clone, Copy, Debug)]

@@ -2,13 +2,13 @@ use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 
 use gpushare_core::TenantId;
-use gpushare_protocol::wire::{Hello, encode};
+use gpushare_protocol::wire::{Control, Hello, encode};
 
 use super::*;
-use crate::node::Settings;
+use crate::node::{ConnId, Settings};
 use crate::server::TICK;
 use crate::server::session::Role;
-use crate::server::still::{followed, server};
+use crate::server::still::server;
 
 /// A server at which so many connections rest.
 fn crowded(size: usize) -> (tempfile::TempDir, Server, Vec<UnixStream>) {
@@ -74,17 +74,27 @@ fn the_poller_comes_between_parts_of_a_crowd_and_all_have_their_turn() {
 #[test]
 fn what_is_due_to_the_node_does_not_wait_for_a_crowd() {
     let folder = tempfile::tempdir().unwrap();
-    let mut server = followed(folder.path());
+    let mut server = server(folder.path(), Settings::default());
     server.next_tick = clock::now() + Nanos::secs(1000);
     let _crowd = crowd(&mut server, 2);
     let before = server.node.next_timeout();
     server.end_rests().unwrap();
     assert_eq!(server.node.next_timeout(), before, "nothing is due");
-    // The end of the recovery, as the end of a turn is.
-    let now = clock::now();
-    server.node.recover_until(now);
-    assert_eq!(server.node.next_timeout(), Some(now));
+    // The end of a run limit, as the end of a turn is.
+    let create = Control::Create {
+        name: None,
+        environment: vec![("GPUSHARE_RUN_LIMIT".to_owned(), "1ms".to_owned())],
+        devices: vec![],
+    };
+    let command = ConnId(u64::MAX);
+    server.node.command(clock::now(), command, 1, &create);
+    server.carry_out();
+    let due = server.node.next_timeout().expect("it has a limit");
+    while clock::now() < due {
+        std::thread::yield_now();
+    }
+    assert_eq!(server.node.next_timeout(), Some(due));
     server.rest(server.next, Nanos::ZERO);
     server.end_rests().unwrap();
-    assert_ne!(server.node.next_timeout(), Some(now));
+    assert_ne!(server.node.next_timeout(), Some(due));
 }
