@@ -13,7 +13,7 @@ const TRIES: u8 = 2 * SAMPLES;
 
 /// A record that was not used while so many other keys came into its set gives way first, however
 /// much is known of it: its function may never be launched again.
-const STALE: u8 = 16;
+const STALE: u8 = 200;
 
 /// The unit of [`Entry::spread`]: sixteenths.
 const SPREAD: u64 = 16;

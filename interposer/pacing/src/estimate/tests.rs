@@ -1,5 +1,7 @@
 use super::*;
 
+mod sets;
+
 const ASSUMED: u64 = 500_000;
 
 fn batch(ops: &[(u64, u64)]) -> Mix {
@@ -474,37 +476,4 @@ fn extreme_times_neither_overflow_nor_reach_zero_for_ever() {
     }
     let mean = estimates.of(3, ASSUMED).ns;
     assert!(mean > 900_000, "{mean}");
-}
-
-/// So many keys of one set.
-fn of_one_set(many: usize) -> Vec<u64> {
-    (1..)
-        .filter(|key| set_of(*key) == set_of(1))
-        .take(many)
-        .collect()
-}
-
-#[test]
-fn keys_that_are_launched_no_more_give_way_however_well_they_are_known() {
-    let keys = of_one_set(WAYS + 2);
-    let mut estimates = Estimates::default();
-    for key in &keys[2..] {
-        (0..3).for_each(|_| estimates.learn(&batch(&[(*key, 10_000)]), 10_000, 10_000));
-        estimates.launched(*key, 1);
-    }
-    for _ in 0..20 {
-        keys[..2].iter().for_each(|key| estimates.launched(*key, 1));
-    }
-    assert!(keys[..2].iter().all(|key| !estimates.is_first(*key, 1)));
-}
-
-#[test]
-fn a_known_key_that_is_launched_gives_way_to_none_that_is_not_known() {
-    let keys = of_one_set(WAYS + 1);
-    let mut estimates = Estimates::default();
-    (0..3).for_each(|_| estimates.learn(&batch(&[(keys[0], 10_000)]), 10_000, 10_000));
-    for _ in 0..20 {
-        keys.iter().for_each(|key| estimates.launched(*key, 1));
-    }
-    assert!(estimates.of(keys[0], ASSUMED).known);
 }
