@@ -190,10 +190,10 @@ impl Shared {
         self.settle();
     }
 
-    /// In the last `span` processes had so much of the device, as the driver's samples say it. Those
-    /// that are registered and not here are no others' work: they joined lately, or left. What
-    /// steered ones had no other had, but for those that run at the same time in one context, as
-    /// clients of one MPS server.
+    /// In the last `span` processes had so much of the device, as the driver's samples say it.
+    /// Those that are registered and not here are not outside: they joined lately, or left. What is
+    /// outside had together what steered ones left: the times of processes that share a context, as
+    /// clients of one MPS server do, overlap.
     pub(super) fn ran(&mut self, now: Nanos, span: Nanos, ran: &[(Option<ProcessId>, Nanos)]) {
         self.now = self.now.max(now);
         let tenants = self.roster.tenants_mut();
