@@ -105,6 +105,20 @@ fn a_tenant_that_lies_is_found_beside_work_of_no_gate() {
     }
 }
 
+/// It pauses so often that it seldom has the device's time for long without a break.
+#[test]
+fn a_loop_that_lies_has_no_more_than_an_even_part() {
+    let lie: Option<fn(&mut Sample)> = Some(says_a_tenth);
+    let gaps = Program::sync(500 * US, 200 * US);
+    let tenants = [Program { lie, ..gaps }, trainer()];
+    for many in [0, 4] {
+        for case in both("a loop that lies", &tenants, &deep(many), &[50, 50]) {
+            let part = parts(&case.steered().report, 2)[0];
+            assert!(part <= 52.0, "beside {many}: {part:.1}");
+        }
+    }
+}
+
 /// They are there, and say nothing of a tenant's claims.
 #[test]
 fn processes_outside_that_do_not_run_change_nothing() {

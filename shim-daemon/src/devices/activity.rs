@@ -77,7 +77,7 @@ impl Activity {
     ) -> Option<Busy> {
         self.asked_at(index, Instant::now(), |after_us| {
             let samples = device.process_utilization_stats(after_us)?;
-            Ok(samples.iter().map(Sampled::from).collect())
+            Ok(possible(&samples))
         })
     }
 
@@ -153,9 +153,16 @@ impl From<&ProcessUtilizationSample> for Sampled {
         Self {
             pid: sample.pid,
             end_us: sample.timestamp,
-            percent: sample.sm_util.min(100),
+            percent: sample.sm_util,
         }
     }
+}
+
+/// Those that can be true: drivers are known to answer with rows of more than 100 %, of processes
+/// that are not there.
+fn possible(samples: &[ProcessUtilizationSample]) -> Vec<Sampled> {
+    let all = samples.iter().map(Sampled::from);
+    all.filter(|sample| sample.percent <= 100).collect()
 }
 
 /// The time of each pid. A sample stands for the time since the one before it of the same process.
@@ -195,6 +202,28 @@ mod tests {
         // 0.25 s at 40 %, then 0.25 s at 100 %; 0.5 s at 10 %.
         let expected = [(7, Nanos::millis(350)), (8, Nanos::millis(50))];
         assert_eq!(busy(1_000_000, &samples), expected);
+    }
+
+    /// What the driver says of these processes, if it is possible: their kernels in percent.
+    fn believed(percents: &[u32]) -> Vec<(u32, Nanos)> {
+        let said = (1..)
+            .zip(percents)
+            .map(|(pid, percent)| ProcessUtilizationSample {
+                pid,
+                timestamp: 2_000_000,
+                sm_util: *percent,
+                mem_util: 0,
+                enc_util: 0,
+                dec_util: 0,
+            });
+        let said: Vec<_> = said.collect();
+        busy(1_000_000, &possible(&said))
+    }
+
+    #[test]
+    fn more_than_all_of_the_time_is_no_sample() {
+        assert_eq!(believed(&[101, u32::MAX, 2_147_483_632]), []);
+        assert_eq!(believed(&[101, 100]), [(2, Nanos::secs(1))]);
     }
 
     #[test]

@@ -203,7 +203,9 @@ impl Node {
         self.counted.samples(device, look.busy.is_some());
         if let Some(busy) = look.busy.filter(|_| self.pids.are_ours()) {
             self.note_busy(id, &by_pid, &busy.ran);
-            self.tell_ran(now, id, &by_pid, &busy);
+            let listed = look.processes.iter().flatten();
+            let listed = listed.map(|(pid, _)| *pid).collect();
+            self.tell_ran(now, id, (&by_pid, &listed), &busy);
         }
         if let Some(health) = look.health {
             self.counted.saw(device, health);

@@ -118,12 +118,14 @@ impl Members {
         self.0.contains_key(&process)
     }
 
-    /// Those that were not steered at any sample since this was last asked for, and are not now.
+    /// Those that were not steered at any sample since this was last asked for, and are not now. A
+    /// sealed one runs nothing.
     pub(super) fn take_unsteered(&mut self) -> Vec<ProcessId> {
         let members = self.0.iter_mut();
         let unsteered = members.filter_map(|(process, member)| {
             let was_steered = std::mem::take(&mut member.was_steered);
-            (!was_steered && !member.is_steered()).then_some(*process)
+            let is_steered = was_steered || member.is_steered();
+            (!is_steered && !member.sealed).then_some(*process)
         });
         unsteered.collect()
     }
@@ -183,6 +185,20 @@ mod tests {
         let mut members = member(true);
         members.set_away(ONE, true);
         assert_eq!(members.take_unsteered(), [ONE]);
+    }
+
+    /// What the driver's samples say of it was before it was sealed.
+    #[test]
+    fn a_sealed_process_runs_nothing_that_no_gate_governs() {
+        for (gated, sealed, unsteered) in [
+            (true, true, &[][..]),
+            (false, true, &[]),
+            (false, false, &[ONE]),
+        ] {
+            let mut members = member(gated);
+            members.set_sealed(ONE, sealed);
+            assert_eq!(members.take_unsteered(), unsteered, "{gated} {sealed}");
+        }
     }
 
     /// Away whenever the driver's samples are read, it was billed between.

@@ -418,30 +418,33 @@ fn a_cgroup_that_has_the_daemon_in_it_spares_nothing() {
     }
 }
 
-/// The driver's samples of a registered process, of one that is an MPS client, of one that has
-/// ended, and of one without the library.
+/// The driver's samples of a registered process, of two that are MPS clients, of one that has
+/// ended, of one without the library, and of one that the device does not list.
 #[test]
 fn the_time_of_those_without_a_gate_is_told_apart() {
     let mut scene = Scene::new();
-    let pids = [(); 4].map(|()| scene.process(CONTAINER));
+    let pids = [(); 6].map(|()| scene.process(CONTAINER));
     scene.container(CONTAINER, pids[0]);
-    let [own, client, ended] = [0, 1, 2].map(|at| scene.registers(pids[at], CONTAINER));
+    let [own, client, ended, other] = [0, 1, 2, 3].map(|at| scene.registers(pids[at], CONTAINER));
     scene.node.is_mps_client(client);
+    scene.node.is_mps_client(other);
     scene.node.process_ended(NOW, ended);
-    let time = Nanos::millis(250);
-    let whose = |scene: &Scene| {
+    let [time, long] = [250, 400].map(Nanos::millis);
+    let whose = |scene: &Scene, listed: &[u32]| {
         let by_pid = scene.node.processes.by_pid();
-        let ran = pids.map(|pid| (pid, time));
-        scene.node.whose(DeviceId(0), &by_pid, &ran)
+        let ran = pids.map(|pid| (pid, if pid == pids[3] { long } else { time }));
+        let listed = listed.iter().copied().collect();
+        scene.node.whose(DeviceId(0), (&by_pid, &listed), &ran)
     };
-    assert_eq!(
-        whose(&scene),
-        [(Some(own), time), (None, time), (None, time)]
-    );
+    // The clients of a server have its context at the same time.
+    let all = [(Some(own), time), (None, time), (None, long)];
+    assert_eq!(whose(&scene, &pids[..5]), all);
+    let registered = [(Some(own), time), (None, long)];
+    assert_eq!(whose(&scene, &[]), registered, "it lists none of them");
     // One that is billed for work does not stand aside, whatever it says.
     let tenant = scene.node.tenants.values().next().unwrap();
     let slot = scene.node.processes.get(client).unwrap().slot();
     let line = tenant.usage().view().line(slot, 0).unwrap();
     line.service.store(1, Ordering::Relaxed);
-    assert_eq!(whose(&scene)[1], (Some(client), time));
+    assert_eq!(whose(&scene, &pids[..5])[1], (Some(client), time));
 }

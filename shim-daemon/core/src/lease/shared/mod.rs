@@ -191,22 +191,23 @@ impl Shared {
     }
 
     /// In the last `span` processes had so much of the device, as the driver's samples say it.
+    /// Those that are registered and not here are not outside: they joined lately, or left. What is
+    /// outside had together what steered ones left: the times of processes that share a context, as
+    /// clients of one MPS server do, overlap.
     pub(super) fn ran(&mut self, now: Nanos, span: Nanos, ran: &[(Option<ProcessId>, Nanos)]) {
         self.now = self.now.max(now);
         let tenants = self.roster.tenants_mut();
         let unsteered = tenants.flat_map(|one| one.members.take_unsteered());
         let unsteered: BTreeSet<ProcessId> = unsteered.collect();
-        let is_outside = |process| {
-            let is_here = self.roster.owner(process).is_some();
-            !is_here || unsteered.contains(&process)
-        };
-        let outside = ran
-            .iter()
-            .filter(|(process, ran)| *ran > Nanos::ZERO && process.is_none_or(is_outside));
-        let (many, sum) = outside.fold((0, Nanos::ZERO), |(many, sum), (_, ran)| {
-            (many + 1, sum + *ran)
-        });
-        self.outside.read(self.now, span, (many, sum));
+        let (mut many, mut had, mut left) = (0, Nanos::ZERO, span);
+        for (process, ran) in ran.iter().filter(|(_, ran)| *ran > Nanos::ZERO) {
+            if process.is_none_or(|process| unsteered.contains(&process)) {
+                (many, had) = (many + 1, had + *ran);
+            } else {
+                left = Nanos(left.0.saturating_sub(ran.0));
+            }
+        }
+        self.outside.read(self.now, span, (many, had.min(left)));
     }
 
     /// Compares the bills of the last `span` with the clock. The gates have not changed since the
@@ -388,5 +389,50 @@ impl Shared {
                 Gate::Shut => LeaseKind::Closed,
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Nanos = Nanos::secs(1);
+    const GATED: ProcessId = ProcessId(1);
+    const SEALED: ProcessId = ProcessId(2);
+    const FREE: ProcessId = ProcessId(3);
+
+    /// The contexts outside, in thousandths, after a second in which these had so much of it (ms).
+    fn outside(ran: &[(Option<ProcessId>, u64)]) -> u64 {
+        let mut shared = Shared::new(LeasePolicy::default());
+        for (process, gated) in [(GATED, true), (SEALED, true), (FREE, false)] {
+            let tenant = TenantId(process.0);
+            shared.joined((tenant, process, gated), (500, Compute::default()));
+        }
+        shared.set_there(SEALED, |members| members.set_sealed(SEALED, true));
+        let ran = ran
+            .iter()
+            .map(|(process, ms)| (*process, Nanos::millis(*ms)));
+        let ran: Vec<_> = ran.collect();
+        shared.ran(SECOND, SECOND, &ran);
+        shared.outside.contexts(SECOND)
+    }
+
+    #[test]
+    fn only_processes_without_a_gate_and_strangers_are_outside() {
+        assert_eq!(outside(&[(None, 500)]), 1000);
+        assert_eq!(outside(&[(Some(FREE), 500)]), 1000);
+        assert_eq!(outside(&[(Some(GATED), 500), (Some(SEALED), 500)]), 0);
+        let not_here = ProcessId(4);
+        assert_eq!(outside(&[(Some(not_here), 500)]), 0);
+    }
+
+    /// As clients of one MPS server do: they are one context.
+    #[test]
+    fn those_that_run_at_the_same_time_have_what_tenants_leave() {
+        let clients = [(None, 500); 8];
+        let all: Vec<_> = [(Some(GATED), 500)].into_iter().chain(clients).collect();
+        assert_eq!(outside(&all), 1000);
+        let apart = [(Some(GATED), 200), (None, 400), (None, 400)];
+        assert_eq!(outside(&apart), 2000);
     }
 }
