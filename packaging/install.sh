@@ -93,9 +93,11 @@ install_all() {
 }
 
 # Whether the daemon takes the settings that its unit names. With wrong ones it would end, and not be
-# tried again; one that runs has those that it read.
+# tried again; one that runs has those that it read. A file that is not seen here (a variable in its
+# name, a blank, a folder of the unit alone) says nothing.
 settings_hold() {
     config=$(systemctl show -p ExecStart gpushared.service | sed -n 's/.*argv\[\]=[^;]*--config[ =]\([^ ;]*\).*/\1/p')
+    [ -z "$config" ] || { [ -f "$config" ] && [ -r "$config" ]; } || return 0
     held=0
     "$bin/gpushared" ${config:+--config "$config"} --check-config >/dev/null || held=$?
     [ $held != 78 ]

@@ -1,10 +1,10 @@
 //! Reads the facts.
 
 mod engines;
+mod settings;
 
 use super::facts::{Daemon, Driver, Facts, Folder, Node};
 use super::{child, proof};
-use crate::artefacts;
 use crate::child::Group;
 use crate::daemon::{self, NODE};
 use crate::devices::{self, named};
@@ -20,15 +20,13 @@ use nix::unistd::{AccessFlags, access, geteuid};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// Longest to wait for the driver's and NVML's answers.
 const PATIENCE: Duration = Duration::from_secs(8);
 /// The first pid namespace, as the kernel names it.
 const FIRST: &str = "pid:[4026531836]";
-/// Where the machine's daemon reads its settings, and what it says to hooks.
-const SETTINGS: &str = "/etc/gpushare/config.toml";
+/// What the machine's daemon says to hooks.
 const MANDATORY: &str = "/run/gpushare/mandatory";
 const CLASSES: &str = "/run/gpushare/cdi";
 
@@ -72,7 +70,7 @@ pub(super) fn facts(gpu_text: &str) -> Result<Facts, Failure> {
         nodes: nodes(Path::new("/dev")),
         library,
         proof,
-        refused_settings: has_machines.then(refused_settings).flatten(),
+        refused_settings: has_machines.then(settings::refused).flatten(),
         own_build: gpushare_protocol::build!(),
         daemons,
         silent,
@@ -139,17 +137,6 @@ fn build(talk: &mut daemon::Talk) -> Option<String> {
         MetricsRow::Node(node) => Some(node.version),
         _ => None,
     })
-}
-
-/// Why a start would refuse the settings that are in the file now. The daemon that serves may have
-/// others: it refused a reload, or was not told.
-fn refused_settings() -> Option<String> {
-    fs::File::open(SETTINGS).ok()?;
-    let mut check = Command::new(artefacts::find(artefacts::DAEMON).ok()?);
-    let done = check.arg("--check-config").stdin(Stdio::null()).output();
-    let done = done.ok().filter(|done| done.status.code() == Some(78))?;
-    let said = String::from_utf8_lossy(&done.stderr);
-    Some(said.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 /// The driver's device nodes in a folder.

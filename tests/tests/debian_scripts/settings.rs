@@ -44,30 +44,53 @@ fn an_upgrade_leaves_the_daemon_that_runs_where_settings_are_wrong() {
     }
 }
 
+/// What systemd shows of a unit whose daemon has these flags.
+fn has_flags(node: &Node, flags: &str) {
+    let shown = format!(
+        "ExecStart={{ path=/usr/bin/gpushared ; argv[]=/usr/bin/gpushared{flags} ; \
+         ignore_errors=no ; pid=7 }}\n"
+    );
+    node.put("exec-start", &shown);
+}
+
 #[test]
 fn an_upgrade_checks_the_settings_that_the_unit_names() {
     let Some(node) = Node::new() else { return };
     node.install();
-    let unit = "ExecStart={ path=/usr/bin/gpushared ; argv[]=/usr/bin/gpushared";
+    node.put("srv/a.toml", "");
+    let file = node.at("srv/a.toml").display().to_string();
+    let named = format!("--config {file} --check-config\n");
     for (flags, checked) in [
-        ("", "--check-config\n"),
-        (
-            " --config /srv/a.toml",
-            "--config /srv/a.toml --check-config\n",
-        ),
-        (
-            " --config=/srv/b.toml --capacity 8GiB",
-            "--config /srv/b.toml --check-config\n",
-        ),
+        (String::new(), "--check-config\n"),
+        (format!(" --config {file}"), &*named),
+        (format!(" --config={file} --capacity 8GiB"), &*named),
     ] {
-        node.put(
-            "exec-start",
-            &format!("{unit}{flags} ; ignore_errors=no ; pid=7 }}\n"),
-        );
+        has_flags(&node, &flags);
         node.put("checked", "");
         upgrade(&node, 0);
         let asked = fs::read_to_string(node.at("checked")).expect("text");
         assert_eq!(asked, checked);
+    }
+}
+
+/// systemd shows a variable unexpanded and a blank unquoted; others are in the unit's own folders.
+#[test]
+fn an_upgrade_says_nothing_of_settings_that_it_cannot_see() {
+    let Some(node) = Node::new() else { return };
+    node.install();
+    node.put("srv/a.toml", "");
+    let srv = node.at("srv").display().to_string();
+    for (name, is_restarted) in [
+        ("${CONF}", true),
+        (&*format!("{srv}/hidden.toml"), true),
+        (&*format!("{srv} of ours/a.toml"), true),
+        (&*format!("{srv}/a.toml"), false),
+    ] {
+        has_flags(&node, &format!(" --config {name}"));
+        let (said, asked) = upgrade(&node, 78);
+        let restart = format!("try-restart {DAEMON}");
+        assert_eq!(asked.contains(&restart), is_restarted, "{name}: {asked}");
+        assert_eq!(said.is_empty(), is_restarted, "{name}: {said}");
     }
 }
 

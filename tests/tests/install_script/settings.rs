@@ -23,3 +23,21 @@ fn an_upgrade_leaves_the_daemon_that_runs_where_settings_are_wrong() {
         assert!(restarts || said.contains("line 3"), "{said}");
     }
 }
+
+#[test]
+fn an_upgrade_says_nothing_of_settings_that_it_cannot_see() {
+    let (unpacked, root) = (unpacked(), tempfile::tempdir().expect("a folder"));
+    let (unpacked, root) = (unpacked.path(), root.path());
+    let daemon = "#!/bin/sh\necho 'config.toml: line 3' >&2\nexit 78\n";
+    fs::write(unpacked.join("bin/gpushared"), daemon).expect("written");
+    let file = root.join("a.toml").display().to_string();
+    fs::write(&file, "").expect("written");
+    for (name, restarts) in [("${CONF}", true), ("/nowhere/a.toml", true), (&file, false)] {
+        let shown = format!("ExecStart={{ argv[]=gpushared --config {name} ; pid=7 }}\n");
+        fs::write(root.join("active"), shown).expect("written");
+        let (said, asked) = with_systemd(unpacked, root, &[], "");
+        let restarted = asked.contains("\nrestart gpushared.service");
+        assert_eq!(restarted, restarts, "{name}: {asked}");
+        assert_eq!(said.contains("line 3"), !restarts, "{name}: {said}");
+    }
+}

@@ -33,7 +33,7 @@ fn docker(files: &Files) -> Option<Engine> {
     files.any(&["run/docker.sock", "usr/bin/dockerd"])?;
     let mut engine = Engine::named("docker");
     engine.has_nvidia = files.is_program(&files.program(NVIDIA_HOOK));
-    if let Some(config) = files.json(&mut engine, &files.at("etc/docker/daemon.json")) {
+    if let Some(config) = files.dockers(&mut engine, &files.at("etc/docker/daemon.json")) {
         let runtimes = config["runtimes"].as_object().into_iter().flatten();
         for (name, runtime) in runtimes {
             let path = runtime["path"].as_str().unwrap_or_default();
@@ -44,11 +44,19 @@ fn docker(files: &Files) -> Option<Engine> {
     Some(engine)
 }
 
+/// containerd, whose default runtime has this name where its files say none.
+fn with_runc(name: &'static str) -> Engine {
+    Engine {
+        default: Some("runc".to_owned()),
+        ..Engine::named(name)
+    }
+}
+
 /// k3s and rke2 write the configuration of their containerd, which is root's to read.
 fn rancher(files: &Files, name: &'static str) -> Option<Engine> {
     let folder = format!("var/lib/rancher/{name}");
     files.any(&[&folder])?;
-    let mut engine = Engine::named(name);
+    let mut engine = with_runc(name);
     let file = files.at(&folder).join("agent/etc/containerd/config.toml");
     if let Some(config) = files.toml(&mut engine, &file) {
         add_all(files, &mut engine, &config);
@@ -58,7 +66,7 @@ fn rancher(files: &Files, name: &'static str) -> Option<Engine> {
 
 fn containerd(files: &Files) -> Option<Engine> {
     files.any(&["run/containerd/containerd.sock"])?;
-    let mut engine = Engine::named("containerd");
+    let mut engine = with_runc("containerd");
     let file = files.at("etc/containerd/config.toml");
     let Some(config) = files.toml(&mut engine, &file) else {
         return Some(engine);
@@ -120,13 +128,19 @@ fn podman(files: &Files, home: Option<&Path>) -> Option<Engine> {
     all.extend(listed(&parts, |name| name.ends_with(".conf")));
     all.extend(own);
     let mut folders = vec![HOOKS.to_owned()];
+    // Once a file says so, the lists of later ones add to those before as well (Podman 5).
+    let mut appends = false;
     for file in all {
         let Some(config) = files.toml(&mut engine, &file) else {
             continue;
         };
         let config = &config["engine"];
         if config["hooks_dir"].is_array() {
-            folders = texts(&config["hooks_dir"]).map(str::to_owned).collect();
+            appends = files::appends(&config["hooks_dir"]).unwrap_or(appends);
+            if !appends {
+                folders.clear();
+            }
+            folders.extend(texts(&config["hooks_dir"]).map(str::to_owned));
         }
         for (name, paths) in config["runtimes"].as_object().into_iter().flatten() {
             let path = texts(paths).next().unwrap_or_default();

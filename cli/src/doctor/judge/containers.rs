@@ -112,6 +112,9 @@ fn gpus(facts: &Facts) -> Judged {
     match facts.cdi.first() {
         Some(folder) => ok(format!("CDI in {}", folder.display())),
         None if has_nvidia => ok("GPUs by NVIDIA's toolkit"),
+        None if facts.engines.iter().any(|one| one.unread.is_some()) => {
+            ok("how GPUs are given is root's to read")
+        }
         None => warn(
             "no CDI description of the GPUs is there",
             "containers get GPUs by CDI: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",

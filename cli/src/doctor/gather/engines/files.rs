@@ -37,6 +37,12 @@ pub(super) fn texts(list: &Value) -> impl Iterator<Item = &str> {
         .filter_map(Value::as_str)
 }
 
+/// Whether a list of Podman's says that it adds to the one before, or that it does not.
+pub(super) fn appends(list: &Value) -> Option<bool> {
+    let mut entries = list.as_array()?.iter();
+    entries.find_map(|entry| entry["append"].as_bool())
+}
+
 pub(super) struct Files {
     pub(super) root: PathBuf,
 }
@@ -71,6 +77,16 @@ impl Files {
     pub(super) fn json(&self, engine: &mut Engine, path: &Path) -> Option<Value> {
         parsed(engine, path, |text| {
             serde_json::from_str(text).map_err(|error| error.to_string())
+        })
+    }
+
+    /// Docker's own file, which may be empty and begin with a mark of its encoding.
+    pub(super) fn dockers(&self, engine: &mut Engine, path: &Path) -> Option<Value> {
+        parsed(engine, path, |text| {
+            match text.trim_start_matches('\u{feff}').trim() {
+                "" => Ok(Value::Null),
+                text => serde_json::from_str(text).map_err(|error| error.to_string()),
+            }
         })
     }
 

@@ -95,6 +95,17 @@ fn docker_has_the_runtimes_and_the_default_of_its_file() {
 }
 
 #[test]
+fn an_empty_file_of_docker_says_nothing() {
+    let machine = Machine::new(&["run/docker.sock"]);
+    for text in ["", " \n\t\n", "\u{feff}", "\u{feff}{}\n"] {
+        machine.put("etc/docker/daemon.json", text);
+        assert_eq!(machine.engine(), Engine::named("docker"), "{text:?}");
+    }
+    machine.put("etc/docker/daemon.json", " {");
+    assert!(machine.engine().wrong.is_some());
+}
+
+#[test]
 fn docker_gives_gpus_by_nvidias_hook() {
     let machine = Machine::new(&["usr/bin/dockerd", "usr/bin/nvidia-container-runtime-hook"]);
     assert!(machine.engine().has_nvidia);
@@ -129,6 +140,23 @@ fn containerd_has_the_runtimes_of_its_files_under_both_names() {
         let passes = [("one", true), ("two", false), ("three", false)];
         let runtimes = passes.map(|(name, passes)| machine.runtime(name, Some(passes)));
         assert_eq!(engine.runtimes, runtimes);
+    }
+}
+
+#[test]
+fn the_default_of_containerd_is_runc_where_none_is_written() {
+    let machine = Machine::new(&["run/containerd/containerd.sock", "var/lib/rancher/k3s/x"]);
+    let section = "[plugins.\"io.containerd.cri.v1.runtime\".containerd";
+    let runc =
+        format!("{section}.runtimes.runc.options]\nBinaryName = \"/usr/bin/gpushare-runtime\"\n");
+    let written = format!("{section}]\ndefault_runtime_name = \"other\"\n{runc}");
+    for (text, default) in [(&runc, "runc"), (&written, "other")] {
+        machine.put("etc/containerd/config.toml", text);
+        let file = "var/lib/rancher/k3s/agent/etc/containerd/config.toml";
+        machine.put(file, text);
+        let defaults = machine.engines().into_iter().map(|one| one.default);
+        let expected = Some(default.to_owned());
+        assert_eq!(defaults.collect::<Vec<_>>(), [expected.clone(), expected]);
     }
 }
 
@@ -249,6 +277,27 @@ fn hooks_are_those_of_the_folders_that_podman_and_crio_look_in() {
         machine.put(file, &format!("[{table}]\nhooks_dir = []\n"));
         let engine = machine.engine();
         assert_eq!((found(&engine), engine.hook_folders), (vec![], vec![]));
+    }
+}
+
+#[test]
+fn a_list_of_podman_adds_to_those_before_where_it_says_append() {
+    let machine = Machine::new(&["usr/bin/podman"]);
+    let file = "etc/containers/containers.conf";
+    let own = "\"/etc/containers/oci/hooks.d\"";
+    for (list, folders) in [
+        (
+            format!("[{own}, {{append = true}}]"),
+            vec![HOOKS, "/etc/containers/oci/hooks.d"],
+        ),
+        (
+            format!("[{own}, {{append = false}}]"),
+            vec!["/etc/containers/oci/hooks.d"],
+        ),
+    ] {
+        machine.put(file, &format!("[engine]\nhooks_dir = {list}\n"));
+        let folders: Vec<PathBuf> = folders.into_iter().map(PathBuf::from).collect();
+        assert_eq!(machine.engine().hook_folders, folders);
     }
 }
 

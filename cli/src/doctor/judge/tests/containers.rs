@@ -166,3 +166,20 @@ fn an_engine_that_has_nothing_of_ours_passes() {
         }];
     });
 }
+
+#[test]
+fn how_gpus_are_given_is_unknown_where_a_file_is_roots() {
+    let k3s = |unread: Option<&str>| Engine {
+        unread: unread.map(Into::into),
+        ..Engine::named("k3s")
+    };
+    passes("how GPUs are given is root's to read", |facts| {
+        facts.cdi.clear();
+        facts.engines = vec![k3s(Some("/var/lib/rancher/k3s"))];
+    });
+    let found = ("no CDI description", "nvidia-ctk");
+    breaks("containers", Verdict::Warn, found, |facts| {
+        facts.cdi.clear();
+        facts.engines = vec![k3s(None)];
+    });
+}

@@ -1,0 +1,86 @@
+//! Whether the next start of the machine's daemon would take its settings.
+
+use crate::artefacts;
+use crate::child::{GRACE, Group, end, text, within};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Where the machine's daemon reads its settings, if its unit does not name a file.
+const SETTINGS: &str = "/etc/gpushare/config.toml";
+/// Longest to wait for systemd's answer.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Why a start would refuse the settings that are in the file now. The daemon that serves may have
+/// others: it refused a reload, or was not told. Of a file that this user does not see, or where
+/// systemd says nothing of the unit, nothing is known.
+pub(super) fn refused() -> Option<String> {
+    let file = file_of(&shown()?)?;
+    let is_file = file.is_file() && File::open(&file).is_ok();
+    let mut check = Command::new(is_file.then(|| artefacts::find(artefacts::DAEMON).ok())??);
+    check.arg("--config").arg(file).arg("--check-config");
+    let done = check.stdin(Stdio::null()).output();
+    let done = done.ok().filter(|done| done.status.code() == Some(78))?;
+    let said = String::from_utf8_lossy(&done.stderr);
+    Some(said.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+/// What systemd shows of the unit's program.
+fn shown() -> Option<String> {
+    let mut ask = Command::new("systemctl");
+    ask.args(["show", "-p", "ExecStart", "gpushared.service"]);
+    let ask = ask.stdin(Stdio::null()).stderr(Stdio::null());
+    let mut child = ask.stdout(Stdio::piped()).spawn().ok()?;
+    if within(&mut child, PATIENCE).is_none() {
+        end(&mut child, Group::Ours, GRACE);
+        return None;
+    }
+    Some(text(child.stdout.take()))
+}
+
+/// The file that such a program reads. systemd shows a variable as it is written, and a blank
+/// without quotes: no file has the path then, or the one that has it is taken.
+fn file_of(shown: &str) -> Option<PathBuf> {
+    let (_, arguments) = shown.split_once("argv[]=")?;
+    let arguments = arguments.split(" ;").next()?;
+    let mut words = arguments.split(' ');
+    let named = words.find_map(|word| match word.strip_prefix("--config")? {
+        "" => Some(None),
+        rest => rest.strip_prefix('=').map(Some),
+    });
+    let file = match named {
+        None => SETTINGS,
+        Some(Some(file)) => file,
+        Some(None) => words.next()?,
+    };
+    Some(Path::new(file).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_settings_are_those_of_the_file_that_the_unit_names() {
+        for (flags, file) in [
+            ("", SETTINGS),
+            (" --config /srv/a.toml", "/srv/a.toml"),
+            (" --capacity 8GiB --config=/srv/b.toml", "/srv/b.toml"),
+            (" --config ${CONF} --capacity 8GiB", "${CONF}"),
+        ] {
+            let shown = format!(
+                "ExecStart={{ path=/usr/bin/gpushared ; argv[]=/usr/bin/gpushared{flags} ; \
+                 ignore_errors=no ; pid=7 }}\n"
+            );
+            assert_eq!(file_of(&shown).unwrap(), Path::new(file));
+        }
+    }
+
+    #[test]
+    fn nothing_is_known_of_a_unit_that_systemd_does_not_know() {
+        for shown in ["", "ExecStart=\n"] {
+            assert_eq!(file_of(shown), None);
+        }
+    }
+}
