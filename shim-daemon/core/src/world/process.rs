@@ -26,6 +26,7 @@ impl World {
             Some(known) => known.set_gated(gated),
             None => self.tenants.join(process, tenant, (adopted, gated)),
         }
+        self.has_a_process(tenant);
     }
 
     /// A process of the previous daemon presents its holdings. The old grant stays outstanding. No
