@@ -265,7 +265,7 @@ fn what_outlives_the_ladder_of_a_run_limit_is_ended_with_its_next_program() {
 }
 
 #[test]
-fn a_limit_lifted_from_what_outlived_its_ladder_ends_its_next_program_no_more() {
+fn a_limit_lifted_from_what_outlived_the_ladder_ends_its_next_no_more() {
     for limit in [run_limit, idle_end] {
         let (mut node, device, tenant) = outlives_the_ladder(limit);
         let spec = spec(device, 1, 2);
