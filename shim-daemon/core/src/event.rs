@@ -78,6 +78,13 @@ pub enum Event {
         /// Which.
         process: ProcessId,
     },
+    /// A process of the previous daemon that has just started, in these events, has not come: it is
+    /// taken for a stopped one, which may charge what it presents and asks for nothing. It comes by
+    /// another [`Event::ProcessStarted`].
+    Late {
+        /// Which process.
+        process: ProcessId,
+    },
     /// A process's connection ended or was restored. While disconnected it cannot report, and its
     /// gate is open: its turns are not waited for.
     Away {

@@ -137,6 +137,7 @@ impl World {
                 self.presented(process, device, charged, credit, grant);
             }
             Event::Adopted { process } => self.adopted(process),
+            Event::Late { process } => self.is_late(process),
             Event::Away { process, away } => self.away(process, away),
             Event::Vacated {
                 process,

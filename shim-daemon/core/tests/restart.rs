@@ -3,7 +3,8 @@
 
 use crate::node::{Guest, Manners, Node, Proc, gib, secs, spec};
 use gpushare_core::{
-    Bytes, Event, Nanos, Notice, Policy, ProcessId, Signal, TenantId, TenantSpec, World,
+    Bytes, Event, Nanos, Notice, Policy, Preemptible, ProcessId, Signal, TenantId, TenantSpec,
+    World,
 };
 use std::collections::BTreeMap;
 
@@ -264,4 +265,75 @@ fn a_tenant_that_claims_to_run_since_tomorrow_runs_since_now() {
     let (tenant, _) = survivor_since(&mut node, secs(90_000), spec, gib(1), gib(1));
     node.pass(secs(100));
     assert!(!node.guests.contains_key(&tenant));
+}
+
+/// A tenant of which one process holds nothing any more of 12 GiB that it was granted, and another
+/// has not come, which holds 1 GiB and has so much unused credit. A neighbour with a request.
+fn beside_a_late_one(unused: Bytes) -> (Node, TenantId, ProcessId, ProcessId) {
+    let mut node = restarted();
+    let device = node.device(16);
+    let terms = TenantSpec {
+        preemptible: Preemptible::Kill,
+        ..spec(device, 0, 16)
+    };
+    let credit = gib(1) + unused;
+    let (tenant, first) = survivor(&mut node, terms, gib(0), gib(12) - credit);
+    let late = ProcessId(node.fresh());
+    let mut proc = Proc::new(tenant);
+    proc.charged.insert(device, gib(1));
+    node.add(late, proc);
+    node.thorough = false;
+    node.tell(Event::ProcessStarted {
+        process: late,
+        tenant,
+        adopted: false,
+        gated: true,
+    });
+    node.tell(Event::Late { process: late });
+    node.tell(Event::Presented {
+        process: late,
+        device,
+        charged: gib(1),
+        credit,
+        grant: gib(12),
+    });
+    node.thorough = true;
+    node.tell(Event::Adopted { process: first });
+    node.pass(secs(3));
+    let account = node.world.account(tenant, device).unwrap();
+    assert_eq!((account.grant, account.in_use), (gib(12), gib(1)));
+    let (_, neighbour) = node.run(spec(device, 8, 16));
+    (node, tenant, late, neighbour)
+}
+
+#[test]
+fn what_nobody_uses_beside_a_process_that_has_not_come_is_called_back() {
+    let (mut node, tenant, _, neighbour) = beside_a_late_one(gib(0));
+    let device = node.guests[&tenant].spec.quotas[0].0;
+    let ask = node.want(neighbour, device, gib(8));
+    assert!(node.granted(ask));
+    assert_eq!(node.guests[&tenant].signals, []);
+    let more = node.want(neighbour, device, gib(7));
+    assert!(node.granted(more), "down to what is in use");
+}
+
+#[test]
+fn what_a_process_that_has_not_come_may_charge_is_not_called_back() {
+    let (mut node, tenant, late, neighbour) = beside_a_late_one(gib(5));
+    let device = node.guests[&tenant].spec.quotas[0].0;
+    let ask = node.want(neighbour, device, gib(8));
+    assert!(node.granted(ask), "the other process's part is enough");
+    let more = node.want(neighbour, device, gib(4));
+    assert!(node.waits(more));
+    let account = node.world.account(tenant, device).unwrap();
+    assert!(account.grant >= gib(6), "{account:?}");
+    node.tell(Event::ProcessStarted {
+        process: late,
+        tenant,
+        adopted: false,
+        gated: true,
+    });
+    assert!(node.waits(more), "it obeys the old page");
+    node.tell(Event::Adopted { process: late });
+    assert!(node.granted(more));
 }

@@ -221,6 +221,83 @@ fn a_program_started_after_sigterm_gets_no_memory_of_an_ending_tenant() {
     }
 }
 
+/// The same after the whole ladder: what keeps the tenant is reached by no signal.
+fn outlives_the_ladder(limits: impl Fn(TenantSpec) -> TenantSpec) -> (Node, DeviceId, TenantId) {
+    let (mut node, device, tenant) = outlives_its_program(limits);
+    node.guests.get_mut(&tenant).unwrap().manners = Manners::Unkillable;
+    node.pass(secs(15));
+    assert_eq!(
+        node.guests[&tenant].signals,
+        [Signal::Terminate, Signal::Kill]
+    );
+    (node, device, tenant)
+}
+
+#[test]
+fn what_outlives_the_ladder_of_an_idle_end_runs_again_until_the_next() {
+    let (mut node, device, tenant) = outlives_the_ladder(idle_end);
+    node.pass(secs(1000));
+    assert_eq!(node.guests[&tenant].signals.len(), 2, "nothing runs");
+    let next = node.start(tenant);
+    let ask = node.want(next, device, gib(1));
+    assert!(node.granted(ask));
+    node.pass(Nanos::millis(99_900));
+    assert_eq!(node.guests[&tenant].signals.len(), 2);
+    node.pass(Nanos::millis(100));
+    assert_eq!(
+        node.guests[&tenant].signals.last(),
+        Some(&Signal::Terminate)
+    );
+}
+
+#[test]
+fn what_outlives_the_ladder_of_a_run_limit_is_ended_with_its_next_program() {
+    let (mut node, device, tenant) = outlives_the_ladder(run_limit);
+    node.pass(secs(1000));
+    assert_eq!(node.guests[&tenant].signals.len(), 2, "nothing runs");
+    let next = node.start(tenant);
+    assert_eq!(
+        node.guests[&tenant].signals.last(),
+        Some(&Signal::Terminate)
+    );
+    let ask = node.want(next, device, gib(1));
+    assert_eq!(node.denied(ask), Some(Denial::Ending));
+}
+
+#[test]
+fn a_limit_lifted_from_what_outlived_the_ladder_ends_its_next_no_more() {
+    for limit in [run_limit, idle_end] {
+        let (mut node, device, tenant) = outlives_the_ladder(limit);
+        let spec = spec(device, 1, 2);
+        node.tell(Event::Set { tenant, spec });
+        let next = node.start(tenant);
+        let ask = node.want(next, device, gib(1));
+        assert!(node.granted(ask));
+        node.pass(secs(1000));
+        assert_eq!(node.guests[&tenant].signals.len(), 2);
+    }
+}
+
+#[test]
+fn a_program_that_will_not_yield_keeps_its_tenant_ending_until_it_goes() {
+    let (mut node, device) = Node::with_device(16);
+    let (tenant, process) = node.run(idle_end(spec(device, 1, 2)));
+    node.guests.get_mut(&tenant).unwrap().manners = Manners::Unkillable;
+    node.pass(secs(1000));
+    assert_eq!(
+        node.guests[&tenant].signals,
+        [Signal::Terminate, Signal::Kill]
+    );
+    let next = node.start(tenant);
+    let ask = node.want(next, device, gib(1));
+    assert_eq!(node.denied(ask), Some(Denial::Ending));
+    node.exit(process);
+    node.exit(next);
+    let next = node.start(tenant);
+    let ask = node.want(next, device, gib(1));
+    assert!(node.granted(ask));
+}
+
 /// A tenant with an idle end of 100 s that is out, and of which a call waits for its turn or none
 /// does; the tenant that has the device, and works.
 fn out(calls: bool) -> (Node, DeviceId, [TenantId; 2]) {

@@ -10,6 +10,7 @@ use nix::sys::signal::Signal as Posix;
 
 use super::events::{Told, number, word};
 use super::injected::Contained;
+use super::processes::Process;
 use super::tenant::index;
 use super::{Effect, Node};
 
@@ -100,7 +101,8 @@ impl Node {
         known
             .device_index(device)
             .map_or(Bytes::ZERO, |device_index| {
-                known.lower(device_index, to, ceiling)
+                let late = |process| self.processes.get(process).is_some_and(Process::is_late);
+                known.lower(device_index, (to, ceiling), late)
             })
     }
 

@@ -54,7 +54,7 @@ impl Node {
             let late = Process::late((tenant, slot), peer, member.start);
             self.processes.add(process, late);
             self.away.awaited(process, member.program);
-            let (adopted, gated, away) = (false, true, true);
+            let (adopted, gated) = (false, true);
             self.happened(
                 now,
                 Event::ProcessStarted {
@@ -64,7 +64,7 @@ impl Node {
                     gated,
                 },
             );
-            self.happened(now, Event::Away { process, away });
+            self.happened(now, Event::Late { process });
             self.present(now, process);
             self.went_away(now, process);
         }

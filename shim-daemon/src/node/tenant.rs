@@ -404,7 +404,8 @@ impl Tenant {
         }
     }
 
-    /// Lowers a grant and takes back unused credit. Returns the memory that is still held.
+    /// Lowers a grant and takes back unused credit, but not of processes that are late. Returns the
+    /// memory that is still held.
     ///
     /// A process raises its credit first and reads the grant again afterwards; this stores the
     /// grant first and reads the credit afterwards. With the fence between, one of the two sees the
@@ -412,7 +413,12 @@ impl Tenant {
     ///
     /// Memory held above `ceiling` is charged then. It is no credit any more, see
     /// [`Self::bind_above`].
-    pub(super) fn lower(&self, device_index: usize, grant: Bytes, ceiling: Bytes) -> Bytes {
+    pub(super) fn lower(
+        &self,
+        device_index: usize,
+        (grant, ceiling): (Bytes, Bytes),
+        is_late: impl Fn(ProcessId) -> bool,
+    ) -> Bytes {
         self.grant(device_index, grant);
         fence(Ordering::SeqCst);
         let page = self.usage.view();
@@ -421,9 +427,12 @@ impl Tenant {
             .0
             .saturating_sub(grant.0)
             .div_ceil(UNIT);
-        for slot in self.slots.keys() {
+        for (slot, process) in &self.slots {
             if above == 0 {
                 break;
+            }
+            if is_late(*process) {
+                continue;
             }
             if let Some(line) = page.line(*slot, device_index) {
                 above -= u64::from(line.word.reclaim(above));

@@ -3,8 +3,9 @@
 //!
 //! The need for it is rechecked again and again. A victim of a collision is spared once the asks
 //! that may end it are met without it, or once it no longer uses more than its request. A tenant
-//! without processes is a victim no longer. A limit of its own ends all of it. Until SIGKILL a
-//! change of a tenant's terms reaches it here too.
+//! without processes is a victim no longer. A limit of its own ends all of it; what outlives the
+//! whole ladder and has no process is off it. Until SIGKILL a change of a tenant's terms reaches it
+//! here too.
 
 use super::World;
 use crate::decision::{Decision, Notice, Signal, Why};
@@ -81,6 +82,10 @@ impl World {
             Rung::Killed => {
                 self.tenants.climb(tenant, Rung::WillNotYield);
                 self.notice(Notice::WillNotYield { tenant });
+                let known = self.tenants.get(tenant);
+                if known.is_some_and(|known| !known.has_processes()) {
+                    self.outlives(tenant);
+                }
                 for device in self.devices_of(tenant) {
                     self.settle(device);
                 }
@@ -153,12 +158,37 @@ impl World {
     /// Its last process is gone. The memory for which a victim was ended is free, or will be. An
     /// end by a limit of its own is for all that is there of it: a shell starts the next program.
     pub(super) fn has_no_process(&mut self, tenant: TenantId) {
-        let ending = self.tenants.get(tenant).and_then(|known| known.ending());
-        if ending.is_some_and(|ending| matches!(ending.why, Why::Collision { .. })) {
-            self.step_down(tenant);
-            // A limit of its own may have come meanwhile.
-            self.timers
-                .set_no_later(Timer::End(tenant), self.timers.now());
+        let Some(ending) = self.tenants.get(tenant).and_then(|known| known.ending()) else {
+            return;
+        };
+        match (ending.why, ending.rung) {
+            (Why::Collision { .. }, _) => {
+                self.step_down(tenant);
+                // A limit of its own may have come meanwhile.
+                self.timers
+                    .set_no_later(Timer::End(tenant), self.timers.now());
+            }
+            (_, Rung::WillNotYield) => self.outlives(tenant),
+            _ => (),
+        }
+    }
+
+    /// What is left of it after a whole ladder has no process: no signal reaches it, as in a
+    /// container of which only the cgroup is known. Nothing more can be ended before its next
+    /// process starts. Then an idle end begins anew, and a run limit is due at once.
+    fn outlives(&mut self, tenant: TenantId) {
+        self.step_down(tenant);
+        if let Some(known) = self.tenants.get_mut(tenant) {
+            known.outlive();
+        }
+    }
+
+    /// A process of it has started.
+    pub(super) fn has_a_process(&mut self, tenant: TenantId) {
+        let known = self.tenants.get_mut(tenant);
+        if known.is_some_and(|known| known.runs_again()) {
+            self.worked(tenant);
+            self.check_end(tenant);
         }
     }
 

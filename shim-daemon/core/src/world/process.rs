@@ -23,9 +23,10 @@ impl World {
         let known = self.tenants.process_mut(process);
         match known.filter(|known| known.tenant() == tenant && !known.is_adopted()) {
             // It was counted without a connection, and has come.
-            Some(known) => known.set_gated(gated),
+            Some(known) => known.comes(gated),
             None => self.tenants.join(process, tenant, (adopted, gated)),
         }
+        self.has_a_process(tenant);
     }
 
     /// A process of the previous daemon presents its holdings. The old grant stays outstanding. No
@@ -54,7 +55,7 @@ impl World {
         }
         let fresh = known.on(device).is_none();
         let opened = known.open(device, cost, now);
-        let first = opened.present(credit);
+        let first = opened.present(credit, charged);
         let charged = if first { charged } else { Bytes::ZERO };
         let overhead = if fresh {
             opened.overhead()
@@ -102,6 +103,14 @@ impl World {
         }
     }
 
+    /// A process that is counted has not come.
+    pub(super) fn is_late(&mut self, process: ProcessId) {
+        if let Some(known) = self.tenants.process_mut(process) {
+            known.set_late();
+        }
+        self.away(process, true);
+    }
+
     /// A process's connection ended, or came again.
     pub(super) fn away(&mut self, process: ProcessId, away: bool) {
         self.is_here(process, !away);
@@ -143,11 +152,19 @@ impl World {
         self.freed(device);
     }
 
-    /// Whether all its processes obey this daemon's control page: only then a lowered grant is a
-    /// lowered grant.
+    /// Whether all its processes that came obey this daemon's control page: only then a lowered
+    /// grant is a lowered grant. One that has not come asks for nothing.
     pub(super) fn all_adopted(&self, tenant: TenantId) -> bool {
         let mut members = self.tenants.members(tenant);
-        members.all(|(_, known)| known.is_adopted())
+        members.all(|(_, known)| known.is_adopted() || known.is_late())
+    }
+
+    /// The unused credit of its processes that have not come: they may charge it at any time.
+    pub(super) fn late_credit(&self, tenant: TenantId, device: DeviceId) -> Bytes {
+        let members = self.tenants.members(tenant);
+        let late = members.filter(|(_, known)| known.is_late());
+        let unused = late.filter_map(|(_, known)| known.on(device)?.unused());
+        unused.sum()
     }
 
     /// A process is dead: its memory is limbo until a sample no longer shows it. With live siblings

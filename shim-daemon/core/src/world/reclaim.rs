@@ -103,9 +103,10 @@ impl World {
         let Some(account) = account else {
             return Room::default();
         };
+        let least = account.in_use + self.late_credit(tenant, device);
         // Firm memory shrinks only above the request, so that much more of the grant has to go.
         let to = [missing.taken.max(missing.firm), Bytes::MAX]
-            .map(|bytes| (account.grant - bytes).max(account.in_use));
+            .map(|bytes| (account.grant - bytes).max(least.min(account.grant)));
         let Some(books) = self.ledger.get(device) else {
             return Room::default();
         };
@@ -146,7 +147,8 @@ impl World {
         let Some(account) = account else {
             return;
         };
-        let to = account.ceiling().max(account.in_use).min(account.grant);
+        let least = account.in_use + self.late_credit(tenant, device);
+        let to = account.ceiling().max(least).min(account.grant);
         let under_way = account.lowering.is_some_and(|lowering| lowering.to <= to);
         let due = to < account.grant || account.ceiling() < account.page;
         if due && !under_way && self.all_adopted(tenant) {

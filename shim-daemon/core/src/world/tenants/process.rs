@@ -19,6 +19,8 @@ pub(in crate::world) struct Process {
     movable: Option<bool>,
     /// Whether it is connected.
     here: bool,
+    /// Whether it is the previous daemon's and has not come.
+    late: bool,
     opened: BTreeMap<DeviceId, Opened>,
 }
 
@@ -30,6 +32,7 @@ impl Process {
             gated,
             movable: None,
             here: true,
+            late: false,
             opened: BTreeMap::new(),
         }
     }
@@ -46,8 +49,18 @@ impl Process {
         self.gated
     }
 
-    pub(in crate::world) fn set_gated(&mut self, gated: bool) {
-        self.gated = gated;
+    /// It was counted, and has come.
+    pub(in crate::world) fn comes(&mut self, gated: bool) {
+        (self.gated, self.late) = (gated, false);
+    }
+
+    pub(in crate::world) fn is_late(&self) -> bool {
+        self.late
+    }
+
+    /// It is counted, and has not come.
+    pub(in crate::world) fn set_late(&mut self) {
+        self.late = !self.adopted;
     }
 
     pub(in crate::world) fn is_movable(&self) -> bool {
@@ -150,8 +163,8 @@ pub(in crate::world) struct Opened {
     due: Nanos,
     /// Whether a context of the process is complete.
     made: bool,
-    /// The credit that it presented after a restart.
-    presented: Option<Bytes>,
+    /// The credit that it presented after a restart, and the charged part of it.
+    presented: Option<(Bytes, Bytes)>,
 }
 
 impl Opened {
@@ -220,12 +233,17 @@ impl Opened {
 
     /// The credit that it presented after a restart.
     pub(in crate::world) fn presented(&self) -> Option<Bytes> {
-        self.presented
+        self.presented.map(|(credit, _)| credit)
     }
 
-    /// It presents its credit. Whether it had not before.
-    pub(in crate::world) fn present(&mut self, credit: Bytes) -> bool {
-        self.presented.replace(credit).is_none()
+    /// The part of that credit that was not charged.
+    pub(in crate::world) fn unused(&self) -> Option<Bytes> {
+        self.presented.map(|(credit, charged)| credit - charged)
+    }
+
+    /// It presents its credit, and what of it is charged. Whether it had not before.
+    pub(in crate::world) fn present(&mut self, credit: Bytes, charged: Bytes) -> bool {
+        self.presented.replace((credit, charged)).is_none()
     }
 
     /// Whether it is set aside by guess and was so after `then`: it may be measured any moment.

@@ -24,6 +24,9 @@ pub(in crate::world) struct Tenant {
     spared: Option<Nanos>,
     /// The kill ladder it is on.
     pub(super) ending: Option<Ending>,
+    /// Whether what is left of it has outlived a whole ladder: its limits are judged again with its
+    /// next process.
+    outlived: bool,
 }
 
 impl Tenant {
@@ -38,6 +41,7 @@ impl Tenant {
             warned: None,
             spared: None,
             ending: None,
+            outlived: false,
         }
     }
 
@@ -94,6 +98,20 @@ impl Tenant {
 
     pub(in crate::world) fn spare(&mut self, now: Nanos) {
         self.spared = Some(now);
+    }
+
+    /// What is left of it has no process, and outlived the ladder.
+    pub(in crate::world) fn outlive(&mut self) {
+        self.outlived = true;
+    }
+
+    pub(in crate::world) fn has_outlived(&self) -> bool {
+        self.outlived
+    }
+
+    /// A process of it starts. Whether it is the first since it outlived a ladder.
+    pub(in crate::world) fn runs_again(&mut self) -> bool {
+        std::mem::take(&mut self.outlived)
     }
 
     /// Whether it may be chosen as a victim now.
