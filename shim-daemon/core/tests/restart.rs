@@ -300,7 +300,7 @@ fn beside_a_late_one(unused: Bytes) -> (Node, TenantId, ProcessId, ProcessId) {
     node.thorough = true;
     node.tell(Event::Adopted { process: first });
     node.pass(secs(3));
-    let account = node.world.account(tenant, device).unwrap();
+    let account = node.world.account(tenant, device).expect("it is admitted");
     assert_eq!((account.grant, account.in_use), (gib(12), gib(1)));
     let (_, neighbour) = node.run(spec(device, 8, 16));
     (node, tenant, late, neighbour)

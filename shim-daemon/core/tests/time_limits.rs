@@ -224,7 +224,7 @@ fn a_program_started_after_sigterm_gets_no_memory_of_an_ending_tenant() {
 /// The same after the whole ladder: what keeps the tenant is reached by no signal.
 fn outlives_the_ladder(limits: impl Fn(TenantSpec) -> TenantSpec) -> (Node, DeviceId, TenantId) {
     let (mut node, device, tenant) = outlives_its_program(limits);
-    node.guests.get_mut(&tenant).unwrap().manners = Manners::Unkillable;
+    node.guests.get_mut(&tenant).expect("it is there").manners = Manners::Unkillable;
     node.pass(secs(15));
     assert_eq!(
         node.guests[&tenant].signals,

@@ -144,9 +144,10 @@ impl World {
         let Some(books) = self.ledger.get_mut(device) else {
             return;
         };
-        if books.account(tenant).is_none() {
+        let Some(account) = books.account(tenant) else {
             return;
-        }
+        };
+        let paged = account.loan.paged;
         let fresh = process.on(device).is_none();
         let opened = process.open(device, expected.min(seen.used), now);
         let before = if fresh {
@@ -156,7 +157,17 @@ impl World {
         };
         let mut learned: Option<(CostClass, Bytes)> = None;
         // Nor do those of managed memory of which a part is on the host, or that is not listed.
-        let tells = |charged: &Bytes| steady && *charged <= seen.used;
+        // What a tenant with managed memory shows beyond its charges is at most a context: it says
+        // nothing if it is less than one was taken for.
+        let least = if paged {
+            opened.overhead()
+        } else {
+            Bytes::ZERO
+        };
+        let tells = |charged: &Bytes| {
+            let is_all = charged.is_zero() || seen.used - *charged >= least;
+            steady && *charged <= seen.used && is_all
+        };
         if let Some(charged) = seen.charged.filter(tells) {
             let first = opened.measure((seen.used - charged).min(most), taken);
             if first && !seen.used.is_zero() {

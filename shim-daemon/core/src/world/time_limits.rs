@@ -77,7 +77,8 @@ impl World {
     }
 
     /// When it is to end, and by which limit; `None` without such a limit, if it is ending already,
-    /// or if what is left of it outlived that. While a call waits for the tenant's turn on a device, the idle limit does not run.
+    /// or if what is left of it outlived that. While a call waits for the tenant's turn on a
+    /// device, the idle limit does not run.
     pub(super) fn end_of(&self, tenant: TenantId) -> Option<(Nanos, Why)> {
         let known = self.tenants.get(tenant);
         known.filter(|known| known.ending().is_none() && !known.has_outlived())?;
