@@ -28,9 +28,9 @@ MADE = iter(range(1, 1000))  # names are never used twice in a run
 class Guest:
     """A program under `gpushare run --daemon on` that is talked to line by line."""
 
-    def __init__(self, home, name, flags, program, limit=CAPACITY):
+    def __init__(self, home, name, flags, program, limit=CAPACITY, request=1):
         machine = home.machine
-        run = [machine.gpushare, "run", "--daemon", "on", "--gpu", machine.gpu, "--name", name, "--mem-limit", limit, "--mem-request", 1, *flags, "--"]
+        run = [machine.gpushare, "run", "--daemon", "on", "--gpu", machine.gpu, "--name", name, "--mem-limit", limit, "--mem-request", request, *flags, "--"]
         self.errors = machine.folder / f"{name}.err"
         with open(self.errors, "w") as stderr:
             self.process = machine.start([*run, *program], home.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, bufsize=0)
@@ -119,6 +119,28 @@ def collision(machine, resolver, torch):
     return said
 
 
+def further(machine):
+    """A second context of a process takes nothing that a neighbour has requested."""
+    home = Home(machine)
+    program = [machine.compile("tests/clients/contexts.c")]
+    first = Guest(home, f"verify-{next(MADE)}", [], program, request="6GiB")
+    other = Guest(home, f"verify-{next(MADE)}", ["--wait-timeout", "1s"], program)
+    for guest in (first, other):
+        assert guest.ask("init") == "init 0", f"the guest does not start: {guest.said()}"
+    assert first.ask(f"alloc {5 * GIB}") == "alloc 0", "the first does not get its part"
+    pieces = 0
+    while other.ask(f"alloc {64 * MIB}") == "alloc 0":
+        pieces += 1
+    answer = other.ask("create")
+    assert answer == f"create {OUT_OF_MEMORY}", f"the second context had room that is requested: {answer}"
+    assert first.ask(f"alloc {GIB}") == "alloc 0", "the first does not get what it requested"
+    assert first.end() == 0, f"the first ends wrongly: {first.said()}"
+    answer = other.ask("create")
+    assert answer == "create 0", f"no second context on a device with room: {answer}"
+    assert other.end() == 0, f"the second ends wrongly: {other.said()}"
+    return f"refused beside a request and {pieces} pieces of 64 MiB, made once there was room"
+
+
 class Process(ctypes.Structure):
     """`nvmlProcessInfo_t`."""
 
@@ -200,5 +222,5 @@ def rows(torch):
     """Those of every machine, and those with PyTorch."""
     resolvers = ("fail", "wait", "priority")
     plain = [Row(f"collision: {resolver}", lambda machine, resolver=resolver: collision(machine, resolver, False), limit=45) for resolver in resolvers]
-    plain += [Row("the daemon's books beside NVML's", books), Row("daemon killed under programs at work", restart, limit=45, expected=4)]
+    plain += [Row("a second context beside a request", further, limit=45), Row("the daemon's books beside NVML's", books), Row("daemon killed under programs at work", restart, limit=45, expected=4)]
     return plain, [Row(f"collision: {resolver}, PyTorch", lambda machine, resolver=resolver: collision(machine, resolver, True), 50, 9, torch.need) for resolver in resolvers]

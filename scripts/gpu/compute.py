@@ -78,6 +78,21 @@ def overhead(machine):
             f"shared, {both['overhead'] * 100:.2f} % is lost (goal 3)"), {"bare": bare, "alone": ours, "shared": both}
 
 
+def outside(machine):
+    """80 : 20 of what a program without the library leaves: the driver's samples tell of it (ADR 240)."""
+    lasts = 2 if machine.soft else 3 * SECONDS
+    alone = [machine.gpushare, "bench", "share", "--gpu", machine.gpu, "--alone", "0", "--bare", "--seconds", lasts, "--tenant", "name=outside,kernel=500us"]
+    beside = machine.start(alone, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    (both,) = bench(machine, 2 * SECONDS, "--tenant", "name=most,kernel=500us,share=80", "--tenant", "name=rest,kernel=500us,share=20", "--alone", "0")
+    goes_on = beside.poll() is None
+    used = [tenant["device"] for tenant in both["tenants"]]
+    part = used[0] / sum(used)
+    said = f"{part * 100:.1f} : {100 - part * 100:.1f} of the {sum(used) * 100:.1f} % that a deep queue without the library left; half and half where its work is not known"
+    assert machine.soft or goes_on, "the program without the library ended early"
+    assert machine.soft or abs(part - 0.8) < WIDE / 100, said
+    return said, both
+
+
 def marks(machine):
     """Marks are events (ADR 20); whether the other kind would be better is this row's question."""
     facts = json.loads(machine.run([machine.compile("scripts/gpu/marks.c")]))
@@ -147,4 +162,5 @@ def rows():
              Row("time: programs that marks could disturb, under a cap", lambda machine: contended(machine, ("--sm-limit", "40"), 1), limit=90, expected=15)],
             [*(Row(f"time, without and with: {name}", lambda machine, name=name: against_bare(machine, name), limit=40, expected=13) for name in AGAINST),
              *(Row(f"time: {name}", lambda machine, name=name, seconds=seconds: preset(machine, name, seconds), limit=40, expected=8) for name, seconds in PRESETS),
+             Row("shares beside a program without the library", outside, limit=60, expected=16),
              Row("time: what gpushare costs", overhead, limit=75, expected=30)])

@@ -23,6 +23,8 @@ RESULTS = machines.ROOT / "docs/results"
 # Rows whose questions are open, or whose figures are of an older row. Remove a row when a report has
 # the answer.
 OPEN = (
+    "a second context beside a request",
+    "shares beside a program without the library",
     "ns a call, without and with the library",
     "PyTorch: starts",
     "PyTorch time: matmul beside decode, without and with",
