@@ -245,15 +245,17 @@ fn set_limit(call: impl FnOnce() -> CUresult) -> CUresult {
 fn retain(context: Out<'_, CUcontext>, device: CUdevice, call: impl Fn() -> CUresult) -> CUresult {
     // Also where no hook saw it made: a tool may call the driver while it starts.
     let patience = Deadline::new();
-    let opening = match expected(device, &patience) {
-        Ok(opening) => opening,
-        Err(refused) => return refused,
-    };
+    let expected = expected(device, &patience);
     let place = Place::new();
     let _turn = turn(device, &place);
+    // Another thread may have made it meanwhile, with the room that this one was refused.
     if is_active(device) {
         return remembered(device, context, call());
     }
+    let opening = match expected {
+        Ok(opening) => opening,
+        Err(refused) => return refused,
+    };
     let answer = creating_in(context, device, opening, &patience, call);
     remembered(device, context, answer)
 }

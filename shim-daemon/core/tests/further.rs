@@ -101,6 +101,32 @@ fn a_further_context_takes_at_once_what_no_request_covers() {
     assert!(node.granted(ask));
 }
 
+/// On a device that two tenants without a request have filled, one makes a second context after it
+/// has freed so much. Whether it had room.
+fn has_room_once_it_freed(freed: u64) -> bool {
+    let (mut node, device) = node();
+    let (_, one) = node.run(resolving(&[Resolver::Fail], spec(device, 0, 1)));
+    let (_, other) = node.run(spec(device, 0, 1));
+    node.live(secs(2));
+    for process in [one, other] {
+        let ask = node.want(process, device, mib(448));
+        assert!(node.granted(ask));
+    }
+    if freed > 0 {
+        node.free(one, device, mib(freed));
+    }
+    let more = node.open_more(one, device, Call::Made);
+    node.live(secs(3));
+    node.granted(more)
+}
+
+#[test]
+fn what_a_tenant_has_freed_makes_room_for_its_further_context() {
+    assert!(has_room_once_it_freed(64));
+    assert!(!has_room_once_it_freed(63));
+    assert!(!has_room_once_it_freed(0));
+}
+
 #[test]
 fn a_further_context_that_does_not_fit_ends_as_its_resolvers_say() {
     let (mut node, device) = node();

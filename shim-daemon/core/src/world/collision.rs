@@ -33,9 +33,11 @@ impl World {
         let mut all = pass.coming.prompt;
         let asker = Some(pending.tenant);
         if !(missing - all).is_zero() && pass.called_back != asker {
+            // A further context is beside the tenant's grant, so what it has freed makes room, too.
+            let except = asker.filter(|_| !pending.want.is_more());
             all += match guaranteed {
-                true => self.reclaim_unused(pass.device, asker, missing - all),
-                false => self.reclaim_spared(pass.device, pending.tenant, missing - all),
+                true => self.reclaim_unused(pass.device, except, missing - all),
+                false => self.reclaim_spared(pass.device, except, missing - all),
             };
             // Some bytes stay uncovered because no tenant has more unused grants.
             pass.called_back = asker.filter(|_| !(missing - all).is_zero());

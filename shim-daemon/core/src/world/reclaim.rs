@@ -31,7 +31,7 @@ impl World {
     pub(super) fn reclaim_spared(
         &mut self,
         device: DeviceId,
-        except: TenantId,
+        except: Option<TenantId>,
         short: Room,
     ) -> Room {
         let rotation = self.residency.on(device).into_iter();
@@ -43,7 +43,7 @@ impl World {
         let spared: Vec<TenantId> = spared.iter().map(|(tenant, _)| *tenant).collect();
         let given = self.reclaim_but(
             device,
-            |tenant| tenant == except || spared.contains(&tenant),
+            |tenant| Some(tenant) == except || spared.contains(&tenant),
             short,
         );
         if !(short - given).is_zero() {

@@ -239,7 +239,7 @@ impl World {
             };
             all += match guaranteed {
                 true => self.reclaim_unused(device, Some(tenant), missing),
-                false => self.reclaim_spared(device, tenant, missing),
+                false => self.reclaim_spared(device, Some(tenant), missing),
             };
         }
         let rest = short - all.taken;
