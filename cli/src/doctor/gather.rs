@@ -26,7 +26,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(8);
 /// The first pid namespace, as the kernel names it.
 const FIRST: &str = "pid:[4026531836]";
-/// What the machine's daemon says to hooks.
+/// The words of the machine's daemon for the OCI hooks.
 const MANDATORY: &str = "/run/gpushare/mandatory";
 const CLASSES: &str = "/run/gpushare/cdi";
 

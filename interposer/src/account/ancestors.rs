@@ -54,8 +54,8 @@ fn tenant_of(root: &Root, founder: Identity, shown: u64, namespace: u64) -> Opti
         .find(|earlier| is_of_namespace(root, earlier, namespace))
 }
 
-/// What earlier versions called it, which knew nothing of namespaces. A process of theirs may be in
-/// such a tenant still, and its children of this version belong there.
+/// The name that earlier versions gave it: they knew nothing of namespaces. A process of theirs may
+/// be in such a tenant still, and its children of this version belong there.
 fn earlier_names(founder: Identity, shown: u64) -> [TenantName; 2] {
     [founder.start, shown].map(|start| TenantName::of_process(founder.pid, start))
 }

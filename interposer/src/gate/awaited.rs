@@ -90,7 +90,7 @@ pub(crate) fn event_shared(event: CUevent) {
     events.shared.insert(event);
 }
 
-/// What the program waits for, or records an event behind.
+/// The work that the program waits for, or records an event behind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Awaited {
     /// A stream, as the function understands it.
@@ -102,8 +102,8 @@ pub(crate) enum Awaited {
 }
 
 impl Awaited {
-    /// What was submitted there until now, `alone` if nothing else may stand behind that. `None`
-    /// where it is unknown, or the device is unbound.
+    /// The work that was submitted there until now, `alone` if nothing else may stand behind that.
+    /// `None` where it is unknown, or the device is unbound.
     fn before(self, alone: bool) -> Option<Before> {
         match self {
             Self::Stream(stream) => {

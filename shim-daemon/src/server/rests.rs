@@ -28,8 +28,8 @@ impl Server {
     }
 
     /// Resumes throttled sessions, which may have unserved requests in their buffers. Those served
-    /// longest ago come first, so a user's that wait for the same budget have turns, and those that
-    /// are too many for now are the next ones.
+    /// longest ago come first, so a user's sessions that wait for the same budget have turns.
+    /// Sessions beyond `AT_A_TIME` are served the next time.
     ///
     /// # Errors
     /// If polling itself fails.

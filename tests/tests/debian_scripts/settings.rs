@@ -44,7 +44,7 @@ fn an_upgrade_leaves_the_daemon_that_runs_where_settings_are_wrong() {
     }
 }
 
-/// What systemd shows of a unit whose daemon has these flags.
+/// The line that `systemctl show` prints of a unit whose daemon has these flags.
 fn has_flags(node: &Node, flags: &str) {
     let shown = format!(
         "ExecStart={{ path=/usr/bin/gpushared ; argv[]=/usr/bin/gpushared{flags} ; \

@@ -26,7 +26,7 @@ pub(super) fn refused() -> Option<String> {
     Some(said.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// What systemd shows of the unit's program.
+/// The unit's program, as `systemctl show` prints it.
 fn shown() -> Option<String> {
     let mut ask = Command::new("systemctl");
     ask.args(["show", "-p", "ExecStart", "gpushared.service"]);

@@ -62,7 +62,7 @@ impl<M> Window<M> {
     /// that no launch into it is likely to put one soon. Said once of each such work.
     pub fn lags(&mut self, now: u64, stream_key: StreamKey) -> bool {
         let called = self.streams.called;
-        // What costs least first: each launch that takes the lock asks this of all streams.
+        // The cheapest test comes first: each launch that takes the lock runs it for all streams.
         let lags = |queue: &&Queue<M>| {
             queue.stream_key != stream_key
                 && queue.since > called

@@ -167,7 +167,7 @@ fn from_toml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     toml::from_str(text).map_err(|error| error.message().to_owned())
 }
 
-/// What a file says; nothing where it is not there. That it may not be read, or is wrong, is noted.
+/// A file's text; none if there is no such file. A file that cannot be read or is wrong is noted.
 fn parsed(
     engine: &mut Engine,
     path: &Path,
