@@ -62,6 +62,8 @@ def against_bare(machine, name):
             part += f" of {tenant['asked'] * 100:.0f} asked"
         if tenant["wait_p99"]:
             part += f", wait p99 {figure(tenant['wait_p99'], 1e-6, 'ms')}"
+        if tenant["wait_p50"]:
+            part += f", p50 {figure(tenant['wait_p50'], 1e-3, 'us')}, {figure(tenant['launching_p50'], 1e-3, 'us')} of it in the calls that launch"
         part += f", {figure(tenant['cores'], 1, 'of a core')}"
         said.append(part)
     starved = [tenant["name"] for tenant in both["tenants"] if tenant["device"] and tenant["device"]["shared"] <= 0]

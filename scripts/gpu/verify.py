@@ -23,16 +23,8 @@ RESULTS = machines.ROOT / "docs/results"
 # Rows whose questions are open, or whose figures are of an older row. Remove a row when a report has
 # the answer.
 OPEN = (
-    "a second context beside a request",
-    "shares beside a program without the library",
-    "ns a call, without and with the library",
-    "PyTorch: starts",
-    "PyTorch time: matmul beside decode, without and with",
-    "PyTorch time: small beside small, without and with",
-    "PyTorch time: two: small kernels 50, matmul 50",
-    "PyTorch time: three: graphs 40, matmul 40, attention 20",
-    "PyTorch time: a gang of two beside a third",
-    "time, without and with: mixed",
+    "time, without and with: gaps-sync",
+    "the driver's limits for cgroups",
 )
 FIRST = 60  # seconds at most to find the GPU
 FACTS = 60  # seconds at most to say what the machine is

@@ -94,6 +94,7 @@ mod tests {
         let tenant: Tenant = "name=a,kernel=300us,mode=sync,every=1ms".parse().unwrap();
         let piece = |end| Piece {
             sent: end,
+            submitted: end,
             end,
             known: end,
             ns: 300_000,

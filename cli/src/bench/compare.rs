@@ -48,6 +48,8 @@ pub(crate) struct Tenant {
     pub(crate) wait_p50: Option<Pair>,
     pub(crate) wait_p99: Option<Pair>,
     pub(crate) wait_p999: Option<Pair>,
+    /// The median time in the calls that launch a request (ns).
+    pub(crate) launching_p50: Option<Pair>,
     /// Cores that its processes used, driver and benchmark included. The software GPU's own threads
     /// are among them.
     pub(crate) cores: Pair,
@@ -220,6 +222,7 @@ pub(crate) fn middles(pairs: Vec<Vec<Comparison>>) -> Vec<Comparison> {
             tenant.wait_p50 = middle(|tenant| tenant.wait_p50);
             tenant.wait_p99 = middle(|tenant| tenant.wait_p99);
             tenant.wait_p999 = middle(|tenant| tenant.wait_p999);
+            tenant.launching_p50 = middle(|tenant| tenant.launching_p50);
             tenant.cores = middle(|tenant| Some(tenant.cores)).unwrap_or(tenant.cores);
             tenant.missed = middle(|tenant| tenant.missed);
             // Of each side the most of any pair: the waits kept may be that pair's.
@@ -257,6 +260,7 @@ fn tenant(bare: &Row, shared: &Row) -> Tenant {
         wait_p50: wait(|waited| waited.p50_ns),
         wait_p99: wait(|waited| waited.p99_ns),
         wait_p999: wait(|waited| waited.p999_ns),
+        launching_p50: both(&|row| row.launching.map(|calls| calls.p50_ns as f64)),
         cores: Pair {
             bare: bare.cores,
             shared: shared.cores,
@@ -411,6 +415,7 @@ mod tests {
                 wait_p50: None,
                 wait_p99: Some(wait),
                 wait_p999: None,
+                launching_p50: None,
                 cores: useful,
                 missed: None,
                 in_line: Some(wait),

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Piece {
     /// The time of its first launch call.
     pub(crate) sent: u64,
+    /// The time at which the last of its launch calls had returned.
+    pub(crate) submitted: u64,
     /// The time at which the device completed it, from a driver event.
     pub(crate) end: u64,
     /// The time at which the process noticed its completion.

@@ -119,6 +119,7 @@ mod tests {
             wait_p50: None,
             wait_p99: Some(pair(2e6, 1e6)),
             wait_p999: Some(pair(3e6, 3e6)),
+            launching_p50: Some(pair(4e3, 5e3)),
             cores: pair(0.05, 0.07),
             missed: Some(pair(7.0, 1.0)),
             in_line: Some(pair(60.0, 0.0)),

@@ -199,6 +199,18 @@ pub(crate) fn latency<'a>(
     Percentiles::of(all)
 }
 
+/// How long a process was in the calls that launch a request (ns), of the requests made within the
+/// span.
+pub(crate) fn launching<'a>(
+    logs: impl IntoIterator<Item = &'a Log>,
+    span: Span,
+) -> Option<Percentiles> {
+    let pieces = logs.into_iter().flat_map(|log| &log.pieces);
+    let inside = pieces.filter(|piece| (span.from..span.to).contains(&piece.sent));
+    let spent = inside.map(|piece| piece.submitted.saturating_sub(piece.sent));
+    Percentiles::of(spent.collect())
+}
+
 /// Requests that still stood in line at the end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct InLine {
@@ -254,6 +266,7 @@ mod tests {
     fn log(pieces: &[(u64, u64)]) -> Log {
         let piece = |&(end, ns): &(u64, u64)| Piece {
             sent: end - ns,
+            submitted: end - ns + 2,
             end,
             known: end + 5,
             ns,
@@ -346,6 +359,18 @@ mod tests {
                 .max_ns,
             25
         );
+    }
+
+    #[test]
+    fn time_in_launch_calls_is_of_requests_within_the_span() {
+        let both = [log(&[(150, 20), (250, 10)])];
+        let all = Span { from: 0, to: 300 };
+        let found = launching(&both, all).unwrap();
+        assert_eq!((found.count, found.max_ns), (2, 2));
+        let later = Span { from: 200, to: 300 };
+        assert_eq!(launching(&both, later).unwrap().count, 1);
+        let before = Span { from: 0, to: 10 };
+        assert!(launching(&both, before).is_none());
     }
 
     #[test]

@@ -104,6 +104,9 @@ pub(crate) struct Row {
     pub(crate) latency: Option<Percentiles>,
     /// The same, less the time of the kernel itself.
     pub(crate) waited: Option<Percentiles>,
+    /// Of that, in the calls that launch it. `None` for random arrivals, which count from their due
+    /// times.
+    pub(crate) launching: Option<Percentiles>,
     /// Periods without a request because the previous request took longer, for tenants with regular
     /// pauses.
     pub(crate) missed: Option<u64>,
@@ -260,6 +263,7 @@ impl Measured {
                 ..latency
             }),
             latency,
+            launching: measure::launching(self.of(at), self.span).filter(|_| waits && !random),
             missed: regular.then(|| self.of(at).map(|log| log.missed).sum()),
             in_line: random.then(|| measure::in_line(self.of(at))),
             collectives_per_s: Some(launches).filter(|_| gang),

@@ -171,14 +171,20 @@ impl<'a> Worker<'a> {
         self.spare.pop().map_or_else(|| self.gpu.event(), Ok)
     }
 
-    /// Records a piece whose event is complete.
-    fn note(&mut self, sent: u64, launches: u64, event: Event<'a>) -> Result<(), String> {
-        let end = self.last.1 + ns(event.since(&self.last.0)?);
+    /// Records a piece whose event is complete: the times before and after its launch calls.
+    fn note(
+        &mut self,
+        (sent, submitted): (u64, u64),
+        launches: u64,
+        event: Event<'a>,
+    ) -> Result<(), String> {
         let known = clock::now();
+        let end = self.last.1 + ns(event.since(&self.last.0)?);
         self.meter.tick(known);
         let ns = launches * self.tenant.launch_ns();
         self.pieces.push(Piece {
             sent,
+            submitted,
             end,
             known,
             ns,
@@ -202,8 +208,9 @@ impl<'a> Worker<'a> {
             let event = self.event()?;
             (0..launches).try_for_each(|_| launch())?;
             self.stream.record(&event)?;
+            let submitted = clock::now();
             self.stream.synchronize()?;
-            self.note(sent, u64::from(launches), event)?;
+            self.note((sent, submitted), u64::from(launches), event)?;
             requests.done(clock::now());
         }
         let (from, to) = (self.meter.from, self.meter.to);
@@ -237,22 +244,22 @@ impl<'a> Worker<'a> {
             depth => depth,
         };
         let most = usize::try_from((depth / each).max(2)).unwrap_or(usize::MAX);
-        let mut running: VecDeque<(u64, Event<'a>)> = VecDeque::new();
+        let mut running: VecDeque<((u64, u64), Event<'a>)> = VecDeque::new();
         loop {
             while running.len() < most && more(clock::now() >= end) {
                 let sent = clock::now();
                 (0..each).try_for_each(|_| launch())?;
                 let event = self.event()?;
                 self.stream.record(&event)?;
-                running.push_back((sent, event));
+                running.push_back(((sent, clock::now()), event));
             }
             // Under a low cap earlier launches may have completed long before the end, while the
             // launcher waits at the gate.
-            let Some((sent, event)) = running.pop_front() else {
+            let Some((times, event)) = running.pop_front() else {
                 return self.stream.synchronize();
             };
             event.wait()?;
-            self.note(sent, each, event)?;
+            self.note(times, each, event)?;
         }
     }
 

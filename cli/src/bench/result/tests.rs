@@ -12,6 +12,7 @@ fn ran(tenants: &[&str], parts: &[u64], alone: Option<Vec<f64>>) -> Measured {
         end += ns;
         let piece = Piece {
             sent: end - ns,
+            submitted: end - ns,
             end,
             known: end,
             ns,
