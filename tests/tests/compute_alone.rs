@@ -122,6 +122,30 @@ pub(crate) fn is_capped_on_the_second(gpu: &Gpu, guest: Guest) {
     guest.stops();
 }
 
+/// 300 ms at one percent are repaid after half a minute. A process that is idle looks at its bucket
+/// once a second.
+#[test]
+fn an_idle_process_launches_nothing_against_the_debt_of_its_sibling() {
+    let gpu = Gpu::new("");
+    let alone = Alone::on(&gpu);
+    let [mut idle, mut works] =
+        [(); 2].map(|()| alone.client(&["--sm-limit", "1"], "turns").started());
+    for guest in [&mut idle, &mut works] {
+        guest.does("launch 1 1000");
+        guest.does("sync 1");
+    }
+    works.does(&format!("launch 1 {}", 300 * MS));
+    works.does("sync 1");
+    // Its launch pays for the kernel.
+    for guest in [&mut works, &mut idle] {
+        guest.does(&format!("post {MS}"));
+        until_thread_waits(guest.pid(), "poster");
+        guest.answers("posted", "0");
+    }
+    works.kill();
+    idle.kill();
+}
+
 #[test]
 fn two_processes_have_one_cap_together() {
     let gpu = Gpu::new("");

@@ -29,15 +29,22 @@ impl Inner {
 }
 
 impl DeviceGate {
-    /// Whether the bucket of the tenant's own cap is empty once time that was kept back is paid
-    /// for.
+    /// Whether the bucket of the tenant's own cap is empty, once time that was kept back is paid
+    /// for. The gate thread closes the gate for that, too, but after this: it has paid before it
+    /// closes, and where this process is idle it looks once a second, while others of the tenant
+    /// empty the bucket.
     pub(super) fn has_spent(&self, inner: &mut Inner, now: u64) -> bool {
-        if inner.page.is_some() || !inner.window.owes(now) {
+        if inner.page.is_some() {
             return false;
         }
         let bucket = account::compute().and_then(|compute| compute.bucket(self.index));
         let Some(bucket) = bucket else { return false };
-        inner.pay(&bucket, now);
-        !inner.window.is_unpaid() && bucket.is_empty(now)
+        if inner.window.owes(now) {
+            inner.pay(&bucket, now);
+            if inner.window.is_unpaid() {
+                return false;
+            }
+        }
+        bucket.is_empty(now)
     }
 }
