@@ -132,6 +132,12 @@ impl ComputeAccount {
         self.bucket.is_some_and(|bucket| bucket.at_most_debt(most))
     }
 
+    /// How much of a bill for `time` its guarantee explains (ns); nothing where it has none: see
+    /// [`Promise::explains`].
+    pub(super) fn promised(&self, time: Nanos) -> u64 {
+        self.promise.map_or(0, |promise| promise.explains(time))
+    }
+
     pub(super) fn has_promise(&self) -> bool {
         self.promise.is_some()
     }

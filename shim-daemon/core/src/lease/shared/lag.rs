@@ -45,6 +45,14 @@ impl Lag {
         }
     }
 
+    /// Of its lag `owing` parts of `owed` stay, and what is less than the threshold of a hold.
+    pub(super) fn lapse_to(&mut self, (owing, owed): (i128, i128), rules: &Rules) {
+        if self.share > rules.hold_at() {
+            let left = i64::try_from(i128::from(self.share) * owing / owed).unwrap_or(0);
+            self.share = left.max(rules.hold_at());
+        }
+    }
+
     /// Bounds it. The lag of a tenant that leaves gaps (is not dense) ends at the threshold of a
     /// hold.
     pub(super) fn bound(&mut self, is_dense: bool, rules: &Rules) {

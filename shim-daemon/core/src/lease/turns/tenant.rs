@@ -205,12 +205,14 @@ impl Tenant {
     }
 
     /// Lets `time` pass before `now`, of which it pays for this `share` if it is billed; the mark
-    /// of its class is at `mark`. The debt of a resting tenant moves with the mark, and fades.
+    /// of its class is at `mark`. The debt of a resting tenant moves with the mark, and fades. What
+    /// its guarantee gives it while it is `outranked` by a tenant of a higher class is no debt to
+    /// its own.
     pub(super) fn pass(
         &mut self,
         (now, time): (Nanos, Nanos),
         mark: Reading,
-        share: Nanos,
+        (share, outranked): (Nanos, bool),
         policy: &LeasePolicy,
     ) {
         let weight = self.account.weight;
@@ -227,7 +229,12 @@ impl Tenant {
         if time == Nanos::ZERO {
             return;
         }
-        self.own.clock = self.own.clock.after(share, weight);
+        let explained = match outranked {
+            true => self.account.promised(time),
+            false => 0,
+        };
+        let owed = Nanos(share.0.saturating_sub(explained));
+        self.own.clock = self.own.clock.after(owed, weight);
         self.account.bill(share);
         let held = if self.is_billed() { time } else { Nanos::ZERO };
         self.account.pay_cap(time, held);
