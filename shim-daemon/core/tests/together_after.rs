@@ -4,6 +4,7 @@
 
 use crate::together::{Case, MS, Program, S, US, near, request};
 use gpushare_core::Compute;
+use gpushare_core::lease::Mode;
 
 fn queue() -> Program {
     Program::queue(500 * US)
@@ -61,4 +62,38 @@ fn a_lag_ends_with_the_debt_that_it_is_of() {
         50.0,
         3.0,
     );
+}
+
+/// The mode, and the last one's wait (p99), of equals that come while a lower class still has work
+/// on the device, long after that has gone; and without it.
+fn after_a_lower_class(programs: &[Program]) -> [(Mode, u64); 2] {
+    [true, false].map(|lower| {
+        let equals = programs.iter().map(|one| one.clone().from(S));
+        let mut programs: Vec<Program> = equals.collect();
+        let last = programs.len() - 1;
+        if lower {
+            programs.push(queue().depth(60).until(999 * MS));
+        }
+        let case = Case::new("equals", &programs)
+            .of(last + 1, 100, Compute::default())
+            .h100();
+        let mut rig = case.rig(case.brain());
+        let report = rig.measured(12 * S, 8 * S);
+        let wait = report.tenants[last].wait_if_any(990).unwrap_or(0);
+        (rig.steering.changes().0, wait)
+    })
+}
+
+#[test]
+fn what_a_lower_class_had_is_forgotten_once_it_has_gone() {
+    let equals = [queue(), queue()];
+    assert_eq!(after_a_lower_class(&equals), [(Mode::Together, 0); 2]);
+}
+
+#[test]
+fn a_server_waits_no_longer_because_of_a_lower_class_that_has_gone() {
+    let queues = || queue().depth(20);
+    let server = Program::poisson(3 * MS, 100 * US);
+    let [(_, after), (_, without)] = after_a_lower_class(&[queues(), queues(), server]);
+    assert!(after <= 2 * without, "{after} ns, {without} without");
 }

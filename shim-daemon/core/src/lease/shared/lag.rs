@@ -31,6 +31,14 @@ impl Lag {
         self.passed_over += signed(Nanos(lower));
     }
 
+    /// No lower class asks for anything: what one had is forgotten as fast as an unused lag. Nothing
+    /// repays it, so otherwise its tenant would stay far behind for as long as it asks.
+    pub(super) fn fade_passed_over(&mut self, span: Nanos) {
+        if self.passed_over > 0 {
+            self.passed_over -= faded(self.passed_over, span);
+        }
+    }
+
     /// Neither of two equals has a request: a lag of a small part of `due`, one in so many, does
     /// not count. Debts without a creditor lapse by themselves.
     pub(super) fn tolerate(&mut self, due: Nanos, one_in: i64) {
@@ -72,19 +80,19 @@ impl Lag {
 
     /// Time passes without demand.
     pub(super) fn fade(&mut self, span: Nanos) {
-        let part = |lag: i64| {
-            let gone = scaled(lag.unsigned_abs(), span.0, Rules::FADE.0);
-            signed(Nanos(gone)).min(lag).max(1)
-        };
         if self.share > 0 {
-            self.share -= part(self.share);
+            self.share -= faded(self.share, span);
         } else {
             self.share = (self.share + signed(span) / Rules::PARDON).min(0);
         }
-        if self.passed_over > 0 {
-            self.passed_over -= part(self.passed_over);
-        }
+        self.fade_passed_over(span);
     }
+}
+
+/// How much of a lag above zero fades in a span: at least a nanosecond.
+fn faded(lag: i64, span: Nanos) -> i64 {
+    let gone = scaled(lag.unsigned_abs(), span.0, Rules::FADE.0);
+    signed(Nanos(gone)).min(lag).max(1)
 }
 
 #[cfg(test)]

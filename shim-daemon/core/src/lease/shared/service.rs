@@ -99,7 +99,12 @@ pub(super) fn settle(
         let kept = if outranked { span } else { Nanos::ZERO };
         below += share(tenants, (class, below), kept);
     }
+    let asking = tenants.tenants().filter(|one| one.asks() > 0);
+    let lowest = asking.map(Tenant::class).min();
     for tenant in tenants.tenants_mut() {
+        if tenant.asks() > 0 && lowest == Some(tenant.class()) {
+            tenant.own.lag.fade_passed_over(span);
+        }
         tenant.finish((now, span), rules);
     }
     for class in classes {
