@@ -193,6 +193,33 @@ fn beyond_the_turn_that_was_due_a_higher_class_takes_the_device() {
     assert!(loses_its_turn(Nanos::millis(17)));
 }
 
+/// What one with a request of 50 % holds in two seconds beside an equal without one and three more
+/// of which none asks for anything, or all do.
+fn held_beside_three(ask: bool) -> Nanos {
+    let mut device = Device::new();
+    device.comes_with(LOW, 500, Some(50));
+    device.comes_with(FIRST, 500, None);
+    for id in 4..7 {
+        if !ask {
+            device.rests.push(TenantId(id));
+        }
+        device.comes_with(TenantId(id), 500, None);
+    }
+    device.run(Nanos::secs(1));
+    let before = device.held(LOW);
+    device.run(Nanos::secs(2));
+    device.held(LOW) - before
+}
+
+#[test]
+fn idle_tenants_take_no_turns_from_one_without_a_request() {
+    for ask in [false, true] {
+        let held = held_beside_three(ask);
+        let is_half = (Nanos::millis(960)..=Nanos::millis(1040)).contains(&held);
+        assert!(is_half, "{held:?}, they ask: {ask}");
+    }
+}
+
 /// Whether the lowest has a turn at once when it wants one again, where it was owed more than one
 /// and asked for nothing for so long.
 fn is_due_after(rest: Nanos) -> bool {

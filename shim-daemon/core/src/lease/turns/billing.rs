@@ -97,4 +97,13 @@ impl Schedule {
         let used: BTreeSet<u16> = used.collect();
         self.marks.keep(|class| used.contains(&class));
     }
+
+    /// Tenants that have begun to ask for the device take their parts, and those that have not
+    /// asked for long give theirs up.
+    pub(super) fn count(&mut self) {
+        let now = self.now;
+        if self.roster.count(|one| one.is_recent(now)) {
+            self.reweigh();
+        }
+    }
 }

@@ -190,6 +190,12 @@ impl Tenant {
         self.members.waits() || matches!(self.own.phase, Phase::Holding(_))
     }
 
+    /// Whether it works or wants a turn, or did not long ago.
+    pub(super) fn is_recent(&self, now: Nanos) -> bool {
+        let had = self.own.turns > 0 && now < self.own.ended + LeasePolicy::RECENT;
+        self.members.waits() || self.own.phase != Phase::Out || had
+    }
+
     /// Whether it waits for a turn and may have one.
     pub(super) fn is_next_in_line(&self) -> bool {
         self.waiting().is_some() && !self.account.is_throttled()
