@@ -374,7 +374,7 @@ impl Steering {
         let holds = turns
             || (lag >= rules.hold_at() && !patient)
             || (self.mode == Mode::Hold && lag >= least);
-        if !all.is_contended() {
+        if !all.is_contended(behind) {
             Mode::Together
         } else if behind.is_silent() {
             Mode::Yield
