@@ -27,7 +27,7 @@ pub(super) struct Contenders<'a> {
     /// The tenants that always want the device take turns.
     pub(super) turns: bool,
     /// Tenants may yield to one to which nothing was promised.
-    yields: bool,
+    pub(super) yields: bool,
 }
 
 impl<'a> Contenders<'a> {

@@ -12,6 +12,7 @@
 
 mod bond;
 mod books;
+mod case;
 mod changes;
 mod check;
 mod contenders;
