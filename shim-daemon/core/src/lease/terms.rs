@@ -153,9 +153,9 @@ pub(super) fn weighed(all: &[Terms]) -> Vec<Terms> {
     all.iter().map(weighed).collect()
 }
 
-/// Its part in thousandths while `all`, which are [`weighed`], want the device: in the highest class by weight, less the
-/// guarantees of lower classes, but no less than its own guarantee; in other classes its own
-/// guarantee. Never more than its cap.
+/// Its part in thousandths while `all`, which are [`weighed`], want the device: in the highest
+/// class by weight, less the guarantees of lower classes, but no less than its own guarantee; in
+/// other classes its own guarantee. Never more than its cap.
 pub(super) fn part(own: Terms, all: &[Terms]) -> u32 {
     let (class, compute, weight) = own;
     let part = if all.iter().any(|(other, ..)| *other > class) {

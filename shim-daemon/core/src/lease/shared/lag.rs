@@ -31,8 +31,8 @@ impl Lag {
         self.passed_over += signed(Nanos(lower));
     }
 
-    /// No lower class asks for anything: what one had is forgotten as fast as an unused lag. Nothing
-    /// repays it, so otherwise its tenant would stay far behind for as long as it asks.
+    /// No lower class asks for anything: what one had is forgotten as fast as an unused lag.
+    /// Nothing repays it, so otherwise its tenant would stay far behind for as long as it asks.
     pub(super) fn fade_passed_over(&mut self, span: Nanos) {
         if self.passed_over > 0 {
             self.passed_over -= faded(self.passed_over, span);
