@@ -76,14 +76,21 @@ impl Device {
     }
 
     fn comes(&mut self, tenant: TenantId) {
-        let is_low = tenant == LOW;
+        match tenant {
+            LOW => self.comes_with(tenant, 100, Some(80)),
+            _ => self.comes_with(tenant, 900, None),
+        }
+    }
+
+    /// Of a class, with a request in percent or none.
+    fn comes_with(&mut self, tenant: TenantId, class: u16, percent: Option<u16>) {
         self.tell(Input::Joined {
             tenant,
             process: process(tenant),
             gated: true,
-            class: if is_low { 100 } else { 900 },
+            class,
             compute: Compute {
-                request: Permille::new(800).filter(|_| is_low),
+                request: percent.and_then(|percent| Permille::new(percent * 10)),
                 limit: None,
             },
         });
@@ -186,6 +193,33 @@ fn beyond_the_turn_that_was_due_a_higher_class_takes_the_device() {
     assert!(loses_its_turn(Nanos::millis(17)));
 }
 
+/// What one with a request of 50 % holds in two seconds beside an equal without one and three more
+/// of which none asks for anything, or all do.
+fn held_beside_three(ask: bool) -> Nanos {
+    let mut device = Device::new();
+    device.comes_with(LOW, 500, Some(50));
+    device.comes_with(FIRST, 500, None);
+    for id in 4..7 {
+        if !ask {
+            device.rests.push(TenantId(id));
+        }
+        device.comes_with(TenantId(id), 500, None);
+    }
+    device.run(Nanos::secs(1));
+    let before = device.held(LOW);
+    device.run(Nanos::secs(2));
+    device.held(LOW) - before
+}
+
+#[test]
+fn idle_tenants_take_no_turns_from_one_without_a_request() {
+    for ask in [false, true] {
+        let held = held_beside_three(ask);
+        let is_half = (Nanos::millis(960)..=Nanos::millis(1040)).contains(&held);
+        assert!(is_half, "{held:?}, they ask: {ask}");
+    }
+}
+
 /// Whether the lowest has a turn at once when it wants one again, where it was owed more than one
 /// and asked for nothing for so long.
 fn is_due_after(rest: Nanos) -> bool {
@@ -215,4 +249,44 @@ fn what_a_tenant_is_owed_outlasts_its_thinking() {
 #[test]
 fn what_a_tenant_is_owed_is_forgotten_after_a_second() {
     assert!(!is_due_after(Nanos::millis(1_100)));
+}
+
+/// What the lowest holds, of a request of 20 % beside an equal without one, in the second after a
+/// higher class has gone that was there for so long.
+fn held_after_a_higher_class(time: Nanos) -> Nanos {
+    let mut device = Device::new();
+    device.comes_with(LOW, 500, Some(20));
+    device.comes_with(FIRST, 500, None);
+    device.comes(SECOND);
+    device.run(time);
+    device.ends(SECOND);
+    let before = device.held(LOW);
+    device.run(Nanos::secs(1));
+    device.held(LOW) - before
+}
+
+#[test]
+fn a_guarantee_below_a_higher_class_is_no_debt_to_equals_after_it() {
+    for seconds in [1, 5, 20] {
+        let held = held_after_a_higher_class(Nanos::secs(seconds));
+        let is_its_part = (Nanos::millis(180)..=Nanos::millis(220)).contains(&held);
+        assert!(is_its_part, "{held:?} after {seconds} s");
+    }
+}
+
+/// The opposite: what it has without a higher class, beyond its part, it owes.
+#[test]
+fn what_a_guarantee_does_not_explain_is_owed_to_an_equal() {
+    let mut device = Device::new();
+    device.comes_with(LOW, 500, Some(20));
+    device.comes_with(FIRST, 500, None);
+    device.stuck.push(LOW);
+    device.until_holds(LOW);
+    device.run(Nanos::millis(500));
+    device.stuck.clear();
+    device.says(LOW, Report::Drained);
+    device.settle();
+    let before = device.held(LOW);
+    device.run(Nanos::millis(200));
+    assert_eq!(device.held(LOW), before);
 }

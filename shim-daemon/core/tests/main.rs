@@ -64,6 +64,7 @@ mod swap_words;
 mod tally;
 mod time_limits;
 mod together_accounts;
+mod together_after;
 mod together_bare;
 mod together_books;
 mod together_crowds;

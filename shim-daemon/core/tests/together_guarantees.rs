@@ -177,3 +177,36 @@ fn a_request_is_kept_beside_one_whose_claims_are_doubted() {
         near("20 %", report.useful(1), 20.0, 1.0);
     }
 }
+
+/// A training step of ten launches and so much time of the host, beside a loop of 300 us with 300
+/// us of its own and a request of 50 %, or none: what the latter has.
+fn beside_a_step(think: u64, asks: bool) -> [Report; 2] {
+    let step = Program::sync(500 * US, think * US).burst(10);
+    let program = Program::sync(300 * US, 300 * US);
+    let case = Case::new(&format!("a step of {think} us"), &[step, program]).times(2 * S, 6 * S);
+    both(&if asks {
+        case.of(1, 500, request(50))
+    } else {
+        case
+    })
+}
+
+#[test]
+fn a_request_is_kept_beside_a_step_that_thinks_for_a_part_of_it() {
+    for think in [300, 400, 600, 1000] {
+        let [plain, h100] = beside_a_step(think, true);
+        at_least("it has", plain.useful(1), 34.0);
+        at_least("it has on an H100", h100.useful(1), 25.0);
+        assert!(plain.idle() <= 6.0, "{:.1} % idle", plain.idle());
+    }
+}
+
+/// The opposite: without a request it has what the driver gives it, where the device has gaps.
+#[test]
+fn without_a_request_none_is_steered_for_on_a_device_with_gaps() {
+    let [plain, h100] = beside_a_step(1000, false);
+    for report in [plain, h100] {
+        let changes: u64 = report.tenants.iter().map(|one| one.gate_changes).sum();
+        assert_eq!(changes, 0);
+    }
+}

@@ -4,7 +4,7 @@
 #![allow(clippy::float_arithmetic, reason = "figures")]
 
 use crate::together::{
-    Brain, Case, Gate, MS, Program, Rig, S, Steering, US, Who, at_least, limit, near,
+    Brain, Case, Gate, MS, Program, Rig, S, Steering, US, Who, at_least, limit, near, request,
 };
 use gpushare_core::Compute;
 
@@ -161,4 +161,38 @@ fn no_tenant_yields_to_a_higher_one_that_is_frozen() {
 fn a_tenant_yields_to_a_higher_one_that_pauses_for_a_moment() {
     assert!(yields_to_a_frozen_one(900, 15 * MS));
     assert!(!yields_to_a_frozen_one(500, 15 * MS));
+}
+
+/// The parts of all useful time of one with this request and of one without, beside so many that
+/// launched once and never again.
+fn beside_idle(percent: u16, idle: usize) -> [f64; 2] {
+    let what = format!("{percent} %, none, and {idle} idle");
+    let mut programs = vec![trainer(), trainer()];
+    programs.extend((0..idle).map(|_| Program::queue(50 * US).pauses(50 * US, 3600 * S)));
+    let case = Case::new(&what, &programs).of(0, 500, request(percent));
+    let report = case.times(6 * S, 5 * S).h100().steered().report;
+    [0, 1].map(|at| 100.0 * report.useful(at) / report.all_useful())
+}
+
+#[test]
+fn idle_tenants_take_no_part_from_one_without_a_request() {
+    for (percent, idle) in [(50, 3), (50, 9), (10, 9)] {
+        let [with, without] = beside_idle(percent, idle);
+        near("the request", with, f64::from(percent), 1.0);
+        near("the other", without, f64::from(100 - percent), 1.0);
+    }
+}
+
+/// The opposite: those that ask share what the request leaves. One that has paused for a second
+/// asked lately.
+#[test]
+fn tenants_without_a_request_that_ask_share_what_requests_leave() {
+    let pausing = || trainer().pauses(2 * S, S);
+    let programs = [trainer(), trainer(), trainer(), pausing()];
+    let case = Case::new("50 % and three without", &programs).of(0, 500, request(50));
+    let report = case.times(S, S).h100().steered().report;
+    for (at, part) in [50.0, 16.7, 16.7, 16.7].into_iter().enumerate() {
+        let had = 100.0 * report.useful(at) / report.all_useful();
+        near("its part", had, part, 1.5);
+    }
 }

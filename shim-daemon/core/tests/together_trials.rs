@@ -4,6 +4,7 @@
 #![allow(clippy::float_arithmetic, reason = "figures")]
 
 use crate::together::{Case, MS, Pair, Program, S, US, at_least, limit, request};
+use gpushare_core::Compute;
 
 fn trainer() -> Program {
     Program::queue(500 * US)
@@ -166,5 +167,30 @@ fn a_capped_higher_class_makes_no_bad_help_go_on() {
             "{what}: {} changes of mode",
             pair.changes
         );
+    }
+}
+
+/// Two programs that are bound by their launches, beside a third tenant of this class that asks for
+/// little: the useful time, and the changes of the mode.
+fn bound_by_launches_beside(class: u16, estimate: u64) -> (f64, u64) {
+    let small = |launch: u64| {
+        let small = Program::queue(2 * US).launch(launch * US);
+        small.estimates(estimate)
+    };
+    let rare = Program::every(10 * MS, 200 * US);
+    let case = case("launch-bound", &[small(6), small(8), rare]);
+    let case = case.of(2, class, Compute::default()).times(5 * S, 8 * S);
+    let steered = case.steered();
+    (steered.report.all_useful(), steered.changes)
+}
+
+/// The lower class pays no attention to which of its betters has the device.
+#[test]
+fn equals_above_a_lower_class_are_not_steered_in_vain() {
+    for estimate in [1000, 2000] {
+        let (equal, _) = bound_by_launches_beside(500, estimate);
+        let (useful, changes) = bound_by_launches_beside(100, estimate);
+        at_least("useful", useful, equal - 1.0);
+        assert!(changes <= 50, "{changes} changes of the mode");
     }
 }

@@ -12,8 +12,12 @@ pub(super) struct ComputeAccount {
     /// Priority: strict, higher first.
     pub(super) class: u16,
     compute: Compute,
-    /// Its part within its class, in thousandths; computed from all tenants' requests.
+    /// Its part within its class, in thousandths; computed from all tenants' requests, and from
+    /// those without one that count.
     pub(super) weight: u64,
+    /// It asks for the device, or did not long ago ([`LeasePolicy::RECENT`]): without a request it
+    /// takes a part of what requests leave.
+    counts: bool,
     bucket: Option<Bucket>,
     promise: Option<Promise>,
     /// All it was billed for since it came.
@@ -31,6 +35,7 @@ impl ComputeAccount {
             class,
             compute,
             weight: WHOLE,
+            counts: false,
             bucket: compute.cap().map(|cap| Bucket::under(allowance, cap)),
             promise: compute.request.map(Promise::new),
             held: Nanos::ZERO,
@@ -50,6 +55,18 @@ impl ComputeAccount {
 
     pub(super) fn terms(&self) -> Terms {
         (self.class, self.compute, self.weight)
+    }
+
+    /// Whether its terms make other tenants' weights: a request does, and one that asks.
+    pub(super) fn counts(&self) -> bool {
+        self.counts || self.compute.request.is_some()
+    }
+
+    /// It asks for the device, or did not long ago; or not. Whether that is new and of weight.
+    pub(super) fn count(&mut self, asks: bool) -> bool {
+        let was = self.counts();
+        self.counts = asks;
+        was != self.counts()
     }
 
     /// Its gate opens; it was closed for so long while it wanted the device.
@@ -130,6 +147,12 @@ impl ComputeAccount {
     pub(super) fn owes_its_cap_all(&self) -> bool {
         let most = LeasePolicy::MOST_DEBT.0;
         self.bucket.is_some_and(|bucket| bucket.at_most_debt(most))
+    }
+
+    /// How much of a bill for `time` its guarantee explains (ns); nothing where it has none: see
+    /// [`Promise::explains`].
+    pub(super) fn promised(&self, time: Nanos) -> u64 {
+        self.promise.map_or(0, |promise| promise.explains(time))
     }
 
     pub(super) fn has_promise(&self) -> bool {

@@ -64,6 +64,17 @@ impl Promise {
         part_of(self.part, quantum).max(LeasePolicy::SHORTEST)
     }
 
+    /// How much of what its tenant is billed for `time`, which begins now, is its guarantee's: what
+    /// it is owed, what accrues meanwhile, and the time of a drain beyond that. In nanoseconds.
+    pub(super) fn explains(&self, time: Nanos) -> u64 {
+        let accrued = signed(part_of(self.part, time));
+        let all = self
+            .owed
+            .saturating_add(accrued)
+            .saturating_add(signed(LEAST));
+        u64::try_from(all).unwrap_or(0)
+    }
+
     /// How long until this much credit has accrued, if it keeps waiting. Zero: now.
     pub(super) fn wait(&self, turn: Nanos) -> Nanos {
         let missing = u64::try_from(signed(turn).saturating_sub(self.owed)).unwrap_or(0);
@@ -87,6 +98,14 @@ mod tests {
         promise.pass(Nanos::millis(waited), Nanos::ZERO);
         promise.pass(Nanos::millis(held), Nanos::millis(held));
         promise
+    }
+
+    #[test]
+    fn a_bill_beyond_what_was_owed_and_a_drain_is_not_its_own() {
+        let explained = |waited, held| after(waited, held).explains(Nanos::millis(2));
+        assert_eq!(explained(100, 0), 50_000_000 + 1_000_000 + LEAST.0);
+        assert_eq!(explained(0, 10), 5_000_000 + 1_000_000);
+        assert_eq!(explained(0, 40), 0);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::input::{Output, closed_first};
 use super::members::Members;
 use super::page::{Lease, LeaseKind};
 use super::seat::{Seat, State};
-use super::terms::{Compute, Terms, part, weight};
+use super::terms::{Compute, Terms, part, weighed, weight};
 use super::view::{DeviceTally, ShareState, ShareView};
 use crate::ids::{ProcessId, TenantId};
 use crate::time::Nanos;
@@ -131,18 +131,32 @@ impl<S: State> Roster<S> {
         is_gone
     }
 
-    fn terms(&self) -> Vec<Terms> {
-        self.tenants()
-            .map(|tenant| tenant.account.terms())
-            .collect()
+    /// A tenant's part while all want the device, in thousandths.
+    fn entitlement(&self, tenant: &Seat<S>) -> u32 {
+        let all = self.tenants().map(|tenant| tenant.account.terms());
+        let all = all.collect::<Vec<_>>();
+        let (class, compute, _) = tenant.account.terms();
+        let own = (class, compute, weight((tenant.account.terms(), true), &all));
+        part(own, &weighed(&all))
+    }
+
+    /// Notes which tenants ask for the device, or did not long ago. Whether weights change by that.
+    pub(super) fn count(&mut self, asks: impl Fn(&Seat<S>) -> bool) -> bool {
+        let mut changes = false;
+        for tenant in self.tenants.values_mut() {
+            let asks = asks(tenant);
+            changes |= tenant.account.count(asks);
+        }
+        changes
     }
 
     /// Computes each tenant's weight anew.
     pub(super) fn reweigh(&mut self, set: impl Fn(&mut Seat<S>, u64)) {
-        let all = self.terms();
+        let counted = self.tenants().filter(|tenant| tenant.account.counts());
+        let counted: Vec<Terms> = counted.map(|tenant| tenant.account.terms()).collect();
         for tenant in self.tenants.values_mut() {
-            let weight = weight(tenant.account.terms(), &all);
-            set(tenant, weight);
+            let own = (tenant.account.terms(), tenant.account.counts());
+            set(tenant, weight(own, &counted));
         }
     }
 
@@ -185,7 +199,7 @@ impl<S: State> Roster<S> {
         running: Nanos,
     ) -> ShareView {
         ShareView {
-            weight: part(tenant.account.terms(), &self.terms()),
+            weight: self.entitlement(tenant),
             held: tenant.account.held + running,
             state,
             since,

@@ -76,6 +76,10 @@ impl LeasePolicy {
     /// For how long after its turn a tenant that asks for nothing keeps a turn of what it is owed.
     pub(super) const KEPT: Nanos = Nanos::secs(1);
 
+    /// For how long after its last work a tenant without a request takes a part of what requests
+    /// leave, and verdicts on steering are about it: pauses of an interactive user are shorter.
+    pub(super) const RECENT: Nanos = Nanos::secs(4);
+
     /// A resting tenant's debt fades by this fraction of the time: after a pause of 100 s a debt of
     /// one second is gone. No tenant gains more than a hundredth of the time by it.
     pub(super) const PARDON: u64 = 100;
@@ -130,21 +134,28 @@ fn peers(class: u16, all: &[Terms]) -> (impl Iterator<Item = &Terms> + Clone, u6
     (peers, without)
 }
 
-/// A tenant's weight among `all` of the device: its request, or without one an equal part of the
-/// rest of its class.
-pub(super) fn weight(own: Terms, all: &[Terms]) -> u64 {
+/// A tenant's weight among `all` of the device that count: its request, or without one an equal
+/// part of the rest of its class. It `counts` itself in any case.
+pub(super) fn weight((own, counts): (Terms, bool), all: &[Terms]) -> u64 {
     let (class, compute, _) = own;
     if compute.request.is_some() {
         return requests(&own);
     }
     let (peers, without) = peers(class, all);
+    let without = without + u64::from(!counts);
     let asked: u64 = peers.map(requests).sum();
     (1000_u64.saturating_sub(asked).max(LEAST_WEIGHT) / without.max(1)).max(1)
 }
 
-/// Its part in thousandths while `all` want the device: in the highest class by weight, less the
-/// guarantees of lower classes, but no less than its own guarantee; in other classes its own
-/// guarantee. Never more than its cap.
+/// The weights of `all` while each of them wants the device.
+pub(super) fn weighed(all: &[Terms]) -> Vec<Terms> {
+    let weighed = |own: &Terms| (own.0, own.1, weight((*own, true), all));
+    all.iter().map(weighed).collect()
+}
+
+/// Its part in thousandths while `all`, which are [`weighed`], want the device: in the highest
+/// class by weight, less the guarantees of lower classes, but no less than its own guarantee; in
+/// other classes its own guarantee. Never more than its cap.
 pub(super) fn part(own: Terms, all: &[Terms]) -> u32 {
     let (class, compute, weight) = own;
     let part = if all.iter().any(|(other, ..)| *other > class) {

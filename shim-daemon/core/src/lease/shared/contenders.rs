@@ -3,6 +3,7 @@
 use super::rules::Rules;
 use super::tenant::Tenant;
 use crate::ids::TenantId;
+use crate::lease::arithmetic::any_of;
 use crate::time::Nanos;
 
 /// See the module's page.
@@ -26,7 +27,7 @@ pub(super) struct Contenders<'a> {
     /// The tenants that always want the device take turns.
     pub(super) turns: bool,
     /// Tenants may yield to one to which nothing was promised.
-    yields: bool,
+    pub(super) yields: bool,
 }
 
 impl<'a> Contenders<'a> {
@@ -98,13 +99,19 @@ impl<'a> Contenders<'a> {
         all.filter(|(_, one)| !self.stays(one)).count() as u64
     }
 
-    /// Whether they want more of the device than there is.
-    pub(super) fn is_contended(&self) -> bool {
-        let busiest = self
-            .pending
-            .iter()
-            .map(|(_, tenant)| tenant.own.habit.presence());
-        let saturated = busiest.max().is_some_and(|most| most >= Rules::SATURATED);
+    /// Whether they want more of the device than there is, as far as that is to be known for the
+    /// one that is `behind`. For one without a request one of them must want it all the time. A
+    /// request is also kept where they do so together, if one of them would fill most of the device
+    /// alone: that one has pauses, and what it does without them it takes from the request.
+    pub(super) fn is_contended(&self, behind: &Tenant) -> bool {
+        let all = || self.pending.iter().map(|(_, tenant)| *tenant);
+        let fills = |one: &Tenant| one.own.habit.service() >= Rules::TURNS && !one.loops();
+        let presences = all().map(|one| one.own.habit.presence());
+        let present = match behind.account.has_promise() && all().any(fills) {
+            true => presences.fold(0, any_of),
+            false => presences.max().unwrap_or(0),
+        };
+        let saturated = present >= Rules::SATURATED;
         self.higher || (self.pending.len() > 1 && (self.turns || saturated))
     }
 }

@@ -31,6 +31,14 @@ impl Lag {
         self.passed_over += signed(Nanos(lower));
     }
 
+    /// No lower class asks for anything: what one had is forgotten as fast as an unused lag.
+    /// Nothing repays it, so otherwise its tenant would stay far behind for as long as it asks.
+    pub(super) fn fade_passed_over(&mut self, span: Nanos) {
+        if self.passed_over > 0 {
+            self.passed_over -= faded(self.passed_over, span);
+        }
+    }
+
     /// Neither of two equals has a request: a lag of a small part of `due`, one in so many, does
     /// not count. Debts without a creditor lapse by themselves.
     pub(super) fn tolerate(&mut self, due: Nanos, one_in: i64) {
@@ -42,6 +50,14 @@ impl Lag {
     pub(super) fn forgive(&mut self, owed: i128, owing: i128) {
         if self.share < 0 {
             self.share = i64::try_from(i128::from(self.share) * owed / owing).unwrap_or(0);
+        }
+    }
+
+    /// Of its lag `owing` parts of `owed` stay, and what is less than the threshold of a hold.
+    pub(super) fn lapse_to(&mut self, (owing, owed): (i128, i128), rules: &Rules) {
+        if self.share > rules.hold_at() {
+            let left = i64::try_from(i128::from(self.share) * owing / owed).unwrap_or(0);
+            self.share = left.max(rules.hold_at());
         }
     }
 
@@ -64,19 +80,19 @@ impl Lag {
 
     /// Time passes without demand.
     pub(super) fn fade(&mut self, span: Nanos) {
-        let part = |lag: i64| {
-            let gone = scaled(lag.unsigned_abs(), span.0, Rules::FADE.0);
-            signed(Nanos(gone)).min(lag).max(1)
-        };
         if self.share > 0 {
-            self.share -= part(self.share);
+            self.share -= faded(self.share, span);
         } else {
             self.share = (self.share + signed(span) / Rules::PARDON).min(0);
         }
-        if self.passed_over > 0 {
-            self.passed_over -= part(self.passed_over);
-        }
+        self.fade_passed_over(span);
     }
+}
+
+/// How much of a lag above zero fades in a span: at least a nanosecond.
+fn faded(lag: i64, span: Nanos) -> i64 {
+    let gone = scaled(lag.unsigned_abs(), span.0, Rules::FADE.0);
+    signed(Nanos(gone)).min(lag).max(1)
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@
 
 mod bond;
 mod books;
+mod case;
 mod changes;
 mod check;
 mod contenders;
@@ -164,6 +165,16 @@ impl Shared {
         }
     }
 
+    /// Tenants that have begun to ask for the device take their parts, and those that have not
+    /// asked for long give theirs up.
+    fn count(&mut self) {
+        let now = self.now;
+        let asks = |one: &Tenant| one.pending() > 0 || one.members.waits() || one.is_recent(now);
+        if self.roster.count(asks) {
+            self.reweigh();
+        }
+    }
+
     fn reweigh(&mut self) {
         let set = |tenant: &mut Tenant, weight| tenant.account.weight = weight;
         self.roster.reweigh(set);
@@ -178,6 +189,7 @@ impl Shared {
         }
         self.read(works, span);
         self.note_idle(span);
+        self.count();
         (self.sampled, self.passed) = (self.now, self.now);
         let tenants = (&mut self.roster, &mut self.rest, &mut self.outside);
         service::settle(tenants, &self.rules, (self.now, span));

@@ -1,6 +1,7 @@
 //! The constants of a shared device, all in one place, derived from the driver's time slice.
 
 use crate::lease::arithmetic::{scaled, signed};
+use crate::lease::terms::LeasePolicy;
 use crate::time::Nanos;
 
 /// See the module's page. Times are spans.
@@ -142,7 +143,7 @@ impl Rules {
     pub(super) const GIVEN_UP: (Nanos, Nanos) = (Nanos::secs(4), Nanos::secs(64));
     /// Verdicts are about the tenants that had work, and the steering that there was, within this
     /// time; and the verdicts of so many other sets of tenants are remembered.
-    pub(super) const RECENT: Nanos = Nanos::secs(4);
+    pub(super) const RECENT: Nanos = LeasePolicy::RECENT;
     pub(super) const SETS: usize = 8;
 
     /// Lag from which the other tenants yield.

@@ -90,15 +90,25 @@ pub(super) fn settle(
     let mut classes: Vec<u16> = tenants.tenants().map(Tenant::class).collect();
     classes.sort_unstable();
     classes.dedup();
+    let asking = tenants.tenants().filter(|one| one.asks() > 0);
+    let highest = asking.map(Tenant::class).max();
     let mut below = 0;
     for class in classes.iter().copied() {
-        below += share(tenants, (class, below));
+        // Against a higher class guarantees are kept by time, and not by weight.
+        let outranked = highest.is_some_and(|highest| class < highest);
+        let kept = if outranked { span } else { Nanos::ZERO };
+        below += share(tenants, (class, below), kept);
     }
+    let asking = tenants.tenants().filter(|one| one.asks() > 0);
+    let lowest = asking.map(Tenant::class).min();
     for tenant in tenants.tenants_mut() {
+        if tenant.asks() > 0 && lowest == Some(tenant.class()) {
+            tenant.own.lag.fade_passed_over(span);
+        }
         tenant.finish((now, span), rules);
     }
     for class in classes {
-        forgive(tenants, class);
+        forgive(tenants, class, rules);
     }
 }
 
@@ -168,8 +178,9 @@ fn left(keep: impl Iterator<Item = Option<Nanos>>, rules: &Rules) -> u64 {
 }
 
 /// Debts without a creditor lapse: the debts of a class are at most the sum by which its tenants
-/// are behind.
-fn forgive(tenants: &mut Roster<State>, class: u16) {
+/// are behind. So do lags without a debtor, as far as tenants would be held for them: the debtor
+/// has ended, or is of another class now.
+fn forgive(tenants: &mut Roster<State>, class: u16, rules: &Rules) {
     let lags = |tenants: &Roster<State>, sign: i64| -> i128 {
         let of_class = tenants.tenants().filter(|tenant| tenant.class() == class);
         of_class
@@ -177,18 +188,18 @@ fn forgive(tenants: &mut Roster<State>, class: u16) {
             .sum()
     };
     let (owed, owing) = (lags(tenants, 1), lags(tenants, -1));
-    if owing <= owed {
-        return;
-    }
     for tenant in tenants.tenants_mut() {
-        if tenant.class() == class {
+        if tenant.class() == class && owing > owed {
             tenant.own.lag.forgive(owed, owing);
+        } else if tenant.class() == class && owed > owing {
+            tenant.own.lag.lapse_to((owing, owed), rules);
         }
     }
 }
 
-/// Divides the service of a class among its tenants. Returns the service of the class.
-fn share(tenants: &mut Roster<State>, (class, below): (u16, u64)) -> u64 {
+/// Divides the service of a class among its tenants: see [`dues`]. Returns the service of the
+/// class.
+fn share(tenants: &mut Roster<State>, (class, below): (u16, u64), kept: Nanos) -> u64 {
     let all = tenants.tenants().filter(|one| one.class() == class);
     let all: Vec<&Tenant> = all.collect();
     let promised = all.iter().any(|one| one.account.has_promise());
@@ -200,7 +211,7 @@ fn share(tenants: &mut Roster<State>, (class, below): (u16, u64)) -> u64 {
         false => Rules::TOLERATED,
     };
     let had = all.iter().map(|one| one.own.bill).sum();
-    let dues = dues(&all, had);
+    let dues = dues(&all, had, kept);
     let all = tenants.tenants_mut().filter(|one| one.class() == class);
     for (tenant, due) in all.zip(dues) {
         let lower = below * tenant.asks() / 1000;
@@ -213,8 +224,9 @@ fn share(tenants: &mut Roster<State>, (class, below): (u16, u64)) -> u64 {
 }
 
 /// Each tenant's due of `all`: its part while it was pending. A tenant that was not pending all the
-/// time owes nothing for service within its part of the whole time.
-fn dues(tenants: &[&Tenant], all: u64) -> Vec<u64> {
+/// time owes nothing for service within its part of the whole time. Nor does one for what its
+/// guarantee explains of the span that was `kept` against a higher class; zero: there is none.
+fn dues(tenants: &[&Tenant], all: u64, kept: Nanos) -> Vec<u64> {
     let sum = |of: &dyn Fn(&Tenant) -> u64| tenants.iter().map(|one| of(one)).sum::<u64>();
     // All weights, each as far as its tenant was pending.
     let asked = sum(&|one| one.account.weight * one.asks());
@@ -227,8 +239,12 @@ fn dues(tenants: &[&Tenant], all: u64) -> Vec<u64> {
     let natural = |one: &Tenant| scaled(all, part(one), whole);
     let weights = sum(&|one| one.account.weight * u64::from(one.asks() > 0));
     let lack = |one: &Tenant| {
-        let least = scaled(all, one.account.weight, weights).min(one.own.bill);
-        least.saturating_sub(natural(one))
+        let promised = match kept {
+            Nanos::ZERO => 0,
+            kept => one.account.promised(kept),
+        };
+        let least = scaled(all, one.account.weight, weights).max(promised);
+        least.min(one.own.bill).saturating_sub(natural(one))
     };
     // Those that lack nothing give to those that do.
     let lacking = sum(&lack);

@@ -3,6 +3,7 @@
 //! Modes rise one step at a time and fall after a calm period, which grows if they soon rise again.
 //! Each tenant's gate follows from the mode and from the tenant that is behind, at every sample.
 
+use super::case::Case;
 use super::changes::Changes;
 use super::contenders::Contenders;
 use super::filler::{earns, filler};
@@ -41,23 +42,6 @@ pub(super) struct Steering {
     trials: Trials,
     /// Since when no two tenants are active. The mode is kept meanwhile, for as long as a calm.
     alone: Option<Nanos>,
-}
-
-/// The tenant that is behind, and the remedy.
-struct Case<'a> {
-    behind: (TenantId, &'a Tenant),
-    /// Its guarantee is due: it is owed so many thousandths of a turn.
-    due: Option<u64>,
-    /// It and others like it take turns.
-    turns: bool,
-    /// Those that wait for each operation always want the device.
-    loops_stay: bool,
-    visits: Visits,
-    works: bool,
-    want: Mode,
-    lag: i64,
-    /// See [`Contenders::expected`].
-    expected: Option<&'a Tenant>,
 }
 
 impl Steering {
@@ -194,7 +178,7 @@ impl Steering {
                 self.regime = match self.mode {
                     Mode::Together => Regime::Driver,
                     Mode::Hold if case.turns => Regime::Turns,
-                    _ if case.visits.promised => Regime::Promised,
+                    _ if case.is_promised(&pending) => Regime::Promised,
                     _ => Regime::Yields,
                 };
                 self.apply(&case, &pending, rules, &mut gates);
@@ -282,7 +266,14 @@ impl Steering {
             higher && above.account.is_throttled() && above.is_expected(now)
         };
         let paused = || active().any(pauses);
-        if case.is_none() && !yields && !promised() && !paused() {
+        // So does a lower class that works now and then.
+        let highest = pending.iter().map(|(_, tenant)| tenant.class()).max();
+        let outranks = |one: &Tenant| {
+            let lower = highest.is_some_and(|highest| one.class() < highest);
+            lower && one.is_recent(now)
+        };
+        let keeps = || promised() || paused() || active().any(outranks);
+        if case.is_none() && !yields && !keeps() {
             self.rest(now);
         }
         case
@@ -309,6 +300,7 @@ impl Steering {
                 presence: tenant.own.habit.presence(),
                 far: self.mode == Mode::Hold,
             },
+            equals: all.yields || turns || due.is_some() || tenant.account.has_promise(),
             works: match turns {
                 true => tenant.is_at_work(),
                 false => tenant.own.done.works || tenant.members.waits(),
@@ -374,7 +366,7 @@ impl Steering {
         let holds = turns
             || (lag >= rules.hold_at() && !patient)
             || (self.mode == Mode::Hold && lag >= least);
-        if !all.is_contended() {
+        if !all.is_contended(behind) {
             Mode::Together
         } else if behind.is_silent() {
             Mode::Yield
@@ -398,21 +390,11 @@ impl Steering {
         if self.mode == Mode::Together {
             return;
         }
-        let (behind, first) = case.behind;
+        let first = case.behind.1;
         let (class, earns_it) = (first.class(), earns(first));
-        let stays = |tenant: &Tenant| tenant.is_dense() || (case.turns && tenant.loops());
-        let ahead: Vec<(TenantId, &Tenant)> = pending
-            .iter()
-            .copied()
-            .filter(|(id, tenant)| {
-                // Tenants with deep queues yield or are held beside a tenant that leaves gaps,
-                // ahead or not.
-                let fills = (case.turns || !case.visits.dense) && stays(tenant);
-                let steered =
-                    case.due.is_some() || tenant.class() < class || tenant.lag() < 0 || fills;
-                *id != behind && steered
-            })
-            .collect();
+        let stays = |tenant: &Tenant| case.stays(tenant);
+        let ahead = pending.iter().copied().filter(|one| case.steers(*one));
+        let ahead: Vec<(TenantId, &Tenant)> = ahead.collect();
         let weights: u64 = ahead.iter().map(|(_, tenant)| tenant.account.weight).sum();
         // Beside a tenant that has just paused, a hold would leave the device idle.
         let holds = self.mode == Mode::Hold && earns_it && case.works;

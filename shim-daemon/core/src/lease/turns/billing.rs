@@ -16,12 +16,14 @@ impl Schedule {
         let now = now.max(self.now);
         let time = now - self.now;
         let share = self.share_of(time);
+        let highest = self.highest();
         let (mut works, mut capped) = (false, false);
         for tenant in self.roster.tenants_mut() {
             works |= tenant.is_free() || tenant.is_in_turn();
             capped |= tenant.is_throttled();
             let mark = self.marks.of(tenant.class());
-            tenant.pass((now, time), mark, share, &self.policy);
+            let outranked = highest.is_some_and(|highest| tenant.class() < highest);
+            tenant.pass((now, time), mark, (share, outranked), &self.policy);
         }
         if capped && !works {
             let capped = &mut self.roster.tally.capped;
@@ -35,6 +37,12 @@ impl Schedule {
     /// The bill of each billed tenant for a span.
     pub(super) fn share_of(&self, time: Nanos) -> Nanos {
         Nanos(time.0 / self.payers().max(1))
+    }
+
+    /// The highest class of those that work or want a turn.
+    fn highest(&self) -> Option<u16> {
+        let wanting = self.roster.tenants().filter(|one| one.is_in_demand());
+        wanting.map(|one| one.class()).max()
     }
 
     /// How many tenants are billed.
@@ -72,7 +80,12 @@ impl Schedule {
         }
         for tenant in self.roster.tenants_mut() {
             let mark = self.marks.of(tenant.class());
-            tenant.pass((self.now, Nanos::ZERO), mark, Nanos::ZERO, &self.policy);
+            tenant.pass(
+                (self.now, Nanos::ZERO),
+                mark,
+                (Nanos::ZERO, false),
+                &self.policy,
+            );
         }
     }
 
@@ -83,5 +96,14 @@ impl Schedule {
         let used = self.roster.tenants().map(|tenant| tenant.class());
         let used: BTreeSet<u16> = used.collect();
         self.marks.keep(|class| used.contains(&class));
+    }
+
+    /// Tenants that have begun to ask for the device take their parts, and those that have not
+    /// asked for long give theirs up.
+    pub(super) fn count(&mut self) {
+        let now = self.now;
+        if self.roster.count(|one| one.is_recent(now)) {
+            self.reweigh();
+        }
     }
 }

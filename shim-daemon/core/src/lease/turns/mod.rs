@@ -121,6 +121,7 @@ impl Schedule {
     /// Brings the state up to date, and outputs the changes.
     pub(super) fn settle(&mut self) {
         self.free_who_is_alone();
+        self.count();
         self.note_caps();
         while self.step() {
             self.note_caps();

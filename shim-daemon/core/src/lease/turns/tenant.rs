@@ -190,6 +190,12 @@ impl Tenant {
         self.members.waits() || matches!(self.own.phase, Phase::Holding(_))
     }
 
+    /// Whether it works or wants a turn, or did not long ago.
+    pub(super) fn is_recent(&self, now: Nanos) -> bool {
+        let had = self.own.turns > 0 && now < self.own.ended + LeasePolicy::RECENT;
+        self.members.waits() || self.own.phase != Phase::Out || had
+    }
+
     /// Whether it waits for a turn and may have one.
     pub(super) fn is_next_in_line(&self) -> bool {
         self.waiting().is_some() && !self.account.is_throttled()
@@ -205,12 +211,14 @@ impl Tenant {
     }
 
     /// Lets `time` pass before `now`, of which it pays for this `share` if it is billed; the mark
-    /// of its class is at `mark`. The debt of a resting tenant moves with the mark, and fades.
+    /// of its class is at `mark`. The debt of a resting tenant moves with the mark, and fades. What
+    /// its guarantee gives it while it is `outranked` by a tenant of a higher class is no debt to
+    /// its own.
     pub(super) fn pass(
         &mut self,
         (now, time): (Nanos, Nanos),
         mark: Reading,
-        share: Nanos,
+        (share, outranked): (Nanos, bool),
         policy: &LeasePolicy,
     ) {
         let weight = self.account.weight;
@@ -227,7 +235,12 @@ impl Tenant {
         if time == Nanos::ZERO {
             return;
         }
-        self.own.clock = self.own.clock.after(share, weight);
+        let explained = match outranked {
+            true => self.account.promised(time),
+            false => 0,
+        };
+        let owed = Nanos(share.0.saturating_sub(explained));
+        self.own.clock = self.own.clock.after(owed, weight);
         self.account.bill(share);
         let held = if self.is_billed() { time } else { Nanos::ZERO };
         self.account.pay_cap(time, held);
