@@ -92,8 +92,11 @@ fn what_a_lower_class_had_is_forgotten_once_it_has_gone() {
 
 #[test]
 fn a_server_waits_no_longer_because_of_a_lower_class_that_has_gone() {
-    let queues = || queue().depth(20);
-    let server = Program::poisson(3 * MS, 100 * US);
-    let [(_, after), (_, without)] = after_a_lower_class(&[queues(), queues(), server]);
-    assert!(after <= 2 * without, "{after} ns, {without} without");
+    let one = [queue().depth(20), Program::sync(300 * US, 3 * MS)];
+    let burst = Program::sync(500 * US, 2 * MS).burst(4);
+    let two = [queue().depth(20), queue().depth(20), burst];
+    for programs in [&one[..], &two[..]] {
+        let [(_, after), (_, without)] = after_a_lower_class(programs);
+        assert!(after <= 2 * without, "{after} ns, {without} without");
+    }
 }
