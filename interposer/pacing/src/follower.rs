@@ -133,6 +133,17 @@ impl LeaseFollower {
         }
     }
 
+    /// Whether `turn` ends the turn that is open: the next [`step`](Self::step) at `now` closes.
+    #[inline]
+    pub fn closes(&self, now: u64, turn: &Turn) -> bool {
+        let is_over = match turn.word.state() {
+            LeaseState::Free => false,
+            LeaseState::Open => turn.word.epoch() == self.epoch && now >= turn.deadline,
+            LeaseState::Closed => true,
+        };
+        self.stand == GateState::Open && is_over
+    }
+
     /// Whether the holder was found idle, and has not worked since.
     #[inline]
     pub fn is_idle(&self) -> bool {

@@ -43,6 +43,7 @@ use looking::Spares;
 pub(crate) use marking::NewName;
 pub(super) use marking::Timing;
 use unreported::Unreported;
+pub(super) use unreported::has_died;
 use yielding::Sleepers;
 
 /// The most work in flight where the daemon does not say (ns).

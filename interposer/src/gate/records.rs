@@ -13,6 +13,7 @@
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use crate::gate::device_gate;
 use crate::gate::ledger;
 use crate::gate::word::Record;
 use crate::guest::sys;
@@ -136,6 +137,7 @@ impl Records {
         });
         if let Some(record) = found {
             ledger::hand_on(record);
+            device_gate::has_died(record);
             record.was_left();
             return Some(record);
         }
@@ -185,6 +187,7 @@ impl Records {
         for record in self.all().filter(|record| record.may_touch()) {
             let owner = record.owner.load(Ordering::Acquire);
             if is_dead(owner) && takes(record, owner, IN_HAND) {
+                device_gate::has_died(record);
                 record.was_left();
                 record.owner.store(0, Ordering::Release);
             }

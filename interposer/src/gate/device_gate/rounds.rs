@@ -27,14 +27,18 @@ impl DeviceGate {
         self.act(&mut inner, now, turn, &facts)
     }
 
-    /// Puts the marks that are due. It may take long, so launches come and go meanwhile. Whether no
-    /// launch is inside the closed gate.
+    /// Puts the marks that are due. It may take long, so launches come and go meanwhile: where the
+    /// gate has to close, none is put before that. Whether no launch is inside the closed gate.
     fn prepare(&self, turn: &Turn, stands: u64) -> bool {
-        let stand = self.lock().follower.stand();
+        let (stand, closes) = {
+            let inner = self.lock();
+            let follower = &inner.follower;
+            (follower.stand(), follower.closes(clock::now(), turn))
+        };
         let quiet = stand == GateState::Closing && self.quiet() != Quiet::No;
         if quiet {
             self.mark_all(stands);
-        } else if stand == GateState::Open {
+        } else if stand == GateState::Open && !closes {
             self.drop_unreported();
             self.glance(turn);
             self.mark_tails(turn);

@@ -1,7 +1,8 @@
 //! Admitted launches that never report, because their calls were left by a jump: at an open gate,
 //! which may stay open for long. A gate that closes drops them by itself.
 
-use super::{DeviceGate, GateState, Inner, Ledger, Quiet};
+use super::{DeviceGate, GateState, Inner, Ledger, Quiet, all};
+use crate::gate::word::Record;
 use crate::guest::clock;
 
 /// How often it is looked for them at most (ns).
@@ -16,6 +17,16 @@ pub(super) struct Unreported {
 
 /// A ledger, and the number of the launch in progress there.
 type InProgress = (&'static Ledger, u64);
+
+/// The thread of `record` has died. A launch that it was inside of may have been submitted and is
+/// not recorded. Called before the record steps out: until then no close of the device comes to an
+/// end, so that each puts a mark behind that launch.
+pub(in crate::gate) fn has_died(record: &Record) {
+    let gates = all().iter();
+    gates
+        .filter(|gate| record.may_submit_to(gate.index))
+        .for_each(DeviceGate::was_left);
+}
 
 impl DeviceGate {
     /// Drops admissions whose calls are gone. Those that were seen before are no more if no call
@@ -95,3 +106,6 @@ impl Inner {
         self.loading = 0;
     }
 }
+
+#[cfg(test)]
+mod tests;

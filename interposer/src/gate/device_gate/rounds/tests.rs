@@ -89,3 +89,24 @@ fn a_round_of_a_turn_from_before_the_gate_moved_does_nothing() {
     assert!(matches!(gate.step(&shared(), stands), Act::Sleep(_)));
     assert!(!gate.lock().follower.is_idle());
 }
+
+/// Whether a round under `turn` puts marks before it acts. A gate that has just opened has none
+/// behind work of before.
+fn marks_first(turn: &Turn) -> bool {
+    let gate = rested();
+    gate.lock().unseen = Some(0);
+    let _ = gate.prepare(turn, gate.stands());
+    gate.lock().unseen != Some(0)
+}
+
+#[test]
+fn a_gate_that_has_to_close_puts_no_marks_before_it_is_closed() {
+    let word = LeaseWord::new(2, LeaseState::Closed);
+    let closed = Turn { word, ..shared() };
+    assert!(!marks_first(&closed));
+}
+
+#[test]
+fn a_gate_that_stays_open_gets_marks_behind_work_of_before() {
+    assert!(marks_first(&shared()));
+}
