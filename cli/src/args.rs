@@ -416,6 +416,9 @@ pub(crate) fn usage(error: &clap::Error) -> Result<ExitCode, Failure> {
     }
     // Standard output or error may be closed; there is nowhere left to say so.
     let _ = error.print();
+    if error.use_stderr() {
+        crate::environment::fail_shell();
+    }
     Ok(if error.use_stderr() {
         ExitCode::from(failure::status(USAGE, is_run()))
     } else {

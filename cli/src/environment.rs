@@ -68,6 +68,15 @@ pub(crate) fn print(arguments: Env) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// After a failure of `env` with shell commands: the shell command `false`. `eval "$(gpushare env
+/// …)"` loses our exit status and would succeed with nothing set, that is, without a limit.
+pub(crate) fn fail_shell() {
+    if env::args_os().nth(1).is_some_and(|name| name == "env") {
+        // Standard output may be closed; our exit status says the same.
+        let _ = output::data("false");
+    }
+}
+
 /// Says that the machine's daemon will not know of the programs.
 fn note_daemon(plan: &Plan) {
     if plan.gpu.is_real() && daemon::is_on_machine() {

@@ -125,6 +125,7 @@ fn main() -> ExitCode {
             output::failed(status, &failure.message);
         } else {
             output::note(&failure.message);
+            environment::fail_shell();
         }
         ExitCode::from(status)
     })

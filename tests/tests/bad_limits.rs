@@ -96,7 +96,7 @@ fn env_refuses_bad_limits_too_and_prints_no_variables() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(output.stdout.is_empty());
+    assert_eq!(output.stdout, b"false\n");
 }
 
 #[test]

@@ -250,7 +250,7 @@ fn a_name_that_a_daemon_has_is_never_doubled_without_one() {
     let env = |name: &str| home.gpushare(&["env", "--gpu", &gpu, "--name", name]);
     let refused = env("x");
     let told = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success() && refused.stdout.is_empty());
+    assert!(!refused.status.success() && refused.stdout == b"false\n");
     assert!(
         told.contains(kept) && told.contains("`gpushare run`"),
         "{told}"

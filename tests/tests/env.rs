@@ -29,6 +29,26 @@ fn a_shell_that_evaluates_it_starts_programs_under_the_limits() {
 }
 
 #[test]
+fn a_shell_that_evaluates_a_refusal_does_not_go_on_without_a_limit() {
+    for (shell, wrong) in [
+        ("sh", "--mem-limit 4gib"),
+        ("bash", "--mem-limit 4gib"),
+        ("sh", "--mem-limt 4GiB"),
+    ] {
+        let call = format!("{} env --gpu soft {wrong}", artefacts::gpushare().display());
+        for script in [
+            format!("eval \"$({call})\" && echo went on"),
+            format!("set -e; eval \"$({call})\"; echo went on"),
+        ] {
+            let output = Command::new(shell).args(["-c", &script]).output().unwrap();
+            assert!(!output.status.success(), "{script}: {output:?}");
+            assert!(output.stdout.is_empty(), "{script}: {output:?}");
+            assert!(!output.stderr.is_empty(), "{script}: {output:?}");
+        }
+    }
+}
+
+#[test]
 fn json_lists_variables_to_set_and_to_unset() {
     let temporary = tempfile::tempdir_in(artefacts::cache()).unwrap();
     let output = gpushare(&[
@@ -69,7 +89,7 @@ fn limits_that_only_a_daemon_keeps_are_refused_by_their_flag() {
         let output = env.args(flags).output().unwrap();
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{told}");
-        assert!(output.stdout.is_empty(), "{output:?}");
+        assert_eq!(output.stdout, b"false\n", "{output:?}");
         let refused = format!("{}={:?} is refused", flags[0], flags[1]);
         assert!(told.contains(&refused), "{told}");
         assert!(told.contains("gpushare run"), "{told}");
