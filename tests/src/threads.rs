@@ -21,12 +21,18 @@ pub fn thread(process: impl Display, name: &str) -> Option<String> {
     found.last()?.into_string().ok()
 }
 
-/// Waits until the thread of `process` with this name sleeps in a futex.
+/// Waits until the thread of `process` with this name sleeps in a futex. Fails at once where the
+/// thread ends instead.
 #[track_caller]
 pub fn until_thread_waits(process: impl Display + Copy, name: &str) {
     let futex = format!("{SYS_futex} ");
+    let mut was_there = false;
     until("the thread waits", || {
-        let thread = thread(process, name).unwrap_or_default();
+        let Some(thread) = thread(process, name) else {
+            assert!(!was_there, "{name} has ended and does not wait");
+            return false;
+        };
+        was_there = true;
         let called = fs::read_to_string(format!("/proc/{process}/task/{thread}/syscall"));
         called.is_ok_and(|called| called.starts_with(&futex))
     });
