@@ -183,7 +183,9 @@ impl Node {
             },
             LeaseKind::Closed => Turn {
                 word: LeaseWord::new(epoch, LeaseState::Closed),
-                contended: true,
+                // Whether other work may run beside what this tenant has submitted, as when its
+                // gate was open.
+                contended: before.contended,
                 ..turn
             },
         });
