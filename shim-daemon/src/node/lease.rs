@@ -183,9 +183,7 @@ impl Node {
             },
             LeaseKind::Closed => Turn {
                 word: LeaseWord::new(epoch, LeaseState::Closed),
-                // Whether other work may run beside what this tenant has submitted, as when its
-                // gate was open.
-                contended: before.contended,
+                contended: true,
                 ..turn
             },
         });
