@@ -75,6 +75,10 @@ pub(crate) struct Mix {
     pub(crate) has_unknown: bool,
     /// One of them, or the stream before it, waited for something else than the device.
     pub(crate) waited: bool,
+    /// One of them was the first of its kind.
+    pub(crate) first: bool,
+    /// One of them may have waited for a launch that the closed gate kept.
+    pub(crate) kept: bool,
     /// The expected duration of kinds that are not told apart.
     others_ns: u64,
 }
@@ -97,13 +101,26 @@ pub struct Service {
     pub measured: u64,
     /// Of others.
     pub guessed: u64,
+    /// For so much longer than that, at least, were the others seen to run.
+    pub longer: u64,
 }
 
 impl Service {
     #[inline]
     fn of(ns: u64, known: bool) -> Self {
         let (measured, guessed) = if known { (ns, 0) } else { (0, ns) };
-        Self { measured, guessed }
+        Self {
+            measured,
+            guessed,
+            longer: 0,
+        }
+    }
+
+    /// All of it.
+    #[inline]
+    pub(crate) fn all(self) -> u64 {
+        let estimated = self.measured.saturating_add(self.guessed);
+        estimated.saturating_add(self.longer)
     }
 
     /// Adds another part.
@@ -111,6 +128,7 @@ impl Service {
     pub fn add(&mut self, other: Self) {
         self.measured = self.measured.saturating_add(other.measured);
         self.guessed = self.guessed.saturating_add(other.guessed);
+        self.longer = self.longer.saturating_add(other.longer);
     }
 }
 
@@ -134,6 +152,8 @@ impl Mix {
         self.others_ns = self.others_ns.saturating_add(other.others_ns);
         self.has_unknown |= other.has_unknown;
         self.waited |= other.waited;
+        self.first |= other.first;
+        self.kept |= other.kept;
         self.count = self.count.saturating_add(other.count);
         self.ns = self.ns.saturating_add(other.ns);
     }

@@ -68,6 +68,9 @@ pub struct Op {
     /// It waits for something other than the device: its duration until completion is no
     /// measurement.
     pub waits: bool,
+    /// It is the first of its kind. The driver may have done more for it than for a later one, so
+    /// its duration is no measurement of its kind, but it is time of the device all the same.
+    pub first: bool,
 }
 
 impl Op {
@@ -135,6 +138,8 @@ pub(crate) struct School<'a> {
     /// What was submitted before the operation of this number, and ends until then, may have waited
     /// for a launch that this library kept.
     pub(crate) freed: (u64, u64),
+    /// The same of a launch that the closed gate kept.
+    pub(crate) kept: (u64, u64),
 }
 
 /// The result of a look at a stream.
@@ -146,6 +151,9 @@ pub(crate) struct Seen {
     pub(crate) until: u64,
     /// Its duration alone, by the current estimates.
     pub(crate) service: Service,
+    /// Since when and until when work with unknown kinds in it, now complete, was seen to have the
+    /// device, at least: of the time beside other streams its part.
+    pub(crate) ran: (u64, u64),
     /// For how long the stream had what is complete, at least, since it last had nothing (ns).
     pub(crate) had: u64,
     /// The last operation of the context that a mark behind all of it covers; 0 for none.
@@ -196,6 +204,7 @@ impl<M> Queue<M> {
         }
         self.last = number;
         self.unmarked.waited |= op.waits;
+        self.unmarked.first |= op.first;
         let in_stream = op.expected.in_stream.saturating_mul(op.count.into());
         self.has = self.has.saturating_add(in_stream);
         self.unmarked.add(op.key, op.expected, op.count);
@@ -250,6 +259,7 @@ impl<M> Queue<M> {
             if let Some(mut batch) = self.marked.pop_front() {
                 let freed = batch.last <= school.freed.0 && now <= school.freed.1;
                 batch.mix.waited |= freed;
+                batch.mix.kept |= batch.last <= school.kept.0 && now <= school.kept.1;
                 seen.freed |= freed;
                 seen.done = seen.done.saturating_add(batch.mix.ns);
                 seen.until = self.finish(now, beside, &batch);
@@ -266,7 +276,7 @@ impl<M> Queue<M> {
             }
         }
         if seen.until > 0 {
-            self.learn(now, beside, busy_before, school);
+            seen.ran = self.learn(now, beside, busy_before, school);
         }
         for mix in self.done.drain(..) {
             let (service, in_stream) = school.estimates.service(&mix);
@@ -315,18 +325,30 @@ impl<M> Queue<M> {
     }
 
     /// Ends the run once its duration is known closely enough, or cannot become known better. One
-    /// of `beside` parts of that was its own.
-    fn learn(&mut self, now: u64, beside: u64, busy_before: u64, school: &mut School<'_>) {
+    /// of `beside` parts of that was its own. Returns [`Seen::ran`].
+    fn learn(
+        &mut self,
+        now: u64,
+        beside: u64,
+        busy_before: u64,
+        school: &mut School<'_>,
+    ) -> (u64, u64) {
         let run = self.run;
         let least = busy_before.saturating_sub(run.began.1);
         let most = now.saturating_sub(run.began.0);
         let is_close = most.saturating_sub(least) <= most / CLOSE;
         if !(is_close || self.is_empty() || run.mix.has_unknown) {
-            return;
+            return (0, 0);
         }
+        let mut ran = (0, 0);
         if run.began.0 >= school.alone_since && !run.mix.waited {
-            let most = most.div_ceil(beside);
-            school.estimates.learn(&run.mix, least / beside, most);
+            if !run.mix.first {
+                let most = most.div_ceil(beside);
+                school.estimates.learn(&run.mix, least / beside, most);
+            }
+            if run.mix.has_unknown && !run.mix.kept {
+                ran = (run.began.1, run.began.1.saturating_add(least / beside));
+            }
         }
         // The next run began when this run ended, or when it was submitted if that was later.
         let first = match (self.marked.front(), self.unmarked.count) {
@@ -339,6 +361,7 @@ impl<M> Queue<M> {
             mix: Mix::default(),
             began: (earliest.max(first), now.max(first)),
         };
+        ran
     }
 
     /// Expected nanoseconds that the device has already spent on the oldest batch.

@@ -49,6 +49,12 @@ impl Report {
         }
     }
 
+    /// Work of kinds that are not measured was seen to run for so much longer than was assumed of
+    /// it (ns). That says nothing of the kinds of later work.
+    pub fn ran_longer(&mut self, ns: u64) {
+        self.service = self.service.saturating_add(ns);
+    }
+
     /// The state at `now`: whether work is in flight, whether a launch waits, and until when work
     /// is known to have been in flight.
     pub fn stands(&mut self, now: u64, under_way: bool, waits: bool, ended: u64) {
@@ -166,6 +172,15 @@ mod tests {
         (0..20).for_each(|_| report.completed(0, MS));
         assert!(report.words().pending.is_guessed());
         assert_eq!(report.words().service, 1_420 * MS);
+    }
+
+    #[test]
+    fn what_a_guess_took_longer_is_service_and_makes_no_kind_unknown() {
+        let mut report = Report::default();
+        report.completed(400 * US, 100 * US);
+        report.ran_longer(1_000 * MS);
+        assert!(!report.words().pending.is_guessed());
+        assert_eq!(report.words().service, 1_000 * MS + 500 * US);
     }
 
     #[test]

@@ -70,6 +70,12 @@ pub struct Window<M> {
     /// The last operation submitted before the last of those, and until when that may have ended
     /// it.
     freed: (u64, u64),
+    /// A launch waits at the closed gate.
+    keeps: bool,
+    /// As [`freed`](Self::freed), of the last launch that the closed gate kept.
+    kept: (u64, u64),
+    /// Until when the device is known to have worked for [`Seen::ran`].
+    ran_until: u64,
     /// Operations submitted so far.
     submitted: u64,
     /// Batches so far.
@@ -97,6 +103,9 @@ impl<M> Default for Window<M> {
             stirred: 0,
             went_on: 0,
             freed: (0, 0),
+            keeps: false,
+            kept: (0, 0),
+            ran_until: 0,
             submitted: 0,
             numbers: 0,
             alone_since: 0,
@@ -294,11 +303,16 @@ impl<M> Window<M> {
             estimates: &mut self.estimates,
             alone_since: self.alone_since,
             freed: self.freed,
+            kept: self.kept,
         };
         (&mut self.queues[at], school)
     }
 
-    fn note(&mut self, now: u64, seen: Seen) {
+    fn note(&mut self, now: u64, mut seen: Seen) {
+        // Streams that were busy side by side had the device together only once.
+        let ran = seen.ran.1.saturating_sub(seen.ran.0.max(self.ran_until));
+        self.ran_until = self.ran_until.max(seen.ran.1);
+        seen.service.longer = ran.saturating_sub(seen.service.all());
         if seen.until > 0 {
             self.stirred = now;
             self.went_on = 0;

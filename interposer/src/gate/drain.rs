@@ -153,8 +153,8 @@ impl Admitted {
             count: 1,
             key: self.key,
             expected: self.expected,
-            // Its time is no measurement of its kind.
-            waits: apart::launched(&self.stream_key) || self.first,
+            waits: apart::launched(&self.stream_key),
+            first: self.first,
         };
         self.gate
             .note(self.stream_key, op, self.timing, self.named, self.first);

@@ -175,6 +175,7 @@ impl Ledger {
                 key: kind.key.load(Ordering::Relaxed),
                 expected,
                 waits: false,
+                first: false,
             },
             at: launch.at,
         }

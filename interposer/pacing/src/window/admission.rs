@@ -59,7 +59,7 @@ impl<M> Window<M> {
         let all = self.total.saturating_add(self.reserved.1);
         let is_plain = bounds.deadline == u64::MAX && !self.full;
         if is_plain && all.saturating_add(expected) <= half {
-            return self.go(expected);
+            return self.go(now, expected);
         }
         let left = self.remaining(now);
         let end = now.saturating_add(left).saturating_add(expected);
@@ -83,7 +83,7 @@ impl<M> Window<M> {
         if !has_room {
             self.goes_on(now);
         }
-        self.go(expected)
+        self.go(now, expected)
     }
 
     /// Whether the work under way may wait for a launch that has not been made: as far as it was
@@ -116,7 +116,17 @@ impl<M> Window<M> {
         self.freed = (self.submitted, now.saturating_add(FREED));
     }
 
-    fn go(&mut self, expected: u64) -> Answer {
+    /// A launch waits at the closed gate. Work that ends right after it goes may have waited for
+    /// it, and had nothing of the device meanwhile.
+    pub fn keeps(&mut self) {
+        self.keeps = true;
+    }
+
+    /// One goes, at `now`, maybe the one that was kept.
+    fn go(&mut self, now: u64, expected: u64) -> Answer {
+        if core::mem::take(&mut self.keeps) {
+            self.kept = (self.submitted, now.saturating_add(FREED));
+        }
         self.began = true;
         self.set_aside(1, expected);
         Answer::Go

@@ -31,10 +31,7 @@ impl Longest {
     /// Work is complete; its stream had it, and what was before it, for `had` nanoseconds.
     pub(super) fn completed(&mut self, had: u64, service: Service) {
         self.had = self.had.max(had);
-        let Service { measured, guessed } = service;
-        self.credited = self
-            .credited
-            .saturating_add(measured.saturating_add(guessed));
+        self.credited = self.credited.saturating_add(service.all());
     }
 }
 

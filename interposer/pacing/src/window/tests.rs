@@ -4,6 +4,7 @@ use crate::estimate::{Expected, Timed};
 use crate::window::{Answer, BATCH_AGE, BATCH_OPS, Bounds, Op, StreamKey, Window};
 
 mod streams;
+mod unlearned;
 mod waits;
 
 const MS: u64 = 1_000_000;
@@ -42,6 +43,7 @@ fn submit(
         count: 1,
         expected: Expected { ns, ..now_known },
         waits: false,
+        first: false,
     };
     window.submitted(now, bounds, stream_key, op)
 }

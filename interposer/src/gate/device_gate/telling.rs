@@ -41,6 +41,7 @@ impl DeviceGate {
     /// A launch waits at the closed gate. The epoch, if that was not reported in it yet.
     pub(in crate::gate) fn waits(&self) -> Option<u64> {
         let mut inner = self.lock();
+        inner.window.keeps();
         self.settle(&mut inner, clock::now());
         inner.follower.want()
     }
@@ -56,6 +57,7 @@ impl DeviceGate {
     pub(super) fn settle(&self, inner: &mut Inner, now: u64) {
         let service = inner.window.take_service();
         inner.report.completed(service.measured, service.guessed);
+        inner.report.ran_longer(service.longer);
         let is_free = inner.follower.stand() == GateState::Free;
         let is_empty = inner.window.is_empty();
         if is_empty {

@@ -30,6 +30,7 @@ fn remember(ledger: &Ledger) {
             known: true,
         },
         waits: false,
+        first: false,
     };
     ledger.remember(NAMED, stream_key, &op, 255);
 }

@@ -51,6 +51,7 @@ impl Stream {
             key: 3,
             expected,
             waits: false,
+            first: false,
         };
         window.set_aside(1, expected.ns);
         if window.submitted(now, BOUNDS, stream_key, op) {

@@ -94,6 +94,7 @@ fn a_stream_with_little_to_do_leaves_the_time_to_one_with_much() {
                 known: true,
             },
             waits: false,
+            first: false,
         };
         window.came(now, BOUNDS, stream(2), op);
         let timed = Timed {
@@ -154,6 +155,7 @@ fn what_is_left_is_counted_by_the_streams_that_share_the_device() {
             known: true,
         },
         waits: false,
+        first: false,
     };
     (2..14).for_each(|at| window.came(now, BOUNDS, stream(at), op));
     let left = window.left(now + 8 * TOOK);

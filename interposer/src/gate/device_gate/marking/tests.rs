@@ -32,6 +32,7 @@ fn comes(gate: &DeviceGate) {
         key: 3,
         expected,
         waits: false,
+        first: false,
     };
     let mut inner = gate.lock();
     let bounds = inner.bounds;

@@ -74,6 +74,7 @@ fn comes(gate: &DeviceGate, stream_key: StreamKey) {
         key: 3,
         expected,
         waits: false,
+        first: false,
     };
     let mut inner = gate.lock();
     let bounds = inner.bounds;

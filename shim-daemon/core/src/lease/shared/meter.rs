@@ -201,13 +201,21 @@ impl Meter {
     /// stopped, or work that waits for a launch which the gate keeps, and would keep for ever. The
     /// time that is remembered is at most the time since the last end of an operation,
     /// and a sample's.
-    /// `ended`: an operation has.
+    ///
+    /// The bill of a tenant whose claims are guesses is the time that the span leaves it, so it
+    /// says nothing of an operation that began before. `service`, which completed operations claim,
+    /// does: as far as the time in flight allows it.
     pub(super) fn capped(
         &mut self,
         span: Nanos,
-        (bill, ended): (u64, bool),
+        (bill, service): (u64, u64),
         flight: Flight,
     ) -> Nanos {
+        let ended = service > 0;
+        let bill = match self.unpaid {
+            0 => bill,
+            unpaid => bill.max(service.min(self.paid + unpaid)),
+        };
         let held = if let Flight::Alone(flight) = flight {
             let paid = self.paid + flight.0;
             self.paid = paid.saturating_sub(bill);
@@ -414,10 +422,39 @@ mod tests {
         let behind = Flight::Behind(span);
         for _ in 0..50 {
             // Of a tenant that was not measured the time in flight is its bill.
-            assert_eq!(meter.capped(span, (span.0, false), behind), Nanos::ZERO);
+            assert_eq!(meter.capped(span, (span.0, 0), behind), Nanos::ZERO);
         }
         let bill = Nanos::millis(8);
-        assert_eq!(meter.capped(span, (bill.0, true), behind), bill);
-        assert_eq!(meter.capped(span, (0, false), behind), Nanos::ZERO);
+        assert_eq!(meter.capped(span, (bill.0, bill.0), behind), bill);
+        assert_eq!(meter.capped(span, (0, 0), behind), Nanos::ZERO);
+    }
+
+    /// What a guess that ends behind the closed gate, or as that has just opened, costs after 100
+    /// ms there and 4 ms before, if it claims so many milliseconds.
+    fn cost_of_a_guess(claims: u64, opened: bool) -> Nanos {
+        let (mut meter, span) = (Meter::default(), Nanos::millis(2));
+        let mut paid = Nanos::ZERO;
+        let before = [Flight::Alone(span); 2];
+        let behind = [Flight::Behind(span); 50];
+        for flight in before.into_iter().chain(behind) {
+            paid = paid + meter.capped(span, (span.0, 0), flight);
+        }
+        let flight = if opened {
+            Flight::Alone
+        } else {
+            Flight::Behind
+        };
+        paid + meter.capped(span, (span.0, claims * 1_000_000), flight(span))
+    }
+
+    #[test]
+    fn a_guess_of_work_behind_the_gate_is_paid_as_far_as_time_allows() {
+        for opened in [false, true] {
+            let cost = |claims| cost_of_a_guess(claims, opened).0 / 1_000_000;
+            assert!((5..=8).contains(&cost(1)), "{}", cost(1));
+            assert!((90..=98).contains(&cost(90)), "{}", cost(90));
+            assert!((104..=108).contains(&cost(104)), "{}", cost(104));
+            assert_eq!(cost(5_000), cost(104), "no more than was in flight");
+        }
     }
 }

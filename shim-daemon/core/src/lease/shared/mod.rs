@@ -288,8 +288,8 @@ impl Shared {
                 true if behind && !tenant.members.is_drained() => Flight::Behind(flight),
                 _ => Flight::Beside,
             };
-            let ended = tenant.own.told.is_some_and(|told| told.service > 0);
-            tenant.pay_cap(span, (bill, ended), flight);
+            let service = tenant.own.told.map_or(0, |told| told.service);
+            tenant.pay_cap(span, (bill, service), flight);
             if is_known {
                 tenant.pay_promise(span, (Nanos(bill), asks > 0), &self.policy);
             }

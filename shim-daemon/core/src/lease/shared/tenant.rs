@@ -231,8 +231,9 @@ impl Tenant {
         rules.yield_at() / if is_starved { 2 } else { 1 }
     }
 
-    /// Bills its cap for `span`: see [`Meter::capped`].
-    pub(super) fn pay_cap(&mut self, span: Nanos, bill: (u64, bool), flight: Flight) {
+    /// Bills its cap for `span`, of which its bill and its claimed service are these: see
+    /// [`Meter::capped`].
+    pub(super) fn pay_cap(&mut self, span: Nanos, bill: (u64, u64), flight: Flight) {
         let held = self.own.meter.capped(span, bill, flight);
         self.account.pay_cap(span, held);
         self.account.charged();
@@ -262,7 +263,7 @@ impl Tenant {
 
     /// Time passes without a sample, in which it is not steered, and billed for nothing.
     pub(super) fn rest(&mut self, span: Nanos, policy: &LeasePolicy) {
-        self.pay_cap(span, (0, false), Flight::Beside);
+        self.pay_cap(span, (0, 0), Flight::Beside);
         self.pay_promise(span, (Nanos::ZERO, false), policy);
         self.own.lag.fade(span);
     }
