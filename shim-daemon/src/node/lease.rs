@@ -183,7 +183,7 @@ impl Node {
             },
             LeaseKind::Closed => Turn {
                 word: LeaseWord::new(epoch, LeaseState::Closed),
-                contended: true,
+                contended: self.has_others(tenant, device),
                 ..turn
             },
         });
@@ -199,6 +199,33 @@ impl Node {
             self.leases.to_wake.push_back(tenant);
         } else {
             self.leases.to_wake.push_front(tenant);
+            self.tell_closed(tenant, device);
+        }
+    }
+
+    /// Whether another tenant is on the device: its work may run beside what this one has
+    /// submitted.
+    fn has_others(&self, tenant: TenantId, device: DeviceId) -> bool {
+        let mut others = self.tenants.keys().filter(|other| **other != tenant);
+        others.any(|other| self.world.share(*other, device).is_some())
+    }
+
+    /// A tenant has a lease on the device. It runs beside what those submitted whose gates had
+    /// closed before it came, so their pages say so from now on.
+    fn tell_closed(&mut self, tenant: TenantId, device: DeviceId) {
+        for (other, known) in self.tenants.iter().filter(|(other, _)| **other != tenant) {
+            let pages = &known.control().view().devices;
+            let page = known.device_index(device).and_then(|at| pages.get(at));
+            let Some((page, turn)) = page.map(|page| (page, page.turn())) else {
+                continue;
+            };
+            if turn.word.state() == LeaseState::Closed && !turn.contended {
+                page.publish(&Turn {
+                    contended: true,
+                    ..turn
+                });
+                self.leases.to_wake.push_back(*other);
+            }
         }
     }
 

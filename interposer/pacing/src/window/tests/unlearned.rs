@@ -6,6 +6,9 @@ use crate::estimate::Service;
 /// The time that nobody has measured yet.
 const TOOK: u64 = 300 * MS;
 
+/// The time between two looks (ns): 5 ms.
+const LOOKS: usize = 5_000_000;
+
 /// Submits the first operation of a kind, and puts a mark behind it.
 fn first(window: &mut Window<u64>, now: u64, stream_key: StreamKey, waits: bool) {
     let ns = admit(window, now, BOUNDS, 1).expect("there is room");
@@ -28,7 +31,7 @@ fn first(window: &mut Window<u64>, now: u64, stream_key: StreamKey, waits: bool)
 /// Looks each 5 ms, until a look finds the marks passed.
 fn look_on(window: &mut Window<u64>, from: u64) {
     let last = MS + TOOK;
-    for now in (from..last).step_by(5 * MS as usize).chain([last]) {
+    for now in (from..last).step_by(LOOKS).chain([last]) {
         window.look(now, |mark| *mark <= now, |_| None);
     }
     assert!(window.is_drained());
@@ -91,7 +94,7 @@ fn said_after_a_kept_launch(after: u64) -> Service {
     first(&mut window, MS, STREAM, false);
     window.keeps();
     let goes = MS + TOOK - after;
-    for now in (MS..goes).step_by(5 * MS as usize) {
+    for now in (MS..goes).step_by(LOOKS) {
         window.look(now, |_| false, |_| None);
     }
     window.begin_turn();
@@ -105,7 +108,7 @@ fn said_after_a_kept_launch(after: u64) -> Service {
     );
     window.marked(number, u64::MAX).expect("it is there");
     let _ = window.take_service();
-    for now in (goes..MS + TOOK).step_by(5 * MS as usize) {
+    for now in (goes..MS + TOOK).step_by(LOOKS) {
         window.look(now, |_| false, |_| None);
     }
     let last = MS + TOOK;
