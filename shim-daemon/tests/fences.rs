@@ -135,7 +135,6 @@ impl Bench {
             process: None,
             gated: false,
             tells: false,
-            repeats: true,
             moves: false,
             by_parts: false,
             stores: false,

@@ -67,7 +67,6 @@ impl Crowd {
             process: None,
             gated: false,
             tells: false,
-            repeats: true,
             moves: false,
             by_parts: false,
             stores: false,

@@ -70,8 +70,13 @@ static void give_back(struct thread *t) {
 static int reset(struct thread *t) {
     if (below(t, 2)) return EMPTY;
     give_back(t);
-    int result = CALL("cuDevicePrimaryCtxReset_v2", (int))(0);
-    must(CALL("cuDevicePrimaryCtxRetain", (void **, int))(&primary, 0), "cuDevicePrimaryCtxRetain");
+    int result = CALL("cuDevicePrimaryCtxReset_v2", (int))(0), again = OUT_OF_MEMORY;
+    /* A program that may not wait is refused until the daemon has seen that the old one is gone. */
+    for (int tries = 0; again == OUT_OF_MEMORY && tries < 200; tries++) {
+        if (tries) usleep(20000);
+        again = CALL("cuDevicePrimaryCtxRetain", (void **, int))(&primary, 0);
+    }
+    must(again, "cuDevicePrimaryCtxRetain");
     must(CALL("cuCtxSetCurrent", (void *))(primary), "cuCtxSetCurrent");
     int begun = begin(t);
     if (!begun && t->forced) mem_free(t->fixed), t->fixed = 0, begun = OUT_OF_MEMORY;

@@ -21,7 +21,6 @@ mod contexts;
 mod control_thread;
 mod deadline;
 mod joining;
-mod openings;
 mod pages;
 mod pauses;
 mod register;

@@ -86,7 +86,6 @@ impl Node {
             }
             Request::Open { .. }
             | Request::OpenMore { .. }
-            | Request::OpenAgain { .. }
             | Request::Ask(_)
             | Request::DriverRefused(_)
             | Request::Cancel { .. }

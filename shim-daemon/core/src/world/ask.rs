@@ -372,9 +372,10 @@ impl World {
             self.extend_to(ask, until);
         }
         self.extend_turn(ask);
-        let over = |pending: &Pending| pending.until <= self.timers.now();
-        if let Some(pending) = self.asks.get(ask).copied().filter(over)
-            && !self.is_kept_for_look(ask, &pending)
+        if self
+            .asks
+            .get(ask)
+            .is_some_and(|pending| pending.until <= self.timers.now())
         {
             let waited = self.timers.now() - pending.since;
             self.answer(ask, Answer::Denied(Denial::TimedOut { waited }));

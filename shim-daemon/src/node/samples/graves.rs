@@ -107,7 +107,6 @@ mod tests {
                 process: None,
                 gated: true,
                 tells: false,
-                repeats: true,
                 moves: false,
                 by_parts: false,
                 stores: false,

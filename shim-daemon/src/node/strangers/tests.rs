@@ -175,7 +175,6 @@ impl Scene {
             process: None,
             gated: false,
             tells: false,
-            repeats: true,
             moves: false,
             by_parts: false,
             stores: false,
