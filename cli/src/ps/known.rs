@@ -222,9 +222,10 @@ fn process(row: &ProcessRow) -> Process {
     }
 }
 
-/// Bytes of its contexts, if the process measured them.
+/// Bytes of its contexts, if the process measured them. The library marks a context that it did not
+/// measure, because the daemon does, by one byte.
 pub(super) fn measured(overhead: u64) -> Option<u64> {
-    Some(gpushare_protocol::page::measured(overhead)).filter(|bytes| *bytes > 0)
+    Some(overhead).filter(|bytes| *bytes > 1)
 }
 
 #[cfg(test)]
