@@ -1,4 +1,4 @@
-//! What closes an open turn.
+//! A follower says in advance which turns its next step closes.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What is said of work of a kind that was never measured, once it is complete.
+//! The service that a window reports for complete work of a kind that was never measured.
 
 use super::*;
 use crate::estimate::Service;
@@ -88,7 +88,7 @@ fn what_waited_for_no_device_is_said_to_take_what_is_assumed() {
     assert_eq!(all(&mut window), MS / 2);
 }
 
-/// What is said of an operation that ends so long after a launch that the closed gate had kept.
+/// The service reported for an operation that ends `after` a launch which the closed gate had kept.
 fn said_after_a_kept_launch(after: u64) -> Service {
     let mut window = Window::default();
     first(&mut window, MS, STREAM, false);
