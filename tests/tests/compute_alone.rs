@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use gpushare_tests::threads::until_thread_waits;
 use gpushare_tests::{Alone, Gpu, Guest, assert_measured, until};
 use nix::sys::signal::{Signal, kill};
+use nix::time::{ClockId, clock_gettime};
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
@@ -64,6 +65,33 @@ fn a_program_ends_while_its_launch_waits() {
     until_thread_waits(guest.pid(), "poster");
     let ended = guest.finish();
     assert!(ended.status.success(), "{ended:?}");
+}
+
+/// The time that its processes owe at a cap of one percent, in whole milliseconds of the device.
+fn debt(alone: &Alone<'_>) -> u64 {
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("there is such a clock");
+    let now = u64::try_from(Duration::from(now).as_nanos()).expect("it fits");
+    alone.page().devices[0].empty_at.saturating_sub(now) / 100 / MS
+}
+
+#[test]
+fn a_program_that_ends_in_its_kernel_pays_for_it_too() {
+    let gpu = Gpu::new("");
+    let alone = Alone::on(&gpu);
+    let capped = || alone.client(&["--sm-limit", "1"], "turns").started();
+    let mut first = capped();
+    assert_eq!(debt(&alone), 0);
+    let before = gpu.served();
+    first.does(&format!("launch 1 {}", 5_000 * MS));
+    until("it has run for a while", || {
+        gpu.served() >= before + 200 * MS
+    });
+    first.finish().silently();
+    assert!(debt(&alone) >= 100, "{} ms", debt(&alone));
+    let mut next = capped();
+    next.does(&format!("post {MS}"));
+    until_thread_waits(next.pid(), "poster");
+    next.kill();
 }
 
 #[test]

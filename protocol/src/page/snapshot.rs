@@ -31,6 +31,9 @@ pub struct SnapshotDevice {
     pub view_total: u64,
     /// Physical bytes.
     pub capacity: u64,
+    /// When the bucket of its cap was or will be empty, in nanoseconds of `CLOCK_MONOTONIC`: without
+    /// a daemon.
+    pub empty_at: u64,
 }
 
 /// One taken slot.
@@ -147,6 +150,7 @@ fn device(page: &Bytes<'_>, device_index: usize) -> Option<SnapshotDevice> {
         request: page.u64(at + offset_of!(Device, request)),
         view_total: page.u64(at + offset_of!(Device, view_total)),
         capacity: page.u64(at + offset_of!(Device, capacity)),
+        empty_at: page.u64(at + offset_of!(Device, empty_at)),
     })
 }
 

@@ -101,6 +101,20 @@ impl<M> Window<M> {
         self.unpaid_from.is_some()
     }
 
+    /// As [`take_busy`](Self::take_busy) where the process ends: work under way that may have waited
+    /// for a launch does not wait for one any more. So its time is told as far as it was seen to
+    /// run, unless a launch went on for it lately.
+    pub fn take_last(&mut self, now: u64) -> Option<(u64, u64)> {
+        let seen = self.queues.iter().map(|queue| queue.seen_running).max();
+        match (self.unpaid_from, seen) {
+            (Some(from), Some(seen)) if self.is_stuck() && self.went_on == 0 => {
+                self.unpaid_from = None;
+                Some((from, seen.min(now).max(from)))
+            }
+            _ => self.take_busy(now),
+        }
+    }
+
     /// Whether time has been kept back by [`take_busy`](Self::take_busy) for as long as work that
     /// may wait for a launch runs, or longer.
     pub fn owes(&self, now: u64) -> bool {

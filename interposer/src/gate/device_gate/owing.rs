@@ -14,7 +14,18 @@ use crate::account;
 impl Inner {
     /// Pays for the time held until now, as far as that may be told.
     pub(in crate::gate) fn pay(&mut self, bucket: &Bucket<'_>, now: u64) {
-        match self.window.take_busy(now) {
+        let held = self.window.take_busy(now);
+        self.pay_for(held, bucket, now);
+    }
+
+    /// As [`Self::pay`] where the process ends.
+    fn pay_last(&mut self, bucket: &Bucket<'_>, now: u64) {
+        let held = self.window.take_last(now);
+        self.pay_for(held, bucket, now);
+    }
+
+    fn pay_for(&mut self, held: Option<(u64, u64)>, bucket: &Bucket<'_>, now: u64) {
+        match held {
             Some(held) => match self.kept_back.take() {
                 Some(paid) => bucket.pay_late(held, paid, now),
                 None => bucket.pay(held.0, held.1, now),
@@ -29,6 +40,16 @@ impl Inner {
 }
 
 impl DeviceGate {
+    /// The process ends: pays for all it held, where no daemon keeps the cap. What is seen of the
+    /// work was seen before: the driver is not asked any more.
+    pub(in crate::gate) fn pay_at_end(&self, now: u64) {
+        let mut inner = self.lock();
+        let bucket = account::compute().and_then(|compute| compute.bucket(self.index));
+        if let Some(bucket) = bucket.filter(|_| inner.page.is_none()) {
+            inner.pay_last(&bucket, now);
+        }
+    }
+
     /// Whether the bucket of the tenant's own cap is empty, once time that was kept back is paid
     /// for. The gate thread closes the gate for that, too, but after this: it has paid before it
     /// closes, and where this process is idle it looks once a second, while others of the tenant

@@ -215,6 +215,29 @@ fn time_of_work_that_may_wait_is_owed_until_it_is_known_to_be_over() {
 }
 
 #[test]
+fn a_process_that_ends_tells_the_time_of_work_that_may_wait() {
+    let mut bench = Bench::new();
+    let began = bench.now;
+    bench.launch(1, 1_000 * MS, BOUNDS);
+    bench.mark(STREAM);
+    bench.now += 30 * MS;
+    bench.look();
+    assert_eq!(bench.window.take_busy(bench.now), None);
+    // A process that was stopped after that is not known to have held the device.
+    let seen = bench.now;
+    bench.now += 500 * MS;
+    assert_eq!(bench.window.take_last(bench.now), Some((began, seen)));
+    assert_eq!(bench.window.take_last(bench.now), None, "once");
+}
+
+#[test]
+fn a_process_that_ends_does_not_tell_the_time_of_work_that_waited() {
+    let (mut window, began) = held_up();
+    let went = began + goes_at(&mut window, began);
+    assert_eq!(window.take_last(went), None, "a launch went on for it");
+}
+
+#[test]
 fn a_stopped_process_did_not_hold_the_device_meanwhile() {
     let mut bench = Bench::new();
     for _ in 0..20 {
