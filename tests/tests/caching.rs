@@ -188,7 +188,7 @@ fn a_request_that_waits_in_vain_after_an_early_refusal_is_told_once() {
     guest.finish().silently();
     let told = told_of_refusals(&daemon, bursts, "bursts");
     assert!(
-        told.len() == 1 && told[0].starts_with("an allocation was refused: after waiting"),
+        told.len() == 1 && told[0].starts_with("an allocation was refused (of 1 GiB, to process "),
         "{told:?}"
     );
 }

@@ -53,6 +53,7 @@ fn events_are_known_when_tenant_and_daemon_are_gone() {
     for _ in 0..3 {
         assert_eq!(guest.ask(&alloc(2 * GIB)), REFUSED);
     }
+    let pid = home.row(web).expect("it runs")["processes"][0]["pid"].clone();
     guest.finish().silently();
     home.until_no_daemon();
 
@@ -70,6 +71,9 @@ fn events_are_known_when_tenant_and_daemon_are_gone() {
     assert_eq!(sum(&refused, "count"), 3, "{refused:?}");
     assert_eq!(sum(&refused, "over_limit"), 3, "{refused:?}");
     assert_eq!(refused[0]["facts"]["limit_bytes"], GIB);
+    // What was asked for, and by which process.
+    assert_eq!(refused[0]["facts"]["largest_bytes"], 2 * GIB);
+    assert_eq!(refused[0]["facts"]["pid"], pid);
     assert!(
         refused[0]["text"]
             .as_str()
@@ -121,13 +125,10 @@ fn events_are_known_when_tenant_and_daemon_are_gone() {
     // The output for people.
     let lines = text(&home.gpushare(&["events", "--tenant", web]));
     assert!(lines.lines().all(|line| line.contains(web)), "{lines}");
-    assert!(
-        lines.contains("3 allocations were refused") || lines.contains("refused"),
-        "{lines}"
-    );
+    assert!(lines.contains("3 allocations were refused"), "{lines}");
     let why = text(&home.gpushare(&["why", web])).replace('\n', " ");
     assert!(
-        why.contains("gone since") && why.contains("--mem-limit SIZE"),
+        why.contains("gone since") && why.contains("--mem-limit 2560MiB"),
         "{why}"
     );
 }

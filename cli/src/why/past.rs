@@ -2,7 +2,7 @@
 
 use super::answer::{Facts, State};
 use crate::when::local;
-use gpushare_protocol::units::Bytes;
+use gpushare_protocol::units::{self, Bytes};
 use gpushare_protocol::wire::EventRecord;
 
 /// The events of one life of a name, of all that are known: of the tenant that a daemon has now, if
@@ -106,9 +106,10 @@ pub(super) fn refusals(facts: &Facts, life: &[EventRecord]) -> Vec<String> {
             .number_of("limit_bytes")
             .map(|bytes| Bytes(bytes).human());
         sentences.push(format!(
-            "Its own limit{} refused {} of them, whatever others hold; `gpushare set {name} --mem-limit SIZE` raises the limit while it runs.",
+            "Its own limit{} refused {} of them, whatever others hold; `gpushare set {name} --mem-limit {}` raises the limit while it runs.",
             limit.map_or_else(String::new, |limit| format!(" of {limit}")),
-            sum("over_limit")
+            sum("over_limit"),
+            limit_for(last).unwrap_or_else(|| "SIZE".to_owned())
         ));
     }
     if sum("timed_out") > 0 {
@@ -124,6 +125,17 @@ pub(super) fn refusals(facts: &Facts, life: &[EventRecord]) -> Vec<String> {
         ));
     }
     sentences
+}
+
+/// The smallest limit under which the largest of these refused allocations fits beside what was
+/// charged then, in whole MiB. None where that is not known, or is no more than the limit.
+fn limit_for(refused: &EventRecord) -> Option<String> {
+    let number = |name| refused.number_of(name);
+    let charged = number("charged_bytes")?;
+    let wanted = charged.saturating_add(number("largest_bytes")?);
+    let is_more = number("limit_bytes").is_some_and(|limit| wanted > limit);
+    (is_more && number("over_limit").is_some())
+        .then(|| format!("{}MiB", wanted.div_ceil(units::MIB)))
 }
 
 /// Turns it did not end in time.

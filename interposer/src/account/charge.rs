@@ -140,7 +140,7 @@ impl Charge {
     pub(crate) fn settle_or_refuse(&mut self, bytes: u64) -> Result<(), Refused> {
         let settled = self.settle(bytes);
         if settled.is_err() {
-            super::count_refusal(self.device);
+            super::count_refusal(self.device, bytes);
         }
         settled
     }

@@ -43,6 +43,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use gpushare_protocol::limits::Limits;
+use gpushare_protocol::page::refused::RefusedWord;
 use gpushare_protocol::page::{MAX_SLOTS, NO_LIMIT, UNIT, units_within};
 use gpushare_protocol::paths::{Root, TENANT, TenantName};
 
@@ -345,12 +346,20 @@ pub(crate) fn worked() {
     }
 }
 
-/// Counts an allocation of the program that is refused: once, however often a charge was tried.
+/// Counts an allocation of the program that is refused: once, however often a charge was tried. It
+/// would have been charged `bytes`.
 #[cold]
-pub(crate) fn count_refusal(device: DeviceKey) {
-    if let Some(line) = member().and_then(|member| member.line(device.index())) {
-        line.refused.fetch_add(1, Ordering::Relaxed);
+pub(crate) fn count_refusal(device: DeviceKey, bytes: u64) {
+    let Some(member) = member() else { return };
+    let Some(line) = member.line(device.index()) else {
+        return;
+    };
+    // The size first: the daemon tells it with the count.
+    if let Some(slot) = member.page.slots.get(member.slot) {
+        let word = RefusedWord::new(device.index(), bytes).bits();
+        slot.largest_refused.fetch_max(word, Ordering::Relaxed);
     }
+    line.refused.fetch_add(1, Ordering::Release);
 }
 
 /// Notes that contexts, modules and the like took (or gave back) about `bytes`. Shown, not held

@@ -37,6 +37,7 @@ pub(crate) fn occupy(page: &Page, index: usize, me: Identity, namespace: u64) {
     slot.pid_namespace.store(namespace, Ordering::Relaxed);
     let outer = u64::from(process::outer());
     slot.outer_pid.store(outer, Ordering::Relaxed);
+    slot.largest_refused.store(0, Ordering::Relaxed);
     let generation = page.header.generation.fetch_add(1, Ordering::AcqRel) + 1;
     slot.generation.store(generation, Ordering::Relaxed);
     slot.taken.store(1, Ordering::Release);

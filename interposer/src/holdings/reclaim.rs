@@ -68,7 +68,7 @@ fn insist_and_tell(
 ) -> CUresult {
     let answer = insist_slowly(device, bytes, call, ask);
     if answer == CUresult::OUT_OF_MEMORY {
-        account::count_refusal(device);
+        account::count_refusal(device, bytes);
         early::ran_out(device, bytes);
     }
     answer
@@ -190,7 +190,7 @@ fn reserve_unless<T>(
             };
             return waited
                 .map(Found::Booked)
-                .inspect_err(|_| account::count_refusal(device));
+                .inspect_err(|_| account::count_refusal(device, bytes));
         }
         frames::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(2));

@@ -248,7 +248,7 @@ impl<F: Fn() -> CUresult> Request<'_, F> {
         self.enter();
         match arena::after(&**self.pool, charge) {
             Err(refused) => {
-                account::count_refusal(self.pool.device());
+                account::count_refusal(device, growth);
                 self.take_back();
                 refused.into()
             }

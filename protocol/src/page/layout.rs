@@ -29,7 +29,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"gpushare");
 /// Pages of another major version are refused.
 pub const MAJOR: u16 = 1;
 /// Grows when reserved space gets a meaning; older and newer minors share a page.
-pub const MINOR: u16 = 3;
+pub const MINOR: u16 = 4;
 /// Devices a tenant can use.
 pub const MAX_DEVICES: usize = 16;
 /// Processes a tenant can have on the GPU at once.
@@ -126,7 +126,10 @@ pub struct Slot {
     /// The process's pid in a namespace further out, the machine's if that can be seen, 0 where
     /// none can. Under a daemon that is what `generation` says.
     pub outer_pid: AtomicU64,
-    reserved: [AtomicU64; 3],
+    /// The largest allocation refused since the daemon read it last, a
+    /// [`RefusedWord`](super::refused::RefusedWord). Only shown. Zero in pages of minor 3.
+    pub largest_refused: AtomicU64,
+    reserved: [AtomicU64; 2],
 }
 
 /// One process on one device: a cache line of its own.
@@ -175,6 +178,7 @@ const _: () = {
     assert!(offset_of!(Device, capacity) == 48 && offset_of!(Device, cap) == 56);
     assert!(offset_of!(Device, paid_until) == 64 && offset_of!(Device, empty_at) == 72);
     assert!(offset_of!(Slot, pid_namespace) == 24 && offset_of!(Slot, outer_pid) == 32);
+    assert!(offset_of!(Slot, largest_refused) == 40);
     assert!(offset_of!(Device, by_request) == 20 && offset_of!(Device, watch) == 192);
     assert!(size_of::<Slot>() == 64 && size_of::<Line>() == 64);
     assert!(offset_of!(Page, devices) == 8192);

@@ -26,6 +26,7 @@ pub mod lease;
 #[cfg(loom)]
 mod model;
 pub mod pending;
+pub mod refused;
 pub mod residency;
 mod snapshot;
 mod sync;

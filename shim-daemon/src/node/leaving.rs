@@ -44,7 +44,8 @@ impl Node {
     pub(super) fn leave(&mut self, now: Nanos, process: ProcessId, known: &Process) {
         self.note_measures(known.tenant());
         self.note_ended_leases(now, known.tenant());
-        self.read_line(process, known.tenant(), known.slot());
+        let of = (known.tenant(), known.slot(), known.peer().pid);
+        self.read_line(process, of);
         self.tell_refused(now, known.tenant(), false);
         if let Some(tenant) = self.tenants.get_mut(&known.tenant()) {
             tenant.tally_mut().left(process);

@@ -4,13 +4,14 @@
 use std::sync::atomic::Ordering;
 
 use gpushare_core::{Answer, AskKey, DeviceId, Nanos, ProcessId, State, TenantId, Why};
+use gpushare_protocol::page::refused::RefusedWord;
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{AskedRow, TenantStatusRow};
 use nix::sys::signal::Signal;
 
 use super::events::{Told, number, word};
 use super::refusals::Refusals;
-use super::tally::Counters;
+use super::tally::{Counters, Largest};
 use super::tenant::index;
 use super::{ConnId, Node};
 
@@ -155,24 +156,37 @@ impl Node {
     /// Reads the counters of a process.
     pub(super) fn read_counters(&mut self, process: ProcessId) {
         if let Some(known) = self.processes.get(process) {
-            self.read_line(process, known.tenant(), known.slot());
+            let of = (known.tenant(), known.slot(), known.peer().pid);
+            self.read_line(process, of);
         }
     }
 
     /// Reads the counters of a process in its row, and what its tenant is charged.
-    pub(super) fn read_line(&mut self, process: ProcessId, tenant: TenantId, slot: usize) {
+    pub(super) fn read_line(&mut self, process: ProcessId, of: (TenantId, usize, i32)) {
+        let (tenant, slot, pid) = of;
         let Some(known) = self.tenants.get_mut(&tenant) else {
             return;
         };
-        for device_index in 0..known.device_ids().len() {
-            let charged = known.charged(device_index);
-            let Some(line) = known.usage().view().line(slot, device_index) else {
-                continue;
-            };
+        let page = known.usage().view();
+        let lines = (0..known.device_ids().len()).filter_map(|device_index| {
+            let line = page.line(slot, device_index)?;
             let counters = Counters {
-                refused: line.refused.load(Ordering::Relaxed),
+                refused: line.refused.load(Ordering::Acquire),
                 service: line.service.load(Ordering::Relaxed),
+                largest: None,
             };
+            Some((device_index, counters))
+        });
+        let lines: Vec<(usize, Counters)> = lines.collect();
+        // After the counts: a process writes the size of an allocation before it counts it.
+        let largest = page.slots.get(slot);
+        let largest = largest.map_or(0, |slot| slot.largest_refused.swap(0, Ordering::Relaxed));
+        let largest = RefusedWord::from_bits(largest);
+        for (device_index, mut counters) in lines {
+            let charged = known.charged(device_index);
+            let bytes = largest.on(device_index).map(Bytes);
+            let pid = pid.unsigned_abs();
+            counters.largest = bytes.map(|bytes| Largest { bytes, pid });
             known.tally_mut().read(process, device_index, counters);
             known.tally_mut().charged(device_index, charged);
         }
@@ -205,7 +219,8 @@ impl Node {
             let Some(device) = known.device_ids().get(device_index).copied() else {
                 continue;
             };
-            self.tell_refusals((tenant, device), device_index, &refusals);
+            let largest = known.tally_mut().take_largest(device_index);
+            self.tell_refusals((tenant, device), device_index, (&refusals, largest));
         }
     }
 
@@ -213,7 +228,7 @@ impl Node {
         &mut self,
         (tenant, device): (TenantId, DeviceId),
         device_index: usize,
-        refusals: &Refusals,
+        (refusals, largest): (&Refusals, Option<Largest>),
     ) {
         let Some(known) = self.tenants.get(&tenant) else {
             return;
@@ -229,6 +244,10 @@ impl Node {
         ];
         // The books of a device that is lost are gone.
         facts.extend(limit.map(|limit| number("limit_bytes", limit.0)));
+        if let Some(Largest { bytes, pid }) = largest {
+            facts.push(number("largest_bytes", bytes.0));
+            facts.push(number("pid", u64::from(pid)));
+        }
         let mut whys = Vec::new();
         for (name, count) in refusals.parts().into_iter().filter(|(_, count)| *count > 0) {
             facts.push(number(name, count));
@@ -253,7 +272,15 @@ impl Node {
                 false => format!("{count} {why}"),
             });
         }
-        let text = format!("{}: {}", allocations(refusals.sum()), whys.join("; "));
+        let largest = largest.map_or_else(String::new, |largest| {
+            let Largest { bytes, pid } = largest;
+            match refusals.sum() {
+                1 => format!(" (of {}, to process {pid})", bytes.human()),
+                _ => format!(" (the largest of {}, to process {pid})", bytes.human()),
+            }
+        });
+        let count = allocations(refusals.sum());
+        let text = format!("{count}{largest}: {}", whys.join("; "));
         self.event_with("refused", (Some(tenant), Some(device)), text, &facts);
     }
 

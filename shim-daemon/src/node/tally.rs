@@ -29,6 +29,17 @@ pub(super) struct Counters {
     pub(super) refused: u64,
     /// Nanoseconds of device time that its completed work takes, where that was counted.
     pub(super) service: u64,
+    /// The largest of the allocations refused since the last read.
+    pub(super) largest: Option<Largest>,
+}
+
+/// An allocation that was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Largest {
+    /// What it would have been charged, by its process's own word.
+    pub(super) bytes: Bytes,
+    /// The process, as the machine numbers it.
+    pub(super) pid: u32,
 }
 
 /// A tenant on a device.
@@ -45,6 +56,8 @@ pub(super) struct DeviceTally {
     busy: u64,
     /// Those that no event has told yet.
     untold: Refusals,
+    /// The largest of them.
+    largest: Option<Largest>,
     told: Option<Nanos>,
     /// The answers to each process that may explain refusals that its counters show next.
     denied: BTreeMap<ProcessId, Denied>,
@@ -112,6 +125,7 @@ impl Tally {
             .saturating_add(more(now.service, before.service));
         let refused = more(now.refused, before.refused).min(AT_ONCE);
         known.refused(process, refused);
+        known.largest = known.largest.max(now.largest);
     }
 
     /// A process has ended; its counters were read.
@@ -206,6 +220,11 @@ impl Tally {
         }
         known.told = Some(now);
         Some(std::mem::take(&mut known.untold))
+    }
+
+    /// The largest of the refused allocations that are told now.
+    pub(super) fn take_largest(&mut self, device_index: usize) -> Option<Largest> {
+        self.devices.get_mut(device_index)?.largest.take()
     }
 
     /// It is admitted now. Returns how long it waited for that.

@@ -309,6 +309,24 @@ fn refusals_come_with_what_would_have_helped() {
 }
 
 #[test]
+fn a_limit_is_named_that_the_largest_refused_allocation_fits() {
+    let mut facts = facts();
+    facts.tenants = vec![row("web", GIB, ProcessState::Running)];
+    let told = |largest: &[(&str, u64)]| {
+        let limit = [("limit_bytes", 3 * GIB), ("charged_bytes", 2 * GIB + 1)];
+        let numbers = [&[("count", 2), ("over_limit", 2)], &limit[..], largest].concat();
+        vec![event("refused", "REASON", &numbers)]
+    };
+    facts.past = told(&[("largest_bytes", 2 * GIB)]);
+    says(&facts, State::Running, &["--mem-limit 4097MiB"], &["SIZE"]);
+    // Not known, and what would fit now: it has freed since.
+    for largest in [&[][..], &[("largest_bytes", GIB / 2)]] {
+        facts.past = told(largest);
+        says(&facts, State::Running, &["--mem-limit SIZE"], &["MiB`"]);
+    }
+}
+
+#[test]
 fn refusals_are_counted_from_the_begin_of_the_life_that_had_them() {
     let mut facts = facts();
     facts.tenants = vec![row("web", GIB, ProcessState::Running)];

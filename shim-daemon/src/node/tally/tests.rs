@@ -14,7 +14,7 @@ fn at(seconds: u64) -> Nanos {
 fn refused(refused: u64) -> Counters {
     Counters {
         refused,
-        service: 0,
+        ..Counters::default()
     }
 }
 
@@ -62,8 +62,8 @@ fn the_sums_of_forged_counts_end_at_the_greatest_number() {
     for (device_index, service) in [(0, u64::MAX), (1, 7)] {
         for service in [0, service] {
             let counters = Counters {
-                refused: 0,
                 service,
+                ..Counters::default()
             };
             tally.read(PROCESS, device_index, counters);
         }
@@ -79,6 +79,26 @@ fn a_refusal_without_an_answer_was_over_the_limit() {
     assert_eq!((told.over_limit, told.sum()), (3, 3));
     assert_eq!(tally.take_untold(0, at(100), false), None, "once");
     assert_eq!(tally.refused(), 3);
+}
+
+#[test]
+fn the_largest_refusal_is_told_with_those_it_was_among() {
+    let of = |count, mib: u64, pid| Counters {
+        largest: Some(Largest {
+            bytes: Bytes(mib << 20),
+            pid,
+        }),
+        ..refused(count)
+    };
+    let mut tally = tally();
+    tally.read(PROCESS, 0, of(1, 300, 7));
+    tally.read(PROCESS, 0, of(2, 80, 8));
+    assert_eq!(tally.take_largest(0), of(0, 300, 7).largest);
+    assert_eq!(tally.take_largest(0), None, "once");
+    // That of an earlier process in the same row is not told.
+    tally.read(ProcessId(2), 0, of(1, 900, 9));
+    tally.read(ProcessId(2), 0, refused(2));
+    assert_eq!(tally.take_largest(0), None);
 }
 
 #[test]
