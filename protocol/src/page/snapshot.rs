@@ -31,8 +31,8 @@ pub struct SnapshotDevice {
     pub view_total: u64,
     /// Physical bytes.
     pub capacity: u64,
-    /// When the bucket of its cap was or will be empty, in nanoseconds of `CLOCK_MONOTONIC`: without
-    /// a daemon.
+    /// When the bucket of its cap was or will be empty, in nanoseconds of `CLOCK_MONOTONIC`.
+    /// Without a daemon.
     pub empty_at: u64,
 }
 

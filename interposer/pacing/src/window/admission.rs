@@ -101,9 +101,9 @@ impl<M> Window<M> {
         self.unpaid_from.is_some()
     }
 
-    /// As [`take_busy`](Self::take_busy) where the process ends: work under way that may have waited
-    /// for a launch does not wait for one any more. So its time is told as far as it was seen to
-    /// run, unless a launch went on for it lately.
+    /// As [`take_busy`](Self::take_busy) where the process ends: work under way that may have
+    /// waited for a launch does not wait for one any more. So its time is told as far as it was
+    /// seen to run, unless a launch went on for it lately.
     pub fn take_last(&mut self, now: u64) -> Option<(u64, u64)> {
         let seen = self.queues.iter().map(|queue| queue.seen_running).max();
         match (self.unpaid_from, seen) {
