@@ -11,7 +11,7 @@ mod victims;
 mod wait;
 
 pub(crate) use burst::Burst;
-pub(crate) use swap::Mover;
+pub(crate) use swap::{Mover, are_enough};
 
 use crate::ids::TenantId;
 use crate::time::Nanos;

@@ -68,11 +68,7 @@ pub(super) fn choose(case: &Case<'_>) -> Verdict {
     };
     let mut times: Vec<Nanos> = case.movers.iter().map(|mover| mover.at(case)).collect();
     times.sort_unstable();
-    // Where the host is short, a preferred tenant may leave no room there for the one that gives
-    // enough: fewer to choose from are more then.
-    let now = times.iter().filter(|at| **at <= case.now).rev();
-    let mut now = std::iter::once(&case.now).chain(now);
-    if let Some(victims) = now.find_map(|at| may(*at)) {
+    if let Some(victims) = may(case.now) {
         return Verdict::Move(victims);
     }
     let mut later = times.into_iter().filter(|at| *at > case.now);
@@ -98,7 +94,8 @@ fn steady(case: &Case<'_>, at: Nanos) -> bool {
 }
 
 /// Takes the preferred ones until there is enough, then spares those that are not needed, the least
-/// preferred first.
+/// preferred first. Where the host is short, a preferred one may leave no room there for the one
+/// that gives enough: it is left out then.
 fn picked(mut movers: Vec<Mover>, case: &Case<'_>) -> Option<Vec<TenantId>> {
     movers.sort_by_key(|mover| {
         let idle = (mover.idle.is_none(), mover.idle);
@@ -111,21 +108,8 @@ fn picked(mut movers: Vec<Mover>, case: &Case<'_>) -> Option<Vec<TenantId>> {
             mover.tenant,
         )
     });
-    let (mut given, mut host, mut room) = (Bytes::ZERO, case.host, case.room);
-    let mut chosen: Vec<Mover> = Vec::new();
-    for mover in movers {
-        if given >= case.short {
-            break;
-        }
-        if mover.host <= host && mover.more <= room {
-            (host, room) = (host - mover.host, room - mover.more);
-            given += mover.gives;
-            chosen.push(mover);
-        }
-    }
-    if given < case.short {
-        return None;
-    }
+    let mut chosen = first_set(&movers, case.short, (case.host, case.room))?;
+    let mut given: Bytes = chosen.iter().map(|mover| mover.gives).sum();
     chosen.reverse();
     chosen.retain(|mover| {
         let spared = given - mover.gives >= case.short;
@@ -135,6 +119,69 @@ fn picked(mut movers: Vec<Mover>, case: &Case<'_>) -> Option<Vec<TenantId>> {
         !spared
     });
     Some(chosen.into_iter().map(|mover| mover.tenant).collect())
+}
+
+/// Whether some of these give `short` and fit the host together.
+pub(crate) fn are_enough(mut movers: Vec<Mover>, short: Bytes, host: Bytes) -> bool {
+    movers.sort_by_key(|mover| Reverse(mover.gives));
+    first_set(&movers, short, (host, Bytes::MAX)).is_some()
+}
+
+/// The most sets that are looked at for one decision: all there are of eleven tenants, and of more
+/// those that leave out the least preferred.
+const MOST_SETS: u32 = 1 << 11;
+
+/// The first set in the order of `movers` that gives `short` and for which the host has room: of
+/// two sets that which has the earlier one of the first two that differ.
+fn first_set(movers: &[Mover], short: Bytes, room: (Bytes, Bytes)) -> Option<Vec<Mover>> {
+    let mut sums: Vec<Bytes> = vec![Bytes::ZERO];
+    for mover in movers.iter().rev() {
+        sums.push(sums[sums.len() - 1] + mover.gives);
+    }
+    sums.reverse();
+    let mut search = Search {
+        movers,
+        sums,
+        left: MOST_SETS + u32::try_from(movers.len()).unwrap_or(0),
+        chosen: Vec::new(),
+    };
+    search.finds(0, short, room).then_some(search.chosen)
+}
+
+/// The search for a set.
+struct Search<'a> {
+    movers: &'a [Mover],
+    /// What each one and all behind it give.
+    sums: Vec<Bytes>,
+    /// How many steps are left.
+    left: u32,
+    chosen: Vec<Mover>,
+}
+
+impl Search<'_> {
+    /// Whether those from `at` on have a set that gives `short` in this `room`: on the host, and
+    /// from its store. It is added to those chosen then.
+    fn finds(&mut self, at: usize, short: Bytes, room: (Bytes, Bytes)) -> bool {
+        if short.is_zero() {
+            return true;
+        }
+        let Some(mover) = self.movers.get(at) else {
+            return false;
+        };
+        if self.left == 0 || self.sums[at] < short {
+            return false;
+        }
+        self.left -= 1;
+        if mover.host <= room.0 && mover.more <= room.1 {
+            self.chosen.push(*mover);
+            let rest = (room.0 - mover.host, room.1 - mover.more);
+            if self.finds(at + 1, short - mover.gives, rest) {
+                return true;
+            }
+            self.chosen.pop();
+        }
+        self.finds(at + 1, short, room)
+    }
 }
 
 #[cfg(test)]
@@ -280,6 +327,53 @@ mod tests {
         };
         let full = verdict(&[preferred, enough], |case| case.host = Bytes::gib(4));
         assert_eq!(full, moved(&[2]));
+    }
+
+    #[test]
+    fn a_preferred_one_stays_where_it_would_fill_the_host_in_vain() {
+        let of = |id, gib| Mover {
+            gives: Bytes::gib(gib),
+            host: Bytes::gib(gib),
+            more: Bytes::ZERO,
+            ..mover(id)
+        };
+        let idle = Mover {
+            idle: Some(Nanos::secs(1)),
+            ..of(1, 30)
+        };
+        let case = |movers: &[Mover], short, host| {
+            verdict(movers, |case| {
+                (case.short, case.host) = (Bytes::gib(short), Bytes::gib(host));
+            })
+        };
+        assert_eq!(case(&[idle, of(2, 50)], 40, 70), moved(&[2]));
+        // Both fit: the idle one goes first, and the other alone is enough then.
+        assert_eq!(case(&[idle, of(2, 50)], 60, 80), moved(&[2, 1]));
+        // The one in the middle is left out.
+        let three = [of(1, 10), of(2, 20), of(3, 45)];
+        assert_eq!(case(&three, 50, 56), moved(&[3, 1]));
+        assert_eq!(case(&[idle, of(2, 50)], 60, 70), Verdict::Pass);
+    }
+
+    #[test]
+    fn among_many_tenants_a_choice_takes_a_bounded_time() {
+        let many: Vec<Mover> = (1..=500)
+            .map(|id| Mover {
+                host: Bytes::gib(4 + id % 7),
+                ..mover(id)
+            })
+            .collect();
+        // No set is enough: a third of them fits.
+        let none = verdict(&many, |case| {
+            (case.short, case.host) = (Bytes::gib(1500), Bytes::gib(1400));
+        });
+        assert_eq!(none, Verdict::Pass);
+        let Verdict::Move(some) = verdict(&many, |case| {
+            (case.short, case.host) = (Bytes::gib(400), Bytes::gib(1000));
+        }) else {
+            panic!("a hundred of them are enough");
+        };
+        assert_eq!(some.len(), 100);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::ids::{AskKey, DeviceId, ProcessId, TenantId};
 use crate::ledger::{Account, Device};
 use crate::residency::{Load, Place, Rotation};
-use crate::resolver::{Burst, Case, Mover, Resolve, Resolver, Verdict};
+use crate::resolver::{Burst, Case, Mover, Resolve, Resolver, Verdict, are_enough};
 use crate::time::Nanos;
 use crate::timers::Timer;
 use crate::world::World;
@@ -386,24 +386,17 @@ impl World {
         let host = host();
         let room = self.residency.host.free();
         // Each mover needs the host for all of its memory, however little of it is wanted.
-        let mut sizes: Vec<(Bytes, Bytes)> = movers
+        let fitting = movers
             .iter()
-            .filter(|mover| mover.more <= room)
-            .map(|mover| (mover.host, mover.gives))
-            .collect();
-        sizes.sort_unstable();
-        let mut left = host;
-        let fitting = sizes.into_iter().take_while(|(host, _)| {
-            let fits = *host <= left;
-            left -= *host;
-            fits
-        });
-        let now: Bytes = fitting.map(|(_, gives)| gives).sum();
-        let all = now + other;
+            .filter(|mover| mover.more <= room && mover.host <= host);
+        let fitting: Vec<Mover> = fitting.copied().collect();
+        let gives = fitting.iter().any(|mover| !mover.gives.is_zero());
         // Tenants that take nothing of the budget.
         let own = movers.iter().filter(|mover| mover.host.is_zero());
         let own: Bytes = own.map(|mover| mover.gives).sum();
-        (after || !all.is_zero()) && short <= all && short <= host + own
+        (after || gives || !other.is_zero())
+            && short <= host + own
+            && are_enough(fitting, short - other, host)
     }
 
     /// Memory that no mover gives now, and that can move once it is used: of tenants that are
