@@ -338,11 +338,13 @@ impl Node {
         (write, read): (Foreign, Foreign),
     ) {
         // The file comes first: a tenant that is out already would count as moved without it.
-        let suspended = self.storable_by_name(command.0, name).map(|tenant| {
+        let suspended = self.storable_by_name(command.0, name).and_then(|tenant| {
+            self.may_wait(command.0, tenant)?;
             let lane = self.lane(tenant);
             let (write, read) = (write.onto(&lane), read.onto(&lane));
             self.residency.storing.store_elsewhere(tenant, write, read);
             self.move_by_command(now, command, tenant, true);
+            Ok(())
         });
         if let Err(error) = suspended {
             self.answer_command(command, ControlReply::Error(error));

@@ -70,10 +70,13 @@ impl Node {
         Some(known.tenant())
     }
 
-    /// Whether the connection's process has ended, or has registered anew over another one.
+    /// Whether the connection's process has ended, or has another connection since: over that it
+    /// has registered anew, or has shown its page.
     pub(crate) fn is_former(&self, client: Client) -> bool {
-        let process = client.process;
-        process.is_some_and(|process| self.processes.get(process).is_none())
+        client.process.is_some_and(|process| {
+            let known = self.processes.get(process);
+            known.and_then(Process::connection) != Some(client.connection)
+        })
     }
 
     /// A request over a connection whose process has ended, or has registered anew over another

@@ -36,6 +36,14 @@ impl Commands {
         }
     }
 
+    /// How many of a connection wait for a tenant.
+    pub(super) fn waits(&self, from: ConnId, tenant: TenantId) -> usize {
+        let waiting = self.waiting.iter();
+        waiting
+            .filter(|((waiting, _), of, _)| (*waiting, *of) == (from, tenant))
+            .count()
+    }
+
     /// Forgets what was said of tenants that no command is about.
     fn tidy(&mut self) {
         let waiting = &self.waiting;
@@ -67,6 +75,7 @@ impl Node {
             true => self.suspendable(from, name)?,
             false => self.named_for(from, name)?,
         };
+        self.may_wait(from, tenant)?;
         self.move_by_command(now, (from, id), tenant, out);
         Ok(None)
     }

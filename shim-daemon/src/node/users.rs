@@ -102,7 +102,8 @@ impl Node {
             .get(&tenant)
             .into_iter()
             .flat_map(|known| known.pending());
-        if pending.filter(|(waiting, _)| *waiting == from).count() < MOST_PENDING {
+        let pending = pending.filter(|(waiting, _)| *waiting == from).count();
+        if pending + self.residency.commands.waits(from, tenant) < MOST_PENDING {
             return Ok(());
         }
         let text = "this connection has asked for it often enough; wait for the answers";

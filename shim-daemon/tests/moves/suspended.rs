@@ -51,6 +51,28 @@ fn a_suspend_that_fails_is_answered_with_the_reason() {
 }
 
 #[test]
+fn a_connection_that_suspends_a_tenant_over_and_over_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_daemon, mut one, mut command) = scene(folder.path(), Nanos::secs(60));
+    let asked: Vec<u32> = (0..16).map(|_| suspends(&mut command)).collect();
+    let tenant = "one".to_owned();
+    let resume = command.ask(&Control::Resume { tenant });
+    for id in [suspends(&mut command), resume] {
+        let said = error(&mut command, id);
+        assert!(said.contains("wait for the answers"), "{said}");
+    }
+    is_busy(&mut one, Obstacle::Work);
+    for id in asked {
+        let said = error(&mut command, id);
+        assert!(said.contains("does not end"), "{said}");
+    }
+    // There is room again.
+    let again = suspends(&mut command);
+    is_busy(&mut one, Obstacle::Work);
+    assert!(error(&mut command, again).contains("does not end"));
+}
+
+#[test]
 fn a_suspend_that_failed_stands_and_is_tried_again() {
     let folder = tempfile::tempdir().unwrap();
     let (daemon, mut one, mut command) = scene(folder.path(), Nanos::millis(1));

@@ -126,7 +126,7 @@ impl Scene {
         let register = Register {
             pid,
             presents_page: page.is_some(),
-            slot: None,
+            slot: page.is_some().then_some(0),
         };
         let process = self.node.register(NOW, client, (1, &register), peer, page);
         Client { process, ..client }
@@ -241,6 +241,23 @@ fn a_former_connections_questions_are_answered_and_its_reports_not() {
         let effects = std::iter::from_fn(|| scene.node.poll_effect());
         let replies = effects.filter(|one| matches!(one, Effect::Client { id: 9, .. }));
         assert_eq!(replies.count(), answers, "{request:?}");
+    }
+}
+
+#[test]
+fn a_process_that_shows_its_page_over_and_over_has_one_connection() {
+    let mut scene = Scene::new();
+    let mut former = vec![scene.registers()];
+    let process = former[0].process;
+    for _ in 0..3 {
+        let known = &scene.node.tenants[&scene.tenant];
+        let mut pages = known.descriptors(None).unwrap().into_iter();
+        let page = pages.find(|page| known.usage().is(page));
+        let new = scene.tries(page);
+        assert_eq!(new.process, process, "it keeps its registration");
+        assert!(!scene.node.is_former(new));
+        assert!(former.iter().all(|one| scene.node.is_former(*one)));
+        former.push(new);
     }
 }
 
