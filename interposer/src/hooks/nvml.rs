@@ -1,4 +1,4 @@
-//! NVML: the tenant's memory and the tenant's processes, for monitoring tools inside it.
+//! NVML: the tenant's memory, processes and sessions, for monitoring tools inside it.
 //!
 //! NVML is asked first, so that every error, and the check of every struct's version, is its own.
 //! A list of a version that this library does not know is refused in a tenant, whatever NVML knows.
@@ -23,40 +23,39 @@ hooks! {
         = |call| memory_v1(device, memory, call());
     fn nvmlDeviceGetMemoryInfo_v2(device: nvmlDevice_t, memory: Out<'_, nvmlMemory_v2_t>) -> nvmlReturn_t
         = |call| memory_v2(device, memory, call());
+    fn nvmlDeviceGetConfComputeProtectedMemoryUsage(device: nvmlDevice_t, memory: Out<'_, nvmlMemory_t>) -> nvmlReturn_t
+        = |call| protected(device, memory, call());
     fn nvmlDeviceGetComputeRunningProcesses | nvmlDeviceGetGraphicsRunningProcesses
         | nvmlDeviceGetMPSComputeRunningProcesses(device: nvmlDevice_t, count: InOut<'_, u32>, infos: Room<'_, nvmlProcessInfo_v1_t>)
-        -> nvmlReturn_t = |real(..)| listed(device, count, (infos, Of::Running), |count, infos| real(device, count, infos));
+        -> nvmlReturn_t = |real(..)| listed(count, (infos, Of::Running), |count, infos| real(device, count, infos));
     fn nvmlDeviceGetComputeRunningProcesses_v2 | nvmlDeviceGetGraphicsRunningProcesses_v2
         | nvmlDeviceGetMPSComputeRunningProcesses_v2(device: nvmlDevice_t, count: InOut<'_, u32>, infos: Room<'_, nvmlProcessInfo_v2_t>)
-        -> nvmlReturn_t = |real(..)| listed(device, count, (infos, Of::Running), |count, infos| real(device, count, infos));
+        -> nvmlReturn_t = |real(..)| listed(count, (infos, Of::Running), |count, infos| real(device, count, infos));
     fn nvmlDeviceGetComputeRunningProcesses_v3 | nvmlDeviceGetGraphicsRunningProcesses_v3
         | nvmlDeviceGetMPSComputeRunningProcesses_v3(device: nvmlDevice_t, count: InOut<'_, u32>, infos: Room<'_, nvmlProcessInfo_v2_t>)
-        -> nvmlReturn_t = |real(..)| newest(device, count, infos, |count, infos| real(device, count, infos));
+        -> nvmlReturn_t = |real(..)| newest(count, infos, |count, infos| real(device, count, infos));
     fn nvmlDeviceGetRunningProcessDetailList(device: nvmlDevice_t, list: InOut<'_, nvmlProcessDetailList_t>) -> nvmlReturn_t
-        = |real(..)| listed_within(device, (list, Of::Running), |list| real(device, list));
+        = |real(..)| listed_within((list, Of::Running), |list| real(device, list));
     fn nvmlDeviceGetProcessUtilization(device: nvmlDevice_t, samples: Room<'_, nvmlProcessUtilizationSample_t>,
         count: InOut<'_, u32>, since: u64) -> nvmlReturn_t
-        = |real(..)| listed(device, count, (samples, Of::Samples), |count, samples| real(device, samples, count, since));
+        = |real(..)| listed(count, (samples, Of::Samples), |count, samples| real(device, samples, count, since));
     fn nvmlDeviceGetProcessesUtilizationInfo(device: nvmlDevice_t, info: InOut<'_, nvmlProcessesUtilizationInfo_t>)
-        -> nvmlReturn_t = |real(..)| listed_within(device, (info, Of::Samples), |info| real(device, info));
+        -> nvmlReturn_t = |real(..)| listed_within((info, Of::Samples), |info| real(device, info));
+    fn nvmlDeviceGetEncoderSessions(device: nvmlDevice_t, count: InOut<'_, u32>, infos: Room<'_, nvmlEncoderSessionInfo_t>)
+        -> nvmlReturn_t = |real(..)| listed(count, (infos, Of::Sessions), |count, infos| real(device, count, infos));
+    fn nvmlDeviceGetFBCSessions(device: nvmlDevice_t, count: InOut<'_, u32>, infos: Room<'_, nvmlFBCSessionInfo_t>)
+        -> nvmlReturn_t = |real(..)| listed(count, (infos, Of::Sessions), |count, infos| real(device, count, infos));
 }
 
 /// The tenant's memory on a device; `None` where the device's own values apply.
 fn glance(device: nvmlDevice_t) -> Option<Glance> {
-    let (described, capacity) = described(device)?;
-    peek::glance(&described, capacity)
-}
-
-/// A device and its capacity.
-fn described(device: nvmlDevice_t) -> Option<(Described, u64)> {
     let text = nvml::uuid(device)?;
     let described = Described {
         uuid: Uuid::parse(&text, '-')?,
         is_mig: text.starts_with("MIG-"),
         index: nvml::index(device),
     };
-    let capacity = nvml::memory(device).map_or(0, |memory| memory.total);
-    Some((described, capacity))
+    peek::glance(&described, nvml::usable(device).unwrap_or(0))
 }
 
 /// Total, free and used as the tenant sees them.
@@ -121,37 +120,46 @@ fn memory_v2(
     answer
 }
 
+/// Protected memory is all of a device's memory, or none where confidential computing is off.
+fn protected(
+    device: nvmlDevice_t,
+    memory: Out<'_, nvmlMemory_t>,
+    answer: nvmlReturn_t,
+) -> nvmlReturn_t {
+    match memory.after(answer) {
+        Some(physical) if physical.total > 0 => memory_v1(device, memory, answer),
+        _ => answer,
+    }
+}
+
 /// Answers with a list of processes, by a function that is given a count and room for entries.
 fn listed<T: Entry>(
-    device: nvmlDevice_t,
     count: InOut<'_, u32>,
     (room, of): (Room<'_, T>, Of),
     real: impl Fn(InOut<'_, u32>, Room<'_, T>) -> nvmlReturn_t,
 ) -> nvmlReturn_t {
     let list = List::of(count, room);
     let ask = |entries: &mut [T]| filled(entries, &real);
-    nvml_lists::answer((list, of), || real(count, room), ask, || members(device))
+    nvml_lists::answer((list, of), || real(count, room), ask, peek::members)
 }
 
 /// The same where the width of the entries depends on the driver.
 fn newest(
-    device: nvmlDevice_t,
     count: InOut<'_, u32>,
     room: Room<'_, nvmlProcessInfo_v2_t>,
     real: impl Fn(InOut<'_, u32>, Room<'_, nvmlProcessInfo_v2_t>) -> nvmlReturn_t,
 ) -> nvmlReturn_t {
     let Some(wide) = nvml::wide() else {
-        return listed(device, count, (room, Of::Running), real);
+        return listed(count, (room, Of::Running), real);
     };
     let asked = |count: InOut<'_, u32>, room: Room<'_, nvmlProcessDetail_v1_t>| {
         real(count, room.argument(wide))
     };
-    listed(device, count, (room.widened(wide), Of::Running), asked)
+    listed(count, (room.widened(wide), Of::Running), asked)
 }
 
 /// The same by a function that is given a structure with a list in it.
 fn listed_within<L: Listing<Entry: Entry>>(
-    device: nvmlDevice_t,
     (whole, of): (InOut<'_, L>, Of),
     real: impl Fn(InOut<'_, L>) -> nvmlReturn_t,
 ) -> nvmlReturn_t {
@@ -160,10 +168,5 @@ fn listed_within<L: Listing<Entry: Entry>>(
         return real(whole);
     };
     let ask = |entries: &mut [L::Entry]| filled_within(given, entries, &real);
-    nvml_lists::answer((list, of), || real(whole), ask, || members(device))
-}
-
-fn members(device: nvmlDevice_t) -> Option<Members> {
-    let (described, capacity) = described(device)?;
-    peek::members(&described, capacity)
+    nvml_lists::answer((list, of), || real(whole), ask, peek::members)
 }

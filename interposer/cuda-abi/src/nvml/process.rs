@@ -100,6 +100,38 @@ pub struct nvmlProcessesUtilizationInfo_v1_t {
 /// The plain name of [`nvmlProcessesUtilizationInfo_v1_t`].
 pub type nvmlProcessesUtilizationInfo_t = nvmlProcessesUtilizationInfo_v1_t;
 
+/// A process's session of the video encoder; frames per second and microseconds.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct nvmlEncoderSessionInfo_t {
+    pub sessionId: u32,
+    pub pid: u32,
+    pub vgpuInstance: u32,
+    pub codecType: u32,
+    pub hResolution: u32,
+    pub vResolution: u32,
+    pub averageFps: u32,
+    pub averageLatency: u32,
+}
+
+/// A process's session of frame capture; frames per second and microseconds.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct nvmlFBCSessionInfo_t {
+    pub sessionId: u32,
+    pub pid: u32,
+    pub vgpuInstance: u32,
+    pub displayOrdinal: u32,
+    pub sessionType: u32,
+    pub sessionFlags: u32,
+    pub hMaxResolution: u32,
+    pub vMaxResolution: u32,
+    pub hResolution: u32,
+    pub vResolution: u32,
+    pub averageFPS: u32,
+    pub averageLatency: u32,
+}
+
 /// One process's usage while accounting was on; bytes, milliseconds, microseconds since the epoch.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
