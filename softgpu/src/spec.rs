@@ -76,7 +76,8 @@
 //!   of those. Users report a process with 60 GB of managed memory that is listed with 5 GB (pynvml
 //!   issue 63, nvtop issue 218). NVML lists a process on that H200 with 518 MiB, a context, that
 //!   has charged 10,240 MiB of managed memory; but few of those pages had been touched.
-//! - `reserved`: an H100 has 81,559 MiB by NVML; by PyTorch users' figures CUDA has about 551 less.
+//! - `reserved`: an H100 has 81,559 MiB by NVML and 81,079 by CUDA, an H200 143,771 and 143,155
+//!   (docs/results/2026-11-28-verify-NVIDIA-H100-80GB-HBM3.md, 2026-11-27-verify-NVIDIA-H200-4.md).
 //! - `sessions`: one for each process is no driver's rule; they are there for the lists alone.
 //! - `fault`: papers report that demand paging reaches a half to an 80th of the link's rate. 0
 //!   makes faults as fast as prefetches, which no device reaches.
