@@ -95,6 +95,38 @@ fn a_tool_in_the_tenant_sees_its_limit_its_use_and_its_processes_only() {
     }
 }
 
+/// The free memory that NVML shows a quota client with a limit of 1 GiB.
+#[track_caller]
+fn free(guest: &mut Guest) -> u64 {
+    let answer = guest.ask("nvml");
+    let words: Vec<&str> = answer.split(' ').collect();
+    assert_eq!(words[2..], [&GIB.to_string(), "0"], "{answer}");
+    words[1].parse().expect("bytes")
+}
+
+#[test]
+fn freed_memory_is_used_until_nvml_counts_it_no_more() {
+    // The software GPU has it back one to eight operations later, as the seed says. A look is
+    // several.
+    let mut late = 0;
+    for seed in 1..=6 {
+        let gpu = Gpu::new(&format!("seed={seed}"));
+        let mut guest = busy(&gpu, &["--mem-limit", "1GiB"], 128 * MIB);
+        let before = free(&mut guest);
+        assert_eq!(guest.ask(&format!("alloc {}", 256 * MIB)), "alloc 0");
+        let holding = before - 256 * MIB;
+        assert_eq!(free(&mut guest), holding);
+        assert_eq!(guest.ask("free 1"), "free 0");
+        let looks = (0..8).map(|_| free(&mut guest));
+        let looks: Vec<u64> = looks.take_while(|free| *free == holding).collect();
+        assert!(looks.len() < 8, "seed {seed}");
+        assert_eq!(free(&mut guest), before, "seed {seed}");
+        late += looks.len();
+        guest.finish().silently();
+    }
+    assert!(late > 0, "no seed shows memory that is late");
+}
+
 #[test]
 fn a_tool_sees_its_process_in_the_wide_list_of_535() {
     let gpu = Gpu::new("driver=12020");

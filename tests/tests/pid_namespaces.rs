@@ -92,7 +92,7 @@ fn an_orphan_that_a_real_time_signal_ends_does_not_end_run() {
 }
 
 /// A quota client that has started CUDA.
-fn started(command: Command) -> Guest {
+pub(crate) fn started(command: Command) -> Guest {
     Guest::start(command).started()
 }
 
@@ -233,7 +233,7 @@ fn own_pid(pid: u32) -> u32 {
     last.and_then(|pid| pid.parse().ok()).expect("a pid")
 }
 
-fn uuid(bytes: [u8; 16]) -> String {
+pub(crate) fn uuid(bytes: [u8; 16]) -> String {
     gpushare_protocol::uuid::Uuid(bytes).to_string()
 }
 
@@ -324,57 +324,7 @@ fn a_list_of_an_unknown_version_is_refused_in_a_tenant_only() {
     guest.finish().silently();
 }
 
-/// An NVML program in the tenant of [`alone`], where NVML lists no process of it.
-fn in_tenant(gpu: &Gpu, runtime: &Path, nvml: &Path, program: &str) -> Command {
-    let mut run = guest::clean(&clients::compile(program, &[]));
-    for (name, value) in alone(gpu, runtime).get_envs() {
-        run.env(name, value.unwrap_or_default());
-    }
-    run.env("LD_LIBRARY_PATH", nvml)
-        .env("STUB_UUID", uuid(gpu.truth().uuid_bytes))
-        .env("STUB_PIDS", "1");
-    run
-}
-
-#[test]
-fn a_context_that_is_not_measured_takes_no_byte_by_nvml() {
-    let gpu = Gpu::new("mem=16GiB");
-    let folder = runtime();
-    let mut guest = started(alone(&gpu, folder.path()));
-    let nvml = machines_nvml();
-    let seen = || {
-        let run = in_tenant(&gpu, folder.path(), nvml.path(), "monitor");
-        Guest::start(run).finish().silently()
-    };
-    assert!(seen().contains("memory: 0, total 4294967296, used 0, free 4294967296\n"));
-    assert_eq!(guest.ask("alloc 536870912"), "alloc 0");
-    assert!(seen().contains("memory: 0, total 4294967296, used 536870912, free 3758096384\n"));
-    guest.finish().silently();
-}
-
-#[test]
-fn protected_memory_is_the_tenants_where_there_is_any() {
-    let gpu = Gpu::new("mem=16GiB");
-    let folder = runtime();
-    let mut guest = started(alone(&gpu, folder.path()));
-    assert_eq!(guest.ask("alloc 536870912"), "alloc 0");
-    let nvml = machines_nvml();
-    let seen = |protects: bool| {
-        let mut run = in_tenant(&gpu, folder.path(), nvml.path(), "told");
-        if protects {
-            run.env("STUB_PROTECTED", "1");
-        }
-        Guest::start(run).finish().silently()
-    };
-    assert!(
-        seen(true).ends_with("protected 0 4096 512 3072\n"),
-        "of 3 GiB free"
-    );
-    assert!(seen(false).ends_with("protected 0 0 0 0\n"));
-    guest.finish().silently();
-}
-
-fn runtime() -> tempfile::TempDir {
+pub(crate) fn runtime() -> tempfile::TempDir {
     use std::os::unix::fs::PermissionsExt;
     let private = fs::Permissions::from_mode(0o700);
     tempfile::Builder::new()
