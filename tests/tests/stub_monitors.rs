@@ -1,5 +1,5 @@
-//! What NVML tells a tenant that only a stub of it can tell: memory that no device measures, and
-//! memory under confidential computing, which softgpu does not have.
+//! What NVML tells a tenant that only a stub of it can tell: memory that no device measures, memory
+//! under confidential computing and accounts of processes, which softgpu does not have.
 
 use std::path::Path;
 use std::process::Command;
@@ -58,5 +58,33 @@ fn protected_memory_is_the_tenants_where_there_is_any() {
         "of 3 GiB free"
     );
     assert!(seen(false).ends_with("protected 0 0 0 0\n"));
+    guest.finish().silently();
+}
+
+#[test]
+fn a_tenant_is_told_of_the_accounts_of_its_own_processes_alone() {
+    let gpu = Gpu::new("mem=16GiB");
+    let folder = runtime();
+    let guest = started(alone(&gpu, folder.path()));
+    let nvml = machines_nvml();
+    let own = guest.id();
+    let all = format!("1 {own}");
+    let told = |mut run: Command, wanted: u32| {
+        run.env("LD_LIBRARY_PATH", nvml.path())
+            .env("STUB_PIDS", &all)
+            .arg(wanted.to_string());
+        Guest::start(run).finish().silently()
+    };
+    let inside = |wanted| told(in_tenant(&gpu, folder.path(), nvml.path(), "told"), wanted);
+    let seen = inside(own);
+    let account = format!("accounts 7 1 0 1 1\naccount 0 {own} 0 {own} {own}\nnowhere 2 2\n");
+    assert!(seen.contains(&account), "{seen}");
+    let seen = inside(1);
+    let none = "accounts 7 1 0 1 0\naccount 6 0 6 1 0\nnowhere 2 2\n";
+    assert!(seen.contains(none), "{seen}");
+    // Outside of tenants all have one.
+    let seen = told(guest::clean(&clients::compile("told", &[])), 1);
+    let account = "accounts 7 2 0 2 1\naccount 0 1 0 1 1\nnowhere 2 2\n";
+    assert!(seen.contains(account), "{seen}");
     guest.finish().silently();
 }

@@ -22,6 +22,7 @@ driver! {
     fn nvmlDeviceGetComputeRunningProcesses_v3(device: nvmlDevice_t, count: *mut u32, infos: *mut nvmlProcessInfo_v2_t) -> nvmlReturn_t;
     fn nvmlDeviceGetGraphicsRunningProcesses_v2(device: nvmlDevice_t, count: *mut u32, infos: *mut nvmlProcessInfo_v2_t) -> nvmlReturn_t;
     fn nvmlDeviceGetGraphicsRunningProcesses_v3(device: nvmlDevice_t, count: *mut u32, infos: *mut nvmlProcessInfo_v2_t) -> nvmlReturn_t;
+    fn nvmlDeviceGetAccountingPids(device: nvmlDevice_t, count: *mut u32, pids: *mut u32) -> nvmlReturn_t;
     fn nvmlDeviceGetIndex(device: nvmlDevice_t, index: *mut u32) -> nvmlReturn_t;
     fn nvmlDeviceGetMemoryInfo(device: nvmlDevice_t, memory: *mut nvmlMemory_t) -> nvmlReturn_t;
     fn nvmlDeviceGetMemoryInfo_v2(device: nvmlDevice_t, memory: *mut nvmlMemory_v2_t) -> nvmlReturn_t;
@@ -166,6 +167,21 @@ pub(crate) fn processes(
         },
         answer => answer,
     };
+    match answer.ok() {
+        Ok(()) => Ok(count as usize),
+        Err(why) => Err((why, count as usize)),
+    }
+}
+
+/// Fills `list` with the pids of the processes that accounting knows, also ended ones; `Ok` and
+/// `Err` as of [`processes`].
+pub(crate) fn accounted(
+    device: nvmlDevice_t,
+    list: &mut [u32],
+) -> Result<usize, (nvmlReturn_t, usize)> {
+    let mut count = u32::try_from(list.len()).unwrap_or(u32::MAX);
+    // SAFETY: `count` says how many pids there is room for; both outlive the call.
+    let answer = unsafe { nvmlDeviceGetAccountingPids(device, &raw mut count, list.as_mut_ptr()) };
     match answer.ok() {
         Ok(()) => Ok(count as usize),
         Err(why) => Err((why, count as usize)),

@@ -45,6 +45,15 @@ hooks! {
         -> nvmlReturn_t = |real(..)| listed(count, (infos, Of::Sessions), |count, infos| real(device, count, infos));
     fn nvmlDeviceGetFBCSessions(device: nvmlDevice_t, count: InOut<'_, u32>, infos: Room<'_, nvmlFBCSessionInfo_t>)
         -> nvmlReturn_t = |real(..)| listed(count, (infos, Of::Sessions), |count, infos| real(device, count, infos));
+    fn nvmlDeviceGetAccountingPids(device: nvmlDevice_t, count: InOut<'_, u32>, pids: Room<'_, u32>) -> nvmlReturn_t
+        = |real(..)| listed(count, (pids, Of::Running), |count, pids| real(device, count, pids));
+    fn nvmlDeviceGetAccountingStats(device: nvmlDevice_t, pid: u32, stats: Out<'_, nvmlAccountingStats_t>) -> nvmlReturn_t
+        = |real(..)| match stats.is_null() {
+            true => real(device, pid, stats),
+            false => account(device, pid, |pid| real(device, pid, stats)),
+        };
+    fn nvmlDeviceGetAccountingStats_v2(device: nvmlDevice_t, stats: InOut<'_, nvmlAccountingStats_v2_t>) -> nvmlReturn_t
+        = |real(..)| account_v2(device, stats, |stats| real(device, stats));
 }
 
 /// The tenant's memory on a device; `None` where the device's own values apply.
@@ -75,11 +84,7 @@ fn seen(device: nvmlDevice_t, physical: u64) -> Option<(u64, u64, u64)> {
 /// The bytes that NVML itself counts for these processes, with their contexts. 0 where NVML cannot
 /// tell, or knows the processes by other pids.
 fn held(device: nvmlDevice_t, members: &Members) -> u64 {
-    let ask = |list: &mut [nvmlProcessInfo_v2_t]| match nvml::processes(device, Use::Compute, list)
-    {
-        Ok(count) => (nvmlReturn_t::SUCCESS, count),
-        Err(failed) => failed,
-    };
+    let ask = |list: &mut [_]| asked(nvml::processes(device, Use::Compute, list));
     let listed = nvml_lists::fetch(ask).unwrap_or_default();
     nvml_lists::own(members, listed)
         .iter()
@@ -130,6 +135,47 @@ fn protected(
         Some(physical) if physical.total > 0 => memory_v1(device, memory, answer),
         _ => answer,
     }
+}
+
+/// An answer with its count.
+fn asked(answer: Result<usize, (nvmlReturn_t, usize)>) -> (nvmlReturn_t, usize) {
+    answer.map_or_else(|failed| failed, |count| (nvmlReturn_t::SUCCESS, count))
+}
+
+/// Asks for the account of a process of the tenant, by the pid that NVML has for it. To a tenant no
+/// other process has one.
+fn account(device: nvmlDevice_t, pid: u32, real: impl FnOnce(u32) -> nvmlReturn_t) -> nvmlReturn_t {
+    let Some(members) = peek::members() else {
+        return real(pid);
+    };
+    let ask = |list: &mut [u32]| asked(nvml::accounted(device, list));
+    match nvml_lists::fetch(ask) {
+        Ok(all) => match members.listed(pid, &all) {
+            Some(listed) => real(listed),
+            None => nvmlReturn_t::NOT_FOUND,
+        },
+        Err(failed) => failed,
+    }
+}
+
+/// The same where the pid is in the structure.
+fn account_v2(
+    device: nvmlDevice_t,
+    stats: InOut<'_, nvmlAccountingStats_v2_t>,
+    real: impl FnOnce(InOut<'_, nvmlAccountingStats_v2_t>) -> nvmlReturn_t,
+) -> nvmlReturn_t {
+    let Some(given) = stats.read() else {
+        return real(stats);
+    };
+    account(device, given.pid, |pid| {
+        let mut answered = nvmlAccountingStats_v2_t { pid, ..given };
+        let answer = real(InOut::to(&mut answered));
+        if answer.is_success() {
+            let pid = given.pid;
+            stats.write(nvmlAccountingStats_v2_t { pid, ..answered });
+        }
+        answer
+    })
 }
 
 /// Answers with a list of processes, by a function that is given a count and room for entries.

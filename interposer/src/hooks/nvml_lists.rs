@@ -41,6 +41,17 @@ entries! {
     nvmlFBCSessionInfo_t
 }
 
+/// A pid alone.
+impl Entry for u32 {
+    fn pid(&self) -> u32 {
+        *self
+    }
+
+    fn under(self, pid: u32) -> Self {
+        pid
+    }
+}
+
 /// Entries asked for at first.
 const ROOM: usize = 128;
 /// Times a list that has grown between two questions is asked for again.

@@ -133,6 +133,23 @@ pub struct nvmlFBCSessionInfo_t {
 }
 
 /// One process's usage while accounting was on; bytes, milliseconds, microseconds since the epoch.
+/// The program says which process.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct nvmlAccountingStats_v2_t {
+    pub pid: u32,
+    pub isRunning: u32,
+    pub gpuUtilization: u32,
+    pub memoryUtilization: u32,
+    pub maxMemoryUsage: u64,
+    pub sampleCount: u32,
+    pub sumGpuUtil: u64,
+    pub sumFbUtil: u64,
+    pub time: u64,
+    pub startTime: u64,
+}
+
+/// One process's usage while accounting was on; bytes, milliseconds, microseconds since the epoch.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct nvmlAccountingStats_t {

@@ -212,6 +212,8 @@ macro_rules! of_nvml {
             nvmlEventData_t { device, eventType, eventData, gpuInstanceId, computeInstanceId }
             nvmlAccountingStats_t { gpuUtilization, memoryUtilization, maxMemoryUsage, time, startTime, isRunning,
                 reserved }
+            nvmlAccountingStats_v2_t { pid, isRunning, gpuUtilization, memoryUtilization, maxMemoryUsage, sampleCount,
+                sumGpuUtil, sumFbUtil, time, startTime }
             nvmlTemperature_v1_t { version, sensorType, temperature }
             nvmlExcludedDeviceInfo_t { pciInfo, uuid }
         }
