@@ -84,6 +84,31 @@ fn a_tool_that_finds_dlsym_by_its_version_leaves_the_driver_hooked() {
 }
 
 #[test]
+fn a_driver_that_has_versions_is_hooked_by_its_version_too() {
+    let folder = folder("versioned-driver");
+    let (client, driver) = (folder.join("client"), folder.join("libcuda.so.1"));
+    let versions = folder.join("versions");
+    std::fs::write(&versions, "libcuda.so.1 { global: cu*; local: *; };").expect("a file");
+    let script = format!("-Wl,--version-script={}", versions.display());
+    let flags = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", &script];
+    compile("driver.c", &driver, &flags);
+    compile("versioned_driver.c", &client, &["-ldl"]);
+    let says = |preloads: &[&Path]| {
+        let arguments = [driver.to_str().expect("text"), "libcuda.so.1"];
+        run(&client, &arguments, preloads)
+    };
+    // One that is not hooked, one that the driver lacks, and one of a version that it lacks.
+    let lookups = |hooked: &str| {
+        format!(
+            "cuInit: {hooked}\ncuStreamSynchronize: {hooked}\ncuDriverGetVersion: libcuda.so.1\n\
+             cuMemAllocAsync: none, with an error\ncuInit: none, with an error\n"
+        )
+    };
+    assert_eq!(says(&[]), lookups("libcuda.so.1"));
+    assert_eq!(says(&[&library()]), lookups("libgpushare.so"));
+}
+
+#[test]
 fn a_wrapper_asks_while_libraries_behind_it_are_unloaded() {
     let folder = folder("unloading");
     let source = "unloading.c";

@@ -27,6 +27,8 @@
 //! | `managed` | the attribute `CONCURRENT_MANAGED_ACCESS`: managed pages move and are evicted (`concurrent`), or an allocation stays on its device (`fixed`) | `concurrent` |
 //! | `home` | the device memory of managed pages that a program has sent to the host: it stays taken until other memory needs it (`kept`), or is free (`freed`) | `kept` |
 //! | `listed` | the memory with which NVML lists a process: without its managed memory (`own`), or with it (`all`) | `own` |
+//! | `reserved` | memory that the driver keeps on each device for itself: NVML counts it, CUDA does not; up to 16GiB | 0 |
+//! | `sessions` | whether each process that NVML lists has a session of the encoder and of frame capture, `on` or `off` | `off` |
 //! | `fault` | time of a kernel for each 2 MiB of managed memory that it brings to the device by touching it, besides their transfer; up to 100ms | 0 |
 //! | `duplex` | whether copies to and from the host run at a time, `full` or `half` | `full` |
 //! | `pin` | rate at which host memory is pinned, bytes per second; 0: pinning takes no time | 0 |
@@ -74,6 +76,9 @@
 //!   of those. Users report a process with 60 GB of managed memory that is listed with 5 GB (pynvml
 //!   issue 63, nvtop issue 218). NVML lists a process on that H200 with 518 MiB, a context, that
 //!   has charged 10,240 MiB of managed memory; but few of those pages had been touched.
+//! - `reserved`: an H100 has 81,559 MiB by NVML and 81,079 by CUDA, an H200 143,771 and 143,155
+//!   (docs/results/2026-11-28-verify-NVIDIA-H100-80GB-HBM3.md, 2026-11-27-verify-NVIDIA-H200-4.md).
+//! - `sessions`: one for each process is no driver's rule; they are there for the lists alone.
 //! - `fault`: papers report that demand paging reaches a half to an 80th of the link's rate. 0
 //!   makes faults as fast as prefetches, which no device reaches.
 //! - `duplex`: an A100 on PCIe 4 was reported at 24 GB/s to the host and 11 GB/s to the device at a
@@ -84,6 +89,7 @@
 //!   not all of these. 0 makes tests fast. `cuMemAlloc` with `cuMemFree` of 1 MiB takes 60 us there
 //!   and nothing here; no key sets that.
 
+mod text;
 mod values;
 mod words;
 
@@ -166,6 +172,10 @@ pub struct Spec {
     pub home: HomeMemory,
     /// Whether NVML lists processes with their managed memory. The default is unverified.
     pub listed: Listed,
+    /// Bytes that the driver keeps on each device: NVML counts them, CUDA does not.
+    pub reserved: u64,
+    /// Whether each process that NVML lists has a session of the encoder and of frame capture.
+    pub sessions: bool,
     /// Time of a kernel for each managed page that it brings to the device (ns). The default is
     /// unverified.
     pub fault: u64,
@@ -215,6 +225,8 @@ impl Default for Spec {
             managed: ManagedAccess::Concurrent,
             home: HomeMemory::Kept,
             listed: Listed::Own,
+            reserved: 0,
+            sessions: false,
             fault: 0,
             duplex: Duplex::Full,
             pin: 0,
@@ -248,57 +260,6 @@ impl fmt::Display for SpecError {
 }
 
 impl std::error::Error for SpecError {}
-
-/// The canonical text: every key in a fixed order, sizes in bytes. Two SPECs describe the same
-/// machine exactly if their texts are equal.
-impl fmt::Display for Spec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(name) = &self.name {
-            write!(f, "name={name},")?;
-        }
-        let Self {
-            name: _,
-            count,
-            mem,
-            sm,
-            driver,
-            link,
-            bw,
-            ctx,
-            seed,
-            linger,
-            slice,
-            switch,
-            preempt,
-            launch,
-            load,
-            inst,
-            watchdog,
-            stamp,
-            room,
-            upload,
-            vmm,
-            managed,
-            home,
-            listed,
-            fault,
-            duplex,
-            pin,
-            decompress,
-            vmmcall,
-            order,
-            exit,
-            reuse,
-        } = self;
-        let [vmm, decompress] = [*vmm, *decompress].map(|has| if has { "on" } else { "off" });
-        write!(
-            f,
-            "count={count},mem={mem},sm={sm},driver={driver},link={link}/s,bw={bw}/s,ctx={ctx},seed={seed},\
-            linger={linger},slice={slice}ns,switch={switch}ns,preempt={preempt}ns,launch={launch}ns,load={load}ns,inst={inst}ns,watchdog={watchdog},stamp={stamp},room={room},upload={upload},vmm={vmm},\
-            managed={managed},home={home},listed={listed},fault={fault}ns,duplex={duplex},pin={pin}/s,decompress={decompress},vmmcall={vmmcall}ns,order={order},exit={exit},reuse={reuse}"
-        )
-    }
-}
 
 impl std::str::FromStr for Spec {
     type Err = SpecError;
@@ -449,6 +410,12 @@ fn set(spec: &mut Spec, key: &str, value: &str) -> Result<(), &'static str> {
                 _ => return Err("own or all"),
             }
         }
+        "reserved" => {
+            spec.reserved = size(value)
+                .filter(|bytes| *bytes <= 16 << 30)
+                .ok_or("a size up to 16GiB, such as 512MiB")?
+        }
+        "sessions" => spec.sessions = is_on(value)?,
         "fault" => spec.fault = at_most(value, 100 * MILLISECOND).ok_or(UP_TO_100_MS)?,
         "duplex" => {
             spec.duplex = match value {
@@ -488,7 +455,7 @@ fn set(spec: &mut Spec, key: &str, value: &str) -> Result<(), &'static str> {
         _ => {
             return Err(
                 "one of the keys name, count, mem, sm, driver, link, bw, ctx, seed, linger, \
-                slice, switch, preempt, launch, load, inst, watchdog, stamp, room, upload, vmm, managed, home, listed, fault, duplex, pin, decompress, vmmcall, order, exit, reuse",
+                slice, switch, preempt, launch, load, inst, watchdog, stamp, room, upload, vmm, managed, home, listed, reserved, sessions, fault, duplex, pin, decompress, vmmcall, order, exit, reuse",
             );
         }
     }

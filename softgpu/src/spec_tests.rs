@@ -6,7 +6,7 @@ use super::*;
 fn every_key_is_read() {
     let spec: Spec =
         "name=a-1,count=2,mem=1.5GiB,sm=8,driver=13000,link=50GiB/s,bw=3TB/s,ctx=4MiB,seed=7,linger=20,\
-        slice=1ms,switch=50us,preempt=100us,launch=5us,load=1s,inst=10ns,watchdog=5000,stamp=any,room=free,upload=along,vmm=off,managed=fixed,home=freed,listed=all,fault=30us,\
+        slice=1ms,switch=50us,preempt=100us,launch=5us,load=1s,inst=10ns,watchdog=5000,stamp=any,room=free,upload=along,vmm=off,managed=fixed,home=freed,listed=all,reserved=512MiB,sessions=on,fault=30us,\
         duplex=half,pin=6GiB/s,decompress=on,vmmcall=20us,order=lenient,exit=refuse,reuse=lifo"
             .parse()
             .unwrap();
@@ -35,6 +35,8 @@ fn every_key_is_read() {
         managed: ManagedAccess::Fixed,
         home: HomeMemory::Freed,
         listed: Listed::All,
+        reserved: 512 << 20,
+        sessions: true,
         fault: 30_000,
         duplex: Duplex::Half,
         pin: 6 << 30,
@@ -52,7 +54,7 @@ fn every_key_is_read() {
 fn the_canonical_text_reads_back_as_the_same_machine() {
     for text in [
         "seed=9,mem=512MiB,name=x,slice=1ms,load=3s",
-        "managed=fixed,home=freed,listed=all,fault=1us,duplex=half,pin=5GB/s,vmmcall=2us",
+        "managed=fixed,home=freed,listed=all,reserved=1GiB,sessions=on,fault=1us,duplex=half,pin=5GB/s,vmmcall=2us",
         "pin=0",
     ] {
         let spec: Spec = text.parse().unwrap();
@@ -85,6 +87,8 @@ fn an_invalid_spec_is_refused_with_key_value_and_accepted_form() {
         "ctx=0",
         "ctx=2047KiB",
         "linger=-1",
+        "reserved=17GiB",
+        "sessions=yes",
         "slice=0",
         "slice=2",
         "slice=2s",

@@ -63,6 +63,8 @@
  *   behind            -> behind RESULT      that mapping alone: its rights, and its end
  *   discards I        -> discards A B C D E F    cuMemPrefetchBatchAsync, cuMemDiscardBatchAsync,
  *                                           cuMemDiscardAndPrefetchBatchAsync of slot I and managed memory, then of that alone
+ *   lies I            -> lies A B C D       by cuMemGetLocationInfo, the kind of place or an error below 0: slot I, managed
+ *                                           memory never touched, on the device, at home
  *   shares I          -> shares A B         cuIpcGetMemHandle, cuMemGetHandleForAddressRange
  *   binds I           -> binds A B C        cuMulticastBindAddr, the same of CUDA 13.1, cuLogicalEndpointBindAddr
  *   begin MODE, end   -> begin RESULT       a capture of stream 1
@@ -341,6 +343,7 @@ int main(void) {
         else if (!strcmp(name, "joins")) printf("joins %d\n", front + (2 << 20) == slots[i]);
         else if (!strcmp(name, "reaches")) reaches(i, b);
         else if (!strcmp(name, "discards")) discards(i);
+        else if (!strcmp(name, "lies")) lies(i);
         else if (!strcmp(name, "behind")) printf("behind %d\n", end_front());
         else if (!strcmp(name, "begin")) printf("begin %d\n", CALL("cuStreamBeginCapture_v2", (void *, int))(stream, a));
         else if (!strcmp(name, "end")) {

@@ -2,13 +2,13 @@
  * do. One device; its processes are the pids in STUB_PIDS, separated by spaces, with a mebibyte
  * each; 0 is the caller. STUB_UUID is the device's, in the form of NVML; without it each is. Each
  * start makes the file STUB_STARTS, if there is one, longer by a byte. Its detailed list has a second version, with
- * longer entries. */
+ * longer entries. Accounting is on, and the most memory that a process had is its pid. With STUB_PROTECTED, confidential computing protects 12 GiB, of which 9 are used. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { SUCCESS = 0, INSUFFICIENT_SIZE = 7, MIB = 1 << 20 };
+enum { SUCCESS = 0, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, MIB = 1 << 20 };
 typedef struct { unsigned long long total, free, used; } memory_v1;
 typedef struct { unsigned version; unsigned long long total, reserved, free, used; } memory_v2;
 typedef struct { unsigned pid; unsigned long long bytes; } entry_v1;
@@ -16,6 +16,8 @@ typedef struct { unsigned pid; unsigned long long bytes; unsigned instance, comp
 typedef struct { unsigned pid; unsigned long long bytes; unsigned instance, compute; unsigned long long protected_bytes; } detail;
 typedef struct { detail first; unsigned long long more[8]; } longer;
 typedef struct { unsigned version, mode, count; void *entries; } detail_list;
+typedef struct { unsigned busy, memory; unsigned long long most, time, start; unsigned runs, rest[5]; } account_v1;
+typedef struct { unsigned pid, runs, busy, memory; unsigned long long most, rest[5]; } account_v2;
 
 static int device;
 
@@ -49,6 +51,11 @@ int nvmlDeviceGetMemoryInfo_v2(void *handle, memory_v2 *memory) {
     return (void)handle, memory->total = memory->free = 16ull << 30, memory->reserved = memory->used = 0, SUCCESS;
 }
 
+int nvmlDeviceGetConfComputeProtectedMemoryUsage(void *handle, memory_v1 *memory) {
+    unsigned long long total = getenv("STUB_PROTECTED") ? 12ull << 30 : 0, used = total / 4 * 3;
+    return (void)handle, *memory = (memory_v1){.total = total, .free = total - used, .used = used}, SUCCESS;
+}
+
 #define LIST(name, entry)                                            \
     int name(void *handle, unsigned *count, entry *entries) {        \
         unsigned found[64], room = *count, all = pids(found, 64);    \
@@ -69,6 +76,28 @@ int nvmlDeviceGetGraphicsRunningProcesses_v3(void *handle, unsigned *count, entr
     return (void)handle, (void)entries, *count = 0, SUCCESS;
 }
 static LIST(fill_details, detail)
+int nvmlDeviceGetAccountingPids(void *handle, unsigned *count, unsigned *list) {
+    unsigned found[64], room = *count, all = pids(found, 64);
+    (void)handle;
+    *count = all;
+    if (room < all) return INSUFFICIENT_SIZE;
+    memcpy(list, found, all * sizeof *list);
+    return SUCCESS;
+}
+static int accounted(unsigned pid) {
+    unsigned found[64], all = pids(found, 64);
+    for (unsigned i = 0; i < all; i++)
+        if (found[i] == pid) return SUCCESS;
+    return NOT_FOUND;
+}
+int nvmlDeviceGetAccountingStats(void *handle, unsigned pid, account_v1 *stats) {
+    if (!stats) return 2;
+    return (void)handle, *stats = (account_v1){.most = pid}, accounted(pid);
+}
+int nvmlDeviceGetAccountingStats_v2(void *handle, account_v2 *stats) {
+    if (!stats) return 2;
+    return (void)handle, stats->most = stats->pid, accounted(stats->pid);
+}
 static int fill_longer(unsigned *count, longer *entries) {
     unsigned found[64], room = *count, all = pids(found, 64);
     *count = all;

@@ -160,6 +160,7 @@ mod spill;
 mod spill_faults;
 mod spill_to_folder;
 mod stream_names;
+mod stub_monitors;
 mod swap;
 mod swap_commands;
 mod swap_graphs;

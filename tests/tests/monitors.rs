@@ -2,7 +2,9 @@
 //! that never start CUDA.
 
 use gpushare_tests::guest::{command, plain};
-use gpushare_tests::{GIB, Gpu, Guest, MIB, clients};
+use gpushare_tests::{GIB, Gpu, Guest, MIB, clients, until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 /// The monitor's output when run next to `name`'s programs, with the pid it is to look for.
 fn monitor(gpu: &Gpu, flags: &[&str], pid: &str) -> String {
@@ -91,6 +93,38 @@ fn a_tool_in_the_tenant_sees_its_limit_its_use_and_its_processes_only() {
     for guest in [own, neighbour] {
         guest.finish().silently();
     }
+}
+
+/// The free memory that NVML shows a quota client with a limit of 1 GiB.
+#[track_caller]
+fn free(guest: &mut Guest) -> u64 {
+    let answer = guest.ask("nvml");
+    let words: Vec<&str> = answer.split(' ').collect();
+    assert_eq!(words[2..], [&GIB.to_string(), "0"], "{answer}");
+    words[1].parse().expect("bytes")
+}
+
+#[test]
+fn freed_memory_is_used_until_nvml_counts_it_no_more() {
+    // The software GPU has it back one to eight operations later, as the seed says. A look is
+    // several.
+    let mut late = 0;
+    for seed in 1..=6 {
+        let gpu = Gpu::new(&format!("seed={seed}"));
+        let mut guest = busy(&gpu, &["--mem-limit", "1GiB"], 128 * MIB);
+        let before = free(&mut guest);
+        assert_eq!(guest.ask(&format!("alloc {}", 256 * MIB)), "alloc 0");
+        let holding = before - 256 * MIB;
+        assert_eq!(free(&mut guest), holding);
+        assert_eq!(guest.ask("free 1"), "free 0");
+        let looks = (0..8).map(|_| free(&mut guest));
+        let looks: Vec<u64> = looks.take_while(|free| *free == holding).collect();
+        assert!(looks.len() < 8, "seed {seed}");
+        assert_eq!(free(&mut guest), before, "seed {seed}");
+        late += looks.len();
+        guest.finish().silently();
+    }
+    assert!(late > 0, "no seed shows memory that is late");
 }
 
 #[test]
@@ -215,4 +249,133 @@ fn a_tenant_that_does_not_compute_has_no_samples_beside_one_that_does() {
     let none = samples(&gpu, &["--mem-limit", "2GiB"], &pid);
     assert_eq!(none, "info 6 0 0\nroom 6 0\nlist 6 0 0\n");
     busy.kill();
+}
+
+/// Kills the program under `run` and waits for the end of both.
+fn killed(guest: Guest) {
+    let program = program_of(&guest).parse().expect("a pid");
+    kill(Pid::from_raw(program), Signal::SIGKILL).expect("it lives");
+    assert!(!guest.finish().status.success());
+}
+
+#[test]
+fn memory_of_dead_processes_is_not_used_and_that_of_siblings_is() {
+    let gpu = Gpu::new("mem=16GiB");
+    let mine = ["--mem-limit", "4GiB", "--name", gpu.name()];
+    let [killed_one, ended, sibling] =
+        [GIB, GIB / 2, 512 * MIB].map(|size| busy(&gpu, &mine, size));
+    killed(killed_one);
+    // Programs end without a call that frees.
+    ended.finish().silently();
+    // The driver lists them for a while yet.
+    let pid = program_of(&sibling);
+    until("the sibling's memory is all that is used", || {
+        let seen = monitor(&gpu, &mine, &pid);
+        let used = number(&seen, "memory:", "used");
+        assert!(
+            used >= 512 * MIB && seen.ends_with("listed: 15\n"),
+            "{seen}"
+        );
+        used < 640 * MIB
+    });
+    killed(sibling);
+    until("nothing is used", || {
+        let seen = monitor(&gpu, &mine, "1");
+        number(&seen, "memory:", "used") == 0 && number(&seen, "memory:", "free") == 4 * GIB
+    });
+}
+
+#[test]
+fn memory_that_the_driver_holds_of_a_dead_process_is_used() {
+    let gpu = Gpu::new("mem=16GiB,linger=10000");
+    let mine = ["--mem-limit", "4GiB", "--name", gpu.name()];
+    // The driver's state is lost with its last user.
+    let neighbour = busy(&gpu, &["--mem-limit", "4GiB"], MIB);
+    let guest = busy(&gpu, &mine, GIB);
+    let pid = program_of(&guest);
+    killed(guest);
+    let seen = monitor(&gpu, &mine, &pid);
+    assert!(number(&seen, "memory:", "used") >= GIB, "{seen}");
+    assert!(seen.ends_with("listed: 15\n"), "{seen}");
+    neighbour.finish().silently();
+}
+
+#[test]
+fn a_tenant_nobody_lives_in_shows_new_limits_a_lived_in_one_its_own() {
+    let gpu = Gpu::new("mem=16GiB");
+    let flags = |limit| ["--mem-limit", limit, "--name", gpu.name()];
+    let guest = busy(&gpu, &flags("4GiB"), 512 * MIB);
+    let inside = ["--name", gpu.name()];
+    let seen = monitor(&gpu, &inside, "1");
+    assert_eq!(number(&seen, "memory:", "total"), 4 * GIB, "{seen}");
+    guest.finish().silently();
+    let seen = monitor(&gpu, &flags("8GiB"), "1");
+    assert_eq!(number(&seen, "memory:", "total"), 8 * GIB, "{seen}");
+}
+
+#[test]
+fn lists_tell_of_no_neighbour_where_the_limits_do_not_fit() {
+    let gpu = Gpu::new("mem=16GiB");
+    let neighbour = busy(&gpu, &["--mem-limit", "1GiB"], 512 * MIB);
+    let mut run = command(&gpu, &[]);
+    run.args(["env", "GPUSHARE_MEM_REQUEST=20GiB"]);
+    run.arg(clients::compile("monitor", &[]));
+    run.arg(program_of(&neighbour));
+    let seen = Guest::start(run).finish().silently();
+    assert!(seen.contains("processes: 0, 0\n"), "{seen}");
+    assert!(seen.ends_with("listed: 0\n"), "{seen}");
+    // Outside of tenants all are listed.
+    let mut bare = plain(&gpu, &clients::compile("monitor", &[]));
+    bare.arg(program_of(&neighbour));
+    let seen = Guest::start(bare).finish().silently();
+    assert!(seen.ends_with("listed: 15\n"), "{seen}");
+    neighbour.finish().silently();
+}
+
+#[test]
+fn a_limit_in_percent_is_the_same_before_and_after_cuda_starts() {
+    let gpu = Gpu::new("mem=16GiB,reserved=512MiB");
+    let half = ["--mem-limit", "50%", "--name", gpu.name()];
+    let seen = monitor(&gpu, &half, "1");
+    assert_eq!(number(&seen, "memory:", "total"), 8 * GIB, "{seen}");
+    let mut guest = busy(&gpu, &half, 512 * MIB);
+    let seen = monitor(&gpu, &half, "1");
+    assert_eq!(number(&seen, "memory:", "total"), 8 * GIB, "{seen}");
+    assert_eq!(guest.ask("total"), format!("total {} 0", 8 * GIB));
+    guest.finish().silently();
+    // Without a limit NVML counts what the driver keeps.
+    let seen = monitor(&gpu, &[], "1");
+    assert_eq!(number(&seen, "memory:", "total"), 16 * GIB + 512 * MIB);
+}
+
+/// What NVML tells of sessions in a tenant with these flags.
+fn told(gpu: &Gpu, flags: &[&str], pid: &str) -> String {
+    let mut run = command(gpu, flags);
+    run.arg(clients::compile("told", &[])).arg(pid);
+    Guest::start(run).finish().silently()
+}
+
+#[test]
+fn a_tenant_is_told_of_its_own_sessions_alone() {
+    let gpu = Gpu::new("sessions=on");
+    let name = |which: &str| format!("{}-{which}", gpu.name());
+    let [mine, theirs] = ["mine", "theirs"].map(name);
+    let mine = ["--mem-limit", "2GiB", "--name", &mine];
+    let theirs = ["--mem-limit", "2GiB", "--name", &theirs];
+    let [first, second] = [0; 2].map(|_| busy(&gpu, &mine, 64 * MIB));
+    let neighbour = busy(&gpu, &theirs, 64 * MIB);
+    let pid = program_of(&first);
+    let both = "encoder 0 2 0 2 1\ncapture 0 2 0 2 1\nshort 7 2\n";
+    assert!(told(&gpu, &mine, &pid).starts_with(both));
+    let one = "encoder 0 1 0 1 0\ncapture 0 1 0 1 0\nshort 0 1\n";
+    assert!(told(&gpu, &theirs, &pid).starts_with(one));
+    let none = "encoder 0 0 0 0 0\ncapture 0 0 0 0 0\nshort 0 0\n";
+    assert!(told(&gpu, &["--mem-limit", "1GiB"], &pid).starts_with(none));
+    let mut bare = plain(&gpu, &clients::compile("told", &[]));
+    bare.arg(&pid);
+    let all = Guest::start(bare).finish().silently();
+    assert!(all.starts_with("encoder 0 3 0 3 1\ncapture 0 3 0 3 1\nshort 7 3\n"));
+    for guest in [first, second, neighbour] {
+        guest.finish().silently();
+    }
 }

@@ -180,6 +180,21 @@ fn a_batch_of_discards_is_refused_before_and_after_a_move() {
     }
 }
 
+/// The driver tells places of managed memory alone, and would tell where the library has its own.
+#[test]
+fn no_place_of_plain_memory_is_told_before_and_after_a_move() {
+    for making in all() {
+        let (mut scene, mut bare) = making.made();
+        for _ in 0..2 {
+            assert_eq!(bare.ask("lies 0"), "lies -1 0 1 2");
+            assert_eq!(scene.guest.ask("lies 0"), "lies -1 0 1 2");
+            making.moves(&mut scene);
+        }
+        scene.guest.finish().silently();
+        bare.finish().silently();
+    }
+}
+
 #[test]
 fn memory_is_refused_to_be_opened_with_one_event_after_a_move_too() {
     for making in all() {

@@ -92,7 +92,7 @@ fn an_orphan_that_a_real_time_signal_ends_does_not_end_run() {
 }
 
 /// A quota client that has started CUDA.
-fn started(command: Command) -> Guest {
+pub(crate) fn started(command: Command) -> Guest {
     Guest::start(command).started()
 }
 
@@ -233,7 +233,7 @@ fn own_pid(pid: u32) -> u32 {
     last.and_then(|pid| pid.parse().ok()).expect("a pid")
 }
 
-fn uuid(bytes: [u8; 16]) -> String {
+pub(crate) fn uuid(bytes: [u8; 16]) -> String {
     gpushare_protocol::uuid::Uuid(bytes).to_string()
 }
 
@@ -286,15 +286,21 @@ fn without_a_daemon_a_monitor_does_so_if_proc_shows_the_machine() {
     let machine = inner(&guest);
     let nvml = machines_nvml();
     let mut monitor = alone(&gpu, folder.path());
-    let uuid = uuid(gpu.truth().uuid_bytes);
-    let program = clients::compile("monitor", &[]);
-    let mut command = Command::new(program);
-    for (name, value) in monitor.env("STUB_UUID", &uuid).get_envs() {
-        command.env(name, value.unwrap_or_default());
-    }
+    monitor.env("STUB_UUID", uuid(gpu.truth().uuid_bytes));
     let own = own_pid(machine);
-    let text = monitored(command, nvml.path(), machine, &[machine, 1], own);
+    let seen = |program: &str| {
+        let mut command = Command::new(clients::compile(program, &[]));
+        for (name, value) in monitor.get_envs() {
+            command.env(name, value.unwrap_or_default());
+        }
+        monitored(command, nvml.path(), machine, &[machine, 1], own)
+    };
+    let text = seen("monitor");
     assert!(text.ends_with("listed: 15\n"), "{text}");
+    // NVML is asked for an account by the machine's pid.
+    let text = seen("told");
+    let account = format!("accounts 7 1 0 1 1\naccount 0 {machine} 0 {own} {machine}\n");
+    assert!(text.contains(&account), "{text}");
     guest.finish().silently();
 }
 
@@ -324,7 +330,7 @@ fn a_list_of_an_unknown_version_is_refused_in_a_tenant_only() {
     guest.finish().silently();
 }
 
-fn runtime() -> tempfile::TempDir {
+pub(crate) fn runtime() -> tempfile::TempDir {
     use std::os::unix::fs::PermissionsExt;
     let private = fs::Permissions::from_mode(0o700);
     tempfile::Builder::new()

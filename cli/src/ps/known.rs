@@ -222,10 +222,9 @@ fn process(row: &ProcessRow) -> Process {
     }
 }
 
-/// Bytes of its contexts, if the process measured them. The library marks a context that it did not
-/// measure, because the daemon does, by one byte.
+/// Bytes of its contexts, if the process measured them.
 pub(super) fn measured(overhead: u64) -> Option<u64> {
-    Some(overhead).filter(|bytes| *bytes > 1)
+    Some(gpushare_protocol::page::measured(overhead)).filter(|bytes| *bytes > 0)
 }
 
 #[cfg(test)]

@@ -63,6 +63,13 @@ impl Members {
         };
         listed.iter().map(show).collect()
     }
+
+    /// The pid in this list of NVML's that is shown as `pid`, if one is.
+    pub(crate) fn listed(&self, pid: u32, all: &[u32]) -> Option<u32> {
+        let mut listed = all.iter().zip(self.shown(all));
+        let (listed, _) = listed.find(|(_, shown)| *shown == Some(pid))?;
+        Some(*listed)
+    }
 }
 
 #[cfg(test)]
@@ -88,6 +95,10 @@ mod tests {
             [Some(9), None, Some(7), None],
             "7 is a stranger's there"
         );
+        let all = [8122, 7, 8121, 4000];
+        let listed = |pid| members.listed(pid, &all);
+        assert_eq!([7, 9].map(listed), [Some(8121), Some(8122)]);
+        assert_eq!([8121, 4000, 5].map(listed), [None; 3]);
     }
 
     #[test]
@@ -95,6 +106,8 @@ mod tests {
         let members = Members::seen_from(HERE, false, [known(7, HERE, 8121), known(9, 0, 0)]);
         assert_eq!(members.shown(&[9, 7, 4000]), [Some(9), Some(7), None]);
         assert_eq!(members.shown(&[]), []);
+        let listed = |pid| members.listed(pid, &[9, 4000]);
+        assert_eq!([9, 7, 4000].map(listed), [Some(9), None, None]);
     }
 
     #[test]

@@ -5,19 +5,27 @@
 //! configured for, or inherits from an ancestor; its page is copied and read as numbers. Without a
 //! page the limits come from the environment alone, and nothing is charged yet. That is so
 //! too for a tenant whose daemon has not given its page: no other tenant's processes are shown.
+//!
+//! Rows of dead processes stay in a page of files until a process of the tenant joins or finds no
+//! room. Here they count for nothing: what the driver still holds of such a process NVML itself
+//! says, as long as nothing else has its pid. In a tenant nobody lives in, the limits are those
+//! that the next process would bring.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use gpushare_protocol::limits::Limits;
 use gpushare_protocol::page::residency::Movability;
-use gpushare_protocol::page::{Device, Line, MAX_SLOTS, Page, Snapshot, UNIT};
+use gpushare_protocol::page::{
+    Device, Line, MAX_SLOTS, Page, ProcessUse, Snapshot, UNIT, measured,
+};
 use gpushare_protocol::paths::{Root, TENANT, TenantName, USAGE};
 
 use super::backend::Backend;
 use super::join::Own;
 use super::members::{Known, Members};
 use super::ordinal::{self, Described, ordinal};
+use super::process::{Identity, Now};
 use super::{QuotaStatus, ancestors, daemon, file, law, member, process};
 use crate::driver::device::DeviceKey;
 use crate::session;
@@ -36,7 +44,7 @@ pub(crate) enum Managed {
 pub(crate) struct Glance {
     /// Limits and charges.
     pub(crate) status: QuotaStatus,
-    /// Estimated bytes of contexts and modules.
+    /// Bytes of contexts and modules, as far as they were measured.
     pub(crate) overhead: u64,
     /// Its memory may be on the host.
     pub(crate) managed: Managed,
@@ -52,13 +60,18 @@ pub(crate) fn glance(device: &Described, capacity: u64) -> Option<Glance> {
     look(daemons_page(), device, capacity)
 }
 
-/// The tenant's processes, also for a list of a device that the tenant was not given.
+/// The tenant's processes, also for a list of a device that the tenant was not given, and where its
+/// limits do not fit the device or cannot be read.
 ///
 /// `None` where there is neither a tenant nor a limit.
-pub(crate) fn members(device: &Described, capacity: u64) -> Option<Members> {
+pub(crate) fn members() -> Option<Members> {
     match daemons_page() {
         Daemons::Page(page, _) => Some(members_of(page)),
-        other => look(other, device, capacity).map(|glance| glance.members),
+        Daemons::Away(_) => (!law::allows_without_daemon()).then(Members::default),
+        Daemons::NoTenant => books().map(|books| books.members).or_else(|| {
+            let is_limited = || law::limits().map_or(true, |limits| limits.any());
+            (named().is_some() || is_limited()).then(Members::default)
+        }),
     }
 }
 
@@ -72,13 +85,17 @@ fn look(daemons: Daemons, device: &Described, capacity: u64) -> Option<Glance> {
         Daemons::Away(limits) => return while_away(&limits, uuid, ordinal, capacity),
         Daemons::NoTenant => {}
     }
-    let page = snapshot();
+    let (page, members) = match books() {
+        Some(Books { page, members }) => (Some(page), members),
+        None => (None, Members::default()),
+    };
     match &page {
-        Some(page) if page.devices.iter().any(|device| device.uuid == *uuid) => in_page(page, uuid),
+        Some(page) if page.devices.iter().any(|device| device.uuid == *uuid) => {
+            in_page(page, uuid, members)
+        }
         _ => {
             let known = page.is_some();
             let limits = law::limits().ok()?;
-            let members = page.as_ref().map(in_books).unwrap_or_default();
             (known || limits.any() || named().is_some())
                 .then(|| from_environment(&limits, uuid, ordinal, capacity, members))?
         }
@@ -153,7 +170,7 @@ fn by_daemon(page: &Page, movability: Movability, uuid: &[u8; 16]) -> Option<Gla
             reach: member().and_then(|member| member.backend.reach(device_index)),
         },
         overhead: lines()
-            .map(|line| line.overhead.load(Ordering::Relaxed))
+            .map(|line| measured(line.overhead.load(Ordering::Relaxed)))
             .sum(),
         members: members_of(page),
     })
@@ -178,7 +195,7 @@ fn members_of(page: &Page) -> Members {
     }))
 }
 
-fn in_page(page: &Snapshot, uuid: &[u8; 16]) -> Option<Glance> {
+fn in_page(page: &Snapshot, uuid: &[u8; 16], members: Members) -> Option<Glance> {
     let device = page.devices.iter().find(|device| device.uuid == *uuid)?;
     let uses = page.processes.iter().flat_map(|process| &process.uses);
     Some(Glance {
@@ -192,18 +209,68 @@ fn in_page(page: &Snapshot, uuid: &[u8; 16]) -> Option<Glance> {
         },
         overhead: uses
             .filter(|usage| usage.device_index == device.device_index)
-            .map(|usage| usage.overhead)
+            .map(|usage| measured(usage.overhead))
             .sum(),
-        members: in_books(page),
+        members,
     })
 }
 
-fn in_books(page: &Snapshot) -> Members {
-    Members::of(page.processes.iter().map(|process| Known {
+/// What the files of a tenant say.
+#[derive(Debug)]
+struct Books {
+    /// Its page with the rows of living processes; where none lives, without devices too, because
+    /// the next process brings limits of its own.
+    page: Snapshot,
+    /// Its processes, and dead ones whose pids are no other's yet.
+    members: Members,
+}
+
+/// The books in a tenant's folder. The file is opened anew, because a process does not see its own
+/// lock. Where it cannot be opened, every process is taken for living.
+fn books_in(folder: &Path) -> Option<Books> {
+    let mut page = Snapshot::parse(&std::fs::read(folder.join(USAGE)).ok()?).ok()?;
+    let file = file::UsageFile::open(folder, false).ok();
+    let lives = |process: &ProcessUse| {
+        let file = file.as_ref();
+        file.is_none_or(|file| file.is_alive(process.slot))
+    };
+    let (living, dead): (Vec<_>, Vec<_>) = page.processes.into_iter().partition(lives);
+    let here = process::namespace();
+    let members = Members::of(
+        (living
+            .iter()
+            .filter(|process| is_still(process, here, true)))
+        .chain(dead.iter().filter(|process| is_still(process, here, false)))
+        .map(|process| Known {
+            pid: process.pid,
+            namespace: process.pid_namespace,
+            outer: process.outer_pid,
+        }),
+    );
+    if living.is_empty() {
+        page.devices.clear();
+    }
+    page.processes = living;
+    Some(Books { page, members })
+}
+
+/// Whether the pid in a row means the row's process still, so that NVML's entry of that pid is its
+/// memory. A process that is there but has lost its row has executed another program, which may be
+/// in no tenant. Of another pid namespace nothing can be seen, and the row decides.
+fn is_still(process: &ProcessUse, here: u64, lives: bool) -> bool {
+    // A process without `/proc` did not know its start.
+    if process.start == 0 || ![0, here].contains(&process.pid_namespace) {
+        return lives;
+    }
+    let identity = Identity {
         pid: process.pid,
-        namespace: process.pid_namespace,
-        outer: process.outer_pid,
-    }))
+        start: process.start,
+    };
+    match process::now(identity) {
+        Now::Ended => true,
+        Now::Another => false,
+        Now::Same => lives,
+    }
 }
 
 fn from_environment(
@@ -229,8 +296,8 @@ fn from_environment(
     })
 }
 
-/// A copy of the tenant's page.
-fn snapshot() -> Option<Snapshot> {
+/// The books of the tenant that this process is in, is configured for, or inherits.
+fn books() -> Option<Books> {
     let root = Root::open(
         std::env::var_os("XDG_RUNTIME_DIR")
             .map(PathBuf::from)
@@ -242,10 +309,13 @@ fn snapshot() -> Option<Snapshot> {
         Some(member) => member.name.clone(),
         None => named().or_else(|| ancestors::ancestors_tenant(&root, process::this()))?,
     };
-    Snapshot::parse(&std::fs::read(root.folder(&name).join(USAGE)).ok()?).ok()
+    books_in(&root.folder(&name))
 }
 
 fn named() -> Option<TenantName> {
     let name = std::env::var_os(TENANT).filter(|name| !name.is_empty())?;
     TenantName::parse(TENANT, &name.to_string_lossy()).ok()
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,7 +17,7 @@ use super::{grow, limbo, lock, quota_status_by_request_in, stale};
 use crate::driver::device::{DeviceKey, Visible};
 
 const MIB: u64 = 1 << 20;
-const GPU: Visible = Visible {
+pub(super) const GPU: Visible = Visible {
     uuid: *b"GPU zero........",
     capacity: 1024 * MIB,
 };
@@ -52,15 +52,26 @@ impl World {
         limits: &[(&str, &str)],
         devices: &[Visible],
     ) -> Result<Membership, StartError> {
+        let me = Identity {
+            pid: 4_194_305,
+            start: 7,
+        };
+        self.join_by(me, name, limits, devices)
+    }
+
+    /// The same for a process of that identity.
+    pub(super) fn join_by(
+        &self,
+        me: Identity,
+        name: Option<&str>,
+        limits: &[(&str, &str)],
+        devices: &[Visible],
+    ) -> Result<Membership, StartError> {
         let limits = limits
             .iter()
             .map(|(name, value)| (OsString::from(name), OsString::from(value)));
         let limits = Limits::from_env(limits).unwrap();
         let name = name.map(|name| TenantName::parse(TENANT, name).unwrap());
-        let me = Identity {
-            pid: 4_194_305,
-            start: 7,
-        };
         join(&Request {
             root: &self.root,
             uid: self.uid,
@@ -81,7 +92,7 @@ fn units(bytes: u64) -> u32 {
     u32::try_from(bytes / UNIT).unwrap()
 }
 
-fn charge(member: &Membership, bytes: u64) -> bool {
+pub(super) fn charge(member: &Membership, bytes: u64) -> bool {
     let device_index = member.device_indices[0];
     member
         .line(device_index)

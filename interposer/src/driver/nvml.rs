@@ -22,8 +22,10 @@ driver! {
     fn nvmlDeviceGetComputeRunningProcesses_v3(device: nvmlDevice_t, count: *mut u32, infos: *mut nvmlProcessInfo_v2_t) -> nvmlReturn_t;
     fn nvmlDeviceGetGraphicsRunningProcesses_v2(device: nvmlDevice_t, count: *mut u32, infos: *mut nvmlProcessInfo_v2_t) -> nvmlReturn_t;
     fn nvmlDeviceGetGraphicsRunningProcesses_v3(device: nvmlDevice_t, count: *mut u32, infos: *mut nvmlProcessInfo_v2_t) -> nvmlReturn_t;
+    fn nvmlDeviceGetAccountingPids(device: nvmlDevice_t, count: *mut u32, pids: *mut u32) -> nvmlReturn_t;
     fn nvmlDeviceGetIndex(device: nvmlDevice_t, index: *mut u32) -> nvmlReturn_t;
     fn nvmlDeviceGetMemoryInfo(device: nvmlDevice_t, memory: *mut nvmlMemory_t) -> nvmlReturn_t;
+    fn nvmlDeviceGetMemoryInfo_v2(device: nvmlDevice_t, memory: *mut nvmlMemory_v2_t) -> nvmlReturn_t;
     fn nvmlSystemGetDriverVersion(version: *mut c_char, length: u32) -> nvmlReturn_t;
     fn nvmlDeviceGetUUID(device: nvmlDevice_t, uuid: *mut c_char, length: u32) -> nvmlReturn_t;
 }
@@ -106,6 +108,25 @@ pub(crate) fn memory(device: nvmlDevice_t) -> Option<nvmlMemory_t> {
     answer.is_success().then_some(memory)
 }
 
+/// The bytes of a device that programs can have, which is what CUDA calls its total: NVML's total
+/// without what the driver keeps for itself. A driver before R510 does not tell these apart.
+pub(crate) fn usable(device: nvmlDevice_t) -> Option<u64> {
+    let mut memory = nvmlMemory_v2_t {
+        version: struct_version::<nvmlMemory_v2_t>(2),
+        total: 0,
+        reserved: 0,
+        free: 0,
+        used: 0,
+    };
+    // SAFETY: writes to a local of the stated version, which outlives the call.
+    let answer = unsafe { nvmlDeviceGetMemoryInfo_v2(device, &raw mut memory) };
+    if answer.is_success() {
+        Some(memory.total.saturating_sub(memory.reserved))
+    } else {
+        self::memory(device).map(|memory| memory.total)
+    }
+}
+
 /// A process's use of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
@@ -146,6 +167,21 @@ pub(crate) fn processes(
         },
         answer => answer,
     };
+    match answer.ok() {
+        Ok(()) => Ok(count as usize),
+        Err(why) => Err((why, count as usize)),
+    }
+}
+
+/// Fills `list` with the pids of the processes that accounting knows, also ended ones; `Ok` and
+/// `Err` as of [`processes`].
+pub(crate) fn accounted(
+    device: nvmlDevice_t,
+    list: &mut [u32],
+) -> Result<usize, (nvmlReturn_t, usize)> {
+    let mut count = u32::try_from(list.len()).unwrap_or(u32::MAX);
+    // SAFETY: `count` says how many pids there is room for; both outlive the call.
+    let answer = unsafe { nvmlDeviceGetAccountingPids(device, &raw mut count, list.as_mut_ptr()) };
     match answer.ok() {
         Ok(()) => Ok(count as usize),
         Err(why) => Err((why, count as usize)),

@@ -331,6 +331,19 @@ impl<T: Plain, L: Plain> List<'_, T, L> {
         nvmlReturn_t::INSUFFICIENT_SIZE
     }
 
+    /// Whether the program says that there is room for an entry.
+    pub(crate) fn has_room(&self) -> bool {
+        self.room > 0
+    }
+
+    /// Answers the question how many entries there are.
+    pub(crate) fn counts(self, found: usize) -> nvmlReturn_t {
+        match self.needs(found) {
+            nvmlReturn_t::INSUFFICIENT_SIZE => nvmlReturn_t::SUCCESS,
+            failed => failed,
+        }
+    }
+
     /// Writes how many entries there are, and these if there is room for all of them.
     pub(crate) fn answer(self, own: &[T]) -> nvmlReturn_t {
         let Some(given) = self.given else {

@@ -1,4 +1,4 @@
-//! NVML: the tenant's memory and the tenant's processes, for monitoring tools inside it.
+//! NVML: the tenant's memory, processes and sessions, for monitoring tools inside it.
 //!
 //! NVML is asked first, so that every error, and the check of every struct's version, is its own.
 //! A list of a version that this library does not know is refused in a tenant, whatever NVML knows.
@@ -23,40 +23,48 @@ hooks! {
         = |call| memory_v1(device, memory, call());
     fn nvmlDeviceGetMemoryInfo_v2(device: nvmlDevice_t, memory: Out<'_, nvmlMemory_v2_t>) -> nvmlReturn_t
         = |call| memory_v2(device, memory, call());
+    fn nvmlDeviceGetConfComputeProtectedMemoryUsage(device: nvmlDevice_t, memory: Out<'_, nvmlMemory_t>) -> nvmlReturn_t
+        = |call| protected(device, memory, call());
     fn nvmlDeviceGetComputeRunningProcesses | nvmlDeviceGetGraphicsRunningProcesses
         | nvmlDeviceGetMPSComputeRunningProcesses(device: nvmlDevice_t, count: InOut<'_, u32>, infos: Room<'_, nvmlProcessInfo_v1_t>)
-        -> nvmlReturn_t = |real(..)| listed(device, count, (infos, Of::Running), |count, infos| real(device, count, infos));
+        -> nvmlReturn_t = |real(..)| listed(count, (infos, Of::Running), |count, infos| real(device, count, infos));
     fn nvmlDeviceGetComputeRunningProcesses_v2 | nvmlDeviceGetGraphicsRunningProcesses_v2
         | nvmlDeviceGetMPSComputeRunningProcesses_v2(device: nvmlDevice_t, count: InOut<'_, u32>, infos: Room<'_, nvmlProcessInfo_v2_t>)
-        -> nvmlReturn_t = |real(..)| listed(device, count, (infos, Of::Running), |count, infos| real(device, count, infos));
+        -> nvmlReturn_t = |real(..)| listed(count, (infos, Of::Running), |count, infos| real(device, count, infos));
     fn nvmlDeviceGetComputeRunningProcesses_v3 | nvmlDeviceGetGraphicsRunningProcesses_v3
         | nvmlDeviceGetMPSComputeRunningProcesses_v3(device: nvmlDevice_t, count: InOut<'_, u32>, infos: Room<'_, nvmlProcessInfo_v2_t>)
-        -> nvmlReturn_t = |real(..)| newest(device, count, infos, |count, infos| real(device, count, infos));
+        -> nvmlReturn_t = |real(..)| newest(count, infos, |count, infos| real(device, count, infos));
     fn nvmlDeviceGetRunningProcessDetailList(device: nvmlDevice_t, list: InOut<'_, nvmlProcessDetailList_t>) -> nvmlReturn_t
-        = |real(..)| listed_within(device, (list, Of::Running), |list| real(device, list));
+        = |real(..)| listed_within((list, Of::Running), |list| real(device, list));
     fn nvmlDeviceGetProcessUtilization(device: nvmlDevice_t, samples: Room<'_, nvmlProcessUtilizationSample_t>,
         count: InOut<'_, u32>, since: u64) -> nvmlReturn_t
-        = |real(..)| listed(device, count, (samples, Of::Samples), |count, samples| real(device, samples, count, since));
+        = |real(..)| listed(count, (samples, Of::Samples), |count, samples| real(device, samples, count, since));
     fn nvmlDeviceGetProcessesUtilizationInfo(device: nvmlDevice_t, info: InOut<'_, nvmlProcessesUtilizationInfo_t>)
-        -> nvmlReturn_t = |real(..)| listed_within(device, (info, Of::Samples), |info| real(device, info));
+        -> nvmlReturn_t = |real(..)| listed_within((info, Of::Samples), |info| real(device, info));
+    fn nvmlDeviceGetEncoderSessions(device: nvmlDevice_t, count: InOut<'_, u32>, infos: Room<'_, nvmlEncoderSessionInfo_t>)
+        -> nvmlReturn_t = |real(..)| listed(count, (infos, Of::Sessions), |count, infos| real(device, count, infos));
+    fn nvmlDeviceGetFBCSessions(device: nvmlDevice_t, count: InOut<'_, u32>, infos: Room<'_, nvmlFBCSessionInfo_t>)
+        -> nvmlReturn_t = |real(..)| listed(count, (infos, Of::Sessions), |count, infos| real(device, count, infos));
+    fn nvmlDeviceGetAccountingPids(device: nvmlDevice_t, count: InOut<'_, u32>, pids: Room<'_, u32>) -> nvmlReturn_t
+        = |real(..)| listed(count, (pids, Of::Running), |count, pids| real(device, count, pids));
+    fn nvmlDeviceGetAccountingStats(device: nvmlDevice_t, pid: u32, stats: Out<'_, nvmlAccountingStats_t>) -> nvmlReturn_t
+        = |real(..)| match stats.is_null() {
+            true => real(device, pid, stats),
+            false => account(device, pid, |pid| real(device, pid, stats)),
+        };
+    fn nvmlDeviceGetAccountingStats_v2(device: nvmlDevice_t, stats: InOut<'_, nvmlAccountingStats_v2_t>) -> nvmlReturn_t
+        = |real(..)| account_v2(device, stats, |stats| real(device, stats));
 }
 
 /// The tenant's memory on a device; `None` where the device's own values apply.
 fn glance(device: nvmlDevice_t) -> Option<Glance> {
-    let (described, capacity) = described(device)?;
-    peek::glance(&described, capacity)
-}
-
-/// A device and its capacity.
-fn described(device: nvmlDevice_t) -> Option<(Described, u64)> {
     let text = nvml::uuid(device)?;
     let described = Described {
         uuid: Uuid::parse(&text, '-')?,
         is_mig: text.starts_with("MIG-"),
         index: nvml::index(device),
     };
-    let capacity = nvml::memory(device).map_or(0, |memory| memory.total);
-    Some((described, capacity))
+    peek::glance(&described, nvml::usable(device).unwrap_or(0))
 }
 
 /// Total, free and used as the tenant sees them.
@@ -76,11 +84,7 @@ fn seen(device: nvmlDevice_t, physical: u64) -> Option<(u64, u64, u64)> {
 /// The bytes that NVML itself counts for these processes, with their contexts. 0 where NVML cannot
 /// tell, or knows the processes by other pids.
 fn held(device: nvmlDevice_t, members: &Members) -> u64 {
-    let ask = |list: &mut [nvmlProcessInfo_v2_t]| match nvml::processes(device, Use::Compute, list)
-    {
-        Ok(count) => (nvmlReturn_t::SUCCESS, count),
-        Err(failed) => failed,
-    };
+    let ask = |list: &mut [_]| asked(nvml::processes(device, Use::Compute, list));
     let listed = nvml_lists::fetch(ask).unwrap_or_default();
     nvml_lists::own(members, listed)
         .iter()
@@ -121,37 +125,87 @@ fn memory_v2(
     answer
 }
 
+/// Protected memory is all of a device's memory, or none where confidential computing is off.
+fn protected(
+    device: nvmlDevice_t,
+    memory: Out<'_, nvmlMemory_t>,
+    answer: nvmlReturn_t,
+) -> nvmlReturn_t {
+    match memory.after(answer) {
+        Some(physical) if physical.total > 0 => memory_v1(device, memory, answer),
+        _ => answer,
+    }
+}
+
+/// An answer with its count.
+fn asked(answer: Result<usize, (nvmlReturn_t, usize)>) -> (nvmlReturn_t, usize) {
+    answer.map_or_else(|failed| failed, |count| (nvmlReturn_t::SUCCESS, count))
+}
+
+/// Asks for the account of a process of the tenant, by the pid that NVML has for it. To a tenant no
+/// other process has one.
+fn account(device: nvmlDevice_t, pid: u32, real: impl FnOnce(u32) -> nvmlReturn_t) -> nvmlReturn_t {
+    let Some(members) = peek::members() else {
+        return real(pid);
+    };
+    let ask = |list: &mut [u32]| asked(nvml::accounted(device, list));
+    match nvml_lists::fetch(ask) {
+        Ok(all) => match members.listed(pid, &all) {
+            Some(listed) => real(listed),
+            None => nvmlReturn_t::NOT_FOUND,
+        },
+        Err(failed) => failed,
+    }
+}
+
+/// The same where the pid is in the structure.
+fn account_v2(
+    device: nvmlDevice_t,
+    stats: InOut<'_, nvmlAccountingStats_v2_t>,
+    real: impl FnOnce(InOut<'_, nvmlAccountingStats_v2_t>) -> nvmlReturn_t,
+) -> nvmlReturn_t {
+    let Some(given) = stats.read() else {
+        return real(stats);
+    };
+    account(device, given.pid, |pid| {
+        let mut answered = nvmlAccountingStats_v2_t { pid, ..given };
+        let answer = real(InOut::to(&mut answered));
+        if answer.is_success() {
+            let pid = given.pid;
+            stats.write(nvmlAccountingStats_v2_t { pid, ..answered });
+        }
+        answer
+    })
+}
+
 /// Answers with a list of processes, by a function that is given a count and room for entries.
 fn listed<T: Entry>(
-    device: nvmlDevice_t,
     count: InOut<'_, u32>,
     (room, of): (Room<'_, T>, Of),
     real: impl Fn(InOut<'_, u32>, Room<'_, T>) -> nvmlReturn_t,
 ) -> nvmlReturn_t {
     let list = List::of(count, room);
     let ask = |entries: &mut [T]| filled(entries, &real);
-    nvml_lists::answer((list, of), || real(count, room), ask, || members(device))
+    nvml_lists::answer((list, of), || real(count, room), ask, peek::members)
 }
 
 /// The same where the width of the entries depends on the driver.
 fn newest(
-    device: nvmlDevice_t,
     count: InOut<'_, u32>,
     room: Room<'_, nvmlProcessInfo_v2_t>,
     real: impl Fn(InOut<'_, u32>, Room<'_, nvmlProcessInfo_v2_t>) -> nvmlReturn_t,
 ) -> nvmlReturn_t {
     let Some(wide) = nvml::wide() else {
-        return listed(device, count, (room, Of::Running), real);
+        return listed(count, (room, Of::Running), real);
     };
     let asked = |count: InOut<'_, u32>, room: Room<'_, nvmlProcessDetail_v1_t>| {
         real(count, room.argument(wide))
     };
-    listed(device, count, (room.widened(wide), Of::Running), asked)
+    listed(count, (room.widened(wide), Of::Running), asked)
 }
 
 /// The same by a function that is given a structure with a list in it.
 fn listed_within<L: Listing<Entry: Entry>>(
-    device: nvmlDevice_t,
     (whole, of): (InOut<'_, L>, Of),
     real: impl Fn(InOut<'_, L>) -> nvmlReturn_t,
 ) -> nvmlReturn_t {
@@ -160,10 +214,5 @@ fn listed_within<L: Listing<Entry: Entry>>(
         return real(whole);
     };
     let ask = |entries: &mut [L::Entry]| filled_within(given, entries, &real);
-    nvml_lists::answer((list, of), || real(whole), ask, || members(device))
-}
-
-fn members(device: nvmlDevice_t) -> Option<Members> {
-    let (described, capacity) = described(device)?;
-    peek::members(&described, capacity)
+    nvml_lists::answer((list, of), || real(whole), ask, peek::members)
 }

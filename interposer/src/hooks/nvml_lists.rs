@@ -1,4 +1,4 @@
-//! NVML's lists of processes, cut down to the tenant's own.
+//! NVML's lists of processes and their sessions, cut down to the tenant's own.
 //!
 //! The whole list is fetched into a buffer of ours first, because the program's buffer may be as
 //! small as the filtered list.
@@ -37,6 +37,19 @@ entries! {
     nvmlProcessDetail_v1_t
     nvmlProcessUtilizationSample_t
     nvmlProcessUtilizationInfo_v1_t
+    nvmlEncoderSessionInfo_t
+    nvmlFBCSessionInfo_t
+}
+
+/// A pid alone.
+impl Entry for u32 {
+    fn pid(&self) -> u32 {
+        *self
+    }
+
+    fn under(self, pid: u32) -> Self {
+        pid
+    }
 }
 
 /// Entries asked for at first.
@@ -52,6 +65,9 @@ pub(super) enum Of {
     /// Samples of processes. Without any, NVML answers `NOT_FOUND`. Asked how much room is needed,
     /// it says the size of its buffer, so that a sample more before the next call is no error.
     Samples,
+    /// Sessions of the encoder or of frame capture. A count of 0 is the question how many there
+    /// are, which succeeds (`nvml.h`).
+    Sessions,
 }
 
 /// Answers a question for a list. `straight` is the program's call as it came, and `ask` NVML's
@@ -84,7 +100,8 @@ fn told<T: Entry, L: Plain>(list: List<'_, T, L>, of: Of, all: usize, own: &[T])
     match of {
         Of::Samples if own.is_empty() => nvmlReturn_t::NOT_FOUND,
         Of::Samples if list.is_question() => list.needs(all),
-        Of::Samples | Of::Running => list.answer(own),
+        Of::Sessions if !list.has_room() => list.counts(own.len()),
+        Of::Samples | Of::Running | Of::Sessions => list.answer(own),
     }
 }
 
@@ -161,6 +178,13 @@ mod tests {
         let (own, short) = ([sample(7)], nvmlReturn_t::INSUFFICIENT_SIZE);
         assert_eq!(answer(Of::Samples, &own, &mut []), (short, 3));
         assert_eq!(answer(Of::Running, &own, &mut []), (short, 1));
+        assert_eq!(
+            answer(Of::Sessions, &own, &mut []),
+            (nvmlReturn_t::SUCCESS, 1)
+        );
+        let two = [sample(7), sample(8)];
+        let mut one = [sample(0)];
+        assert_eq!(answer(Of::Sessions, &two, &mut one), (short, 2));
         let mut place = [sample(0); 3];
         let fine = nvmlReturn_t::SUCCESS;
         assert_eq!(answer(Of::Samples, &own, &mut place), (fine, 1));

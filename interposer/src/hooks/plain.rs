@@ -47,6 +47,9 @@ hooks! {
     fn cuMemRangeGetAttributes(data: Opaque<'_, *mut c_void>, sizes: Opaque<'_, usize>,
         list: Opaque<'_, CUmem_range_attribute>, attributes: usize, at: CUdeviceptr, count: usize) -> CUresult = |real(..)| no_managed(at, count as u64, |at| real(data, sizes, list, attributes, at, count));
     #[held]
+    fn cuMemGetLocationInfo(at: CUdeviceptr, size: usize, summary: usize, sampling: usize, places: Opaque<'_, CUmemLocation>) -> CUresult
+        = |real(..)| no_managed(at, size as u64, |at| real(at, size, summary, sampling, places));
+    #[held]
     fn cuStreamAttachMemAsync | cuStreamAttachMemAsync_ptsz(stream: CUstream, at: CUdeviceptr, size: usize, flags: c_uint)
         -> CUresult = |real(..)| no_managed(at, size as u64, |at| real(stream, at, size, flags));
     #[held]

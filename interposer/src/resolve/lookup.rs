@@ -136,7 +136,9 @@ pub(crate) unsafe extern "C" fn classify_versioned(
     // SAFETY: not null, and the caller's promise makes it a string.
     let name = unsafe { CStr::from_ptr(name) };
     let Some(way) = Way::named(name) else {
-        return forward;
+        // SAFETY: the caller's handle, name and version; only compared.
+        let find = || unsafe { real(handle, name.as_ptr(), version) };
+        return hooked_versioned(handle, name, find).unwrap_or(forward);
     };
     // Behind us the next one is not ours.
     if ptr::eq(handle, libc::RTLD_NEXT) && !linker::precedes_us(caller) {
@@ -149,6 +151,27 @@ pub(crate) unsafe extern "C" fn classify_versioned(
     } else {
         forward
     }
+}
+
+/// The hook of a function that a driver has under a version, where that is the very function that
+/// we hook; `None` for all else, which is answered as without us.
+fn hooked_versioned(
+    handle: *mut c_void,
+    name: &CStr,
+    find: impl FnOnce() -> *mut c_void,
+) -> Option<Verdict> {
+    let is_ours = matches!(
+        name.to_bytes(),
+        [b'c', b'u', b'A'..=b'Z', ..] | [b'n', b'v', b'm', b'l', ..]
+    );
+    // The next one is the caller's next, which only a jump finds.
+    if !is_ours || ptr::eq(handle, libc::RTLD_NEXT) {
+        return None;
+    }
+    let hook = hooks::find(name)?;
+    let found = find();
+    let is_drivers = !found.is_null() && hook.row.address() == Some(found);
+    is_drivers.then(|| Verdict::answer(hook.ours.cast_mut()))
 }
 
 /// A look for a symbol that we hook.

@@ -46,6 +46,19 @@ pub use word::{Short, Split, Word};
 /// nothing is lost.
 pub const UNIT: u64 = 512;
 
+/// The bytes of a line's overhead that were measured. A context that is not measured counts one
+/// byte, so that a process with a context has more than none; the driver's memory comes in pages of
+/// 4 KiB or more.
+///
+/// ```
+/// use gpushare_protocol::page::measured;
+/// assert_eq!((measured(0), measured(2)), (0, 0));
+/// assert_eq!(measured((64 << 20) + 1), 64 << 20);
+/// ```
+pub const fn measured(overhead: u64) -> u64 {
+    overhead & !4095
+}
+
 /// Most units one process can hold on one device: 2 TiB less one unit.
 pub const MAX_UNITS: u32 = u32::MAX;
 

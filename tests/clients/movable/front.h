@@ -60,3 +60,27 @@ static void discards(int i) {
     discard(-1);
     printf("\n");
 }
+
+/* The kind of place of a range, or the error below 0. */
+static int kind_at(dptr at, size_t size) {
+    struct { int type, id; } where = {77, 77};
+    int result = CALL("cuMemGetLocationInfo", (dptr, size_t, size_t, size_t, void *))(at, size, size, 0, &where);
+    return result ? -result : where.type;
+}
+
+/* Of a slot, and of managed memory that was never touched, that is on the device, and that is at home. */
+static void lies(int i) {
+    static dptr managed;
+    size_t size = 4 << 20;
+    int kinds[3];
+    if (!managed) CALL("cuMemAllocManaged", (dptr *, size_t, unsigned))(&managed, size, 1);
+    kinds[0] = kind_at(managed, size);
+    for (int device = 0; device >= -1; device--) {
+        CALL("cuMemPrefetchAsync", (dptr, size_t, int, void *))(managed, size, device, stream);
+        CALL("cuStreamSynchronize", (void *))(stream);
+        kinds[1 - device] = kind_at(managed, size);
+    }
+    printf("lies %d %d %d %d\n", kind_at(slots[i], sizes[i]), kinds[0], kinds[1], kinds[2]);
+    CALL("cuMemFree_v2", (dptr))(managed);
+    managed = 0;
+}

@@ -100,6 +100,55 @@ pub struct nvmlProcessesUtilizationInfo_v1_t {
 /// The plain name of [`nvmlProcessesUtilizationInfo_v1_t`].
 pub type nvmlProcessesUtilizationInfo_t = nvmlProcessesUtilizationInfo_v1_t;
 
+/// A process's session of the video encoder; frames per second and microseconds.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct nvmlEncoderSessionInfo_t {
+    pub sessionId: u32,
+    pub pid: u32,
+    pub vgpuInstance: u32,
+    pub codecType: u32,
+    pub hResolution: u32,
+    pub vResolution: u32,
+    pub averageFps: u32,
+    pub averageLatency: u32,
+}
+
+/// A process's session of frame capture; frames per second and microseconds.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct nvmlFBCSessionInfo_t {
+    pub sessionId: u32,
+    pub pid: u32,
+    pub vgpuInstance: u32,
+    pub displayOrdinal: u32,
+    pub sessionType: u32,
+    pub sessionFlags: u32,
+    pub hMaxResolution: u32,
+    pub vMaxResolution: u32,
+    pub hResolution: u32,
+    pub vResolution: u32,
+    pub averageFPS: u32,
+    pub averageLatency: u32,
+}
+
+/// One process's usage while accounting was on; bytes, milliseconds, microseconds since the epoch.
+/// The program says which process.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct nvmlAccountingStats_v2_t {
+    pub pid: u32,
+    pub isRunning: u32,
+    pub gpuUtilization: u32,
+    pub memoryUtilization: u32,
+    pub maxMemoryUsage: u64,
+    pub sampleCount: u32,
+    pub sumGpuUtil: u64,
+    pub sumFbUtil: u64,
+    pub time: u64,
+    pub startTime: u64,
+}
+
 /// One process's usage while accounting was on; bytes, milliseconds, microseconds since the epoch.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]

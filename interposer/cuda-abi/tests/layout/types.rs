@@ -203,11 +203,17 @@ macro_rules! of_nvml {
             nvmlProcessUtilizationSample_t { pid, timeStamp, smUtil, memUtil, encUtil, decUtil }
             nvmlProcessUtilizationInfo_v1_t { timeStamp, pid, smUtil, memUtil, encUtil, decUtil, jpgUtil, ofaUtil }
             nvmlProcessesUtilizationInfo_v1_t { version, processSamplesCount, lastSeenTimeStamp, procUtilArray }
+            nvmlEncoderSessionInfo_t { sessionId, pid, vgpuInstance, codecType, hResolution, vResolution, averageFps,
+                averageLatency }
+            nvmlFBCSessionInfo_t { sessionId, pid, vgpuInstance, displayOrdinal, sessionType, sessionFlags, hMaxResolution,
+                vMaxResolution, hResolution, vResolution, averageFPS, averageLatency }
             nvmlGpuDynamicPstatesInfo_t { flags, utilization }
             nvmlFieldValue_t { fieldId, scopeId, timestamp, latencyUsec, valueType, nvmlReturn, value }
             nvmlEventData_t { device, eventType, eventData, gpuInstanceId, computeInstanceId }
             nvmlAccountingStats_t { gpuUtilization, memoryUtilization, maxMemoryUsage, time, startTime, isRunning,
                 reserved }
+            nvmlAccountingStats_v2_t { pid, isRunning, gpuUtilization, memoryUtilization, maxMemoryUsage, sampleCount,
+                sumGpuUtil, sumFbUtil, time, startTime }
             nvmlTemperature_v1_t { version, sensorType, temperature }
             nvmlExcludedDeviceInfo_t { pciInfo, uuid }
         }

@@ -65,6 +65,24 @@ driver! {
         }
         Ok(())
     }
+    /// A tie is decided for the first place, where a driver chooses at random. Pageable memory has
+    /// no place here: the attribute `PAGEABLE_MEMORY_ACCESS` is 0.
+    fn cuMemGetLocationInfo(ptr: CUdeviceptr, size: usize, summary: usize, sampling: usize, locations: *mut CUmemLocation) {
+        context::current()?;
+        required(locations)?;
+        let places = managed::places(ptr, size as u64, summary as u64, sampling as u64)?;
+        let told: Vec<_> = places.into_iter().map(told).collect();
+        outputs(locations, told.len(), &told)
+    }
+}
+
+fn told(place: Option<Location>) -> CUmemLocation {
+    let (type_, id) = match place {
+        Some(Location::Device(ordinal)) => (CUmemLocationType::DEVICE, ordinal.cast_signed()),
+        Some(Location::Host) => (CUmemLocationType::HOST, 0),
+        None => (CUmemLocationType::NONE, 0),
+    };
+    CUmemLocation { type_, id }
 }
 
 fn by_number(device: CUdevice) -> Result<Location> {

@@ -77,9 +77,7 @@ nvml! {
         [count, fps, latency_us].into_iter().try_for_each(|number| required(number))?;
         [count, fps, latency_us].into_iter().try_for_each(|number| out(number, 0))
     }
-    fn nvmlDeviceGetEncoderSessions(device: nvmlDevice_t, count: *mut u32, _sessions: *mut u8) { index(device)?; out(count, 0) }
     fn nvmlDeviceGetFBCStats(device: nvmlDevice_t, stats: *mut Sessions) { index(device)?; out(stats, Sessions::default()) }
-    fn nvmlDeviceGetFBCSessions(device: nvmlDevice_t, count: *mut u32, _sessions: *mut u8) { index(device)?; out(count, 0) }
 }
 
 fn valid(kind: nvmlMemoryErrorType_t, counter: nvmlEccCounterType_t) -> Result {

@@ -5,14 +5,14 @@ use gpushare_cuda_abi::nvml::{
 };
 
 use crate::abi::{input, out, required};
-use crate::library::device as look;
+use crate::library::{device as look, monitor};
 
 nvml! {
     fn nvmlDeviceGetMemoryInfo(device: nvmlDevice_t, memory: *mut nvmlMemory_t) {
         required(memory)?;
         let now = look(device)?;
-        let (total, used) = (now.capacity, now.used_physical);
-        out(memory, nvmlMemory_t { total, free: total - used, used })
+        let (reserved, free) = (monitor()?.spec().reserved, now.capacity - now.used_physical);
+        out(memory, nvmlMemory_t { total: now.capacity + reserved, free, used: now.used_physical + reserved })
     }
     fn nvmlDeviceGetMemoryInfo_v2(device: nvmlDevice_t, memory: *mut nvmlMemory_v2_t) {
         let version = input(memory.cast::<u32>())?;
@@ -20,8 +20,9 @@ nvml! {
             return Err(nvmlReturn_t::ARGUMENT_VERSION_MISMATCH);
         }
         let now = look(device)?;
-        let (total, used) = (now.capacity, now.used_physical);
-        out(memory, nvmlMemory_v2_t { version, total, reserved: 0, free: total - used, used })
+        let (reserved, used) = (monitor()?.spec().reserved, now.used_physical);
+        let (total, free) = (now.capacity + reserved, now.capacity - used);
+        out(memory, nvmlMemory_v2_t { version, total, reserved, free, used })
     }
     /// The BAR1 window has the size of the memory, rounded up to a power of two, and no memory is
     /// mapped in it.

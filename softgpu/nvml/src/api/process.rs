@@ -1,9 +1,10 @@
 //! Processes on a device. A dead process stays listed until all of its memory has returned.
 
 use gpushare_cuda_abi::nvml::{
-    nvmlDevice_t, nvmlProcessDetail_v1_t, nvmlProcessDetailList_t, nvmlProcessInfo_v1_t,
-    nvmlProcessInfo_v2_t, nvmlProcessMode_t, nvmlProcessUtilizationInfo_v1_t,
-    nvmlProcessUtilizationSample_t, nvmlProcessesUtilizationInfo_t, nvmlReturn_t, struct_version,
+    nvmlDevice_t, nvmlEncoderSessionInfo_t, nvmlFBCSessionInfo_t, nvmlProcessDetail_v1_t,
+    nvmlProcessDetailList_t, nvmlProcessInfo_v1_t, nvmlProcessInfo_v2_t, nvmlProcessMode_t,
+    nvmlProcessUtilizationInfo_v1_t, nvmlProcessUtilizationSample_t,
+    nvmlProcessesUtilizationInfo_t, nvmlReturn_t, struct_version,
 };
 
 use crate::abi::{input, out, outputs, required};
@@ -101,6 +102,44 @@ nvml! {
             timeStamp: time, pid, smUtil: share, memUtil: 0, encUtil: 0, decUtil: 0, jpgUtil: 0, ofaUtil: 0,
         };
         outputs(asked.procUtilArray, &found.into_iter().map(entry).collect::<Vec<_>>())
+    }
+}
+
+nvml! {
+    fn nvmlDeviceGetEncoderSessions(device: nvmlDevice_t, count: *mut u32, infos: *mut nvmlEncoderSessionInfo_t) {
+        sessions(device, count, infos, |number, pid| nvmlEncoderSessionInfo_t {
+            sessionId: number, pid, vgpuInstance: 0, codecType: 0, hResolution: 1920, vResolution: 1080, averageFps: 30, averageLatency: 4000,
+        })
+    }
+    fn nvmlDeviceGetFBCSessions(device: nvmlDevice_t, count: *mut u32, infos: *mut nvmlFBCSessionInfo_t) {
+        sessions(device, count, infos, |number, pid| nvmlFBCSessionInfo_t {
+            sessionId: number, pid, vgpuInstance: 0, displayOrdinal: 0, sessionType: 0, sessionFlags: 0, hMaxResolution: 1920, vMaxResolution: 1080,
+            hResolution: 1920, vResolution: 1080, averageFPS: 30, averageLatency: 4000,
+        })
+    }
+}
+
+/// One session for each process, where the devices have such. Of a count of 0 `nvml.h` says that it
+/// is the question how many there are, which succeeds.
+fn sessions<T: Copy>(
+    device: nvmlDevice_t,
+    count: *mut u32,
+    infos: *mut T,
+    session: fn(u32, u32) -> T,
+) -> Result {
+    let room = input(count)?;
+    let has = monitor()?.spec().sessions;
+    let found = running(device)?.into_iter().filter(|_| has);
+    let found: Vec<T> = (1..)
+        .zip(found)
+        .map(|(number, (pid, _))| session(number, pid))
+        .collect();
+    let needed = u32::try_from(found.len()).expect("processes are few");
+    out(count, needed)?;
+    match room {
+        0 => Ok(()),
+        room if room < needed => Err(nvmlReturn_t::INSUFFICIENT_SIZE),
+        _ => outputs(infos, &found),
     }
 }
 

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use gpushare_cuda_abi::cuda::CUresult;
 
 pub use advice::{Location, advise, range_attribute};
-pub use residence::Moved;
+pub use residence::{Moved, places};
 
 use super::blocks::{GRANULE, round_up};
 use super::phys::{Noted, Pages, Reserved};

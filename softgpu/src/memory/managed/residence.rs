@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 use std::ops::AddAssign;
 use std::sync::Arc;
 
+use gpushare_cuda_abi::cuda::CUresult;
+
 use super::advice::Location;
-use super::{Managed, Manner, device};
+use super::{Managed, Manner, device, find};
+use crate::Result;
 use crate::exec::nanoseconds;
 use crate::spec::{HomeMemory, PAGE, Spec};
 use crate::world::{Device, Resident};
@@ -27,6 +30,13 @@ pub(super) struct Page {
 impl Page {
     fn is_nowhere(&self) -> bool {
         !self.on_host && self.on.is_empty()
+    }
+
+    /// A place that has it; `None` where it was never touched.
+    fn place(&self) -> Option<Location> {
+        let host = self.on_host.then_some(Location::Host);
+        let device = self.on.first().map(|(at, _)| Location::Device(*at));
+        device.or(host)
     }
 
     fn is_on(&self, ordinal: u32) -> bool {
@@ -238,6 +248,49 @@ fn alone(page: &mut Page, ordinal: u32) {
         page.on_host = false;
         give(others);
     }
+}
+
+/// The place of most pages in each part of `summary` bytes of a range, by looking each `sampling`
+/// bytes (0: at each page). The first of two where they are as many; `None` for a part that was
+/// never touched.
+///
+/// # Errors
+/// `INVALID_VALUE` for a range that is not managed memory, a part of 0 bytes or longer than the
+/// range, or steps longer than a part; `NOT_SUPPORTED` where the memory cannot move.
+pub fn places(
+    address: u64,
+    len: u64,
+    summary: u64,
+    sampling: u64,
+) -> Result<Vec<Option<Location>>> {
+    if summary == 0 || summary > len || sampling > summary {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    let (base, managed) = find(address, len)?;
+    if managed.fixed.is_some() {
+        return Err(CUresult::NOT_SUPPORTED);
+    }
+    let step = if sampling == 0 { PAGE } else { sampling };
+    let mut pages = managed.pages();
+    refresh(&mut pages);
+    let part = |start: u64| {
+        let end = start.saturating_add(summary).min(len);
+        let mut counts: Vec<(Option<Location>, u64)> = Vec::new();
+        let mut at = start;
+        while at < end {
+            let page = managed.pages_of(address - base + at, 1).start;
+            let place = pages.get(page).and_then(Page::place);
+            match counts.iter_mut().find(|(known, _)| *known == place) {
+                Some((_, count)) => *count += 1,
+                None => counts.push((place, 1)),
+            }
+            at += step;
+        }
+        let most = counts.iter().rev().max_by_key(|(_, count)| *count);
+        most.and_then(|(place, _)| *place)
+    };
+    let parts = len.div_ceil(summary);
+    Ok((0..parts).map(|number| part(number * summary)).collect())
 }
 
 /// Notes which copies were evicted: their pages are on the host.
