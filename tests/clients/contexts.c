@@ -4,6 +4,10 @@
  *   create        -> create RESULT    one more, which is current then
  *   wrong         -> wrong RESULT     the same with flags that do not exist
  *   threads COUNT -> threads RESULT   one more in each of so many threads; the first failure counts
+ *   bare          -> bare RESULT      cuInit alone
+ *   start COUNT   -> start RESULT     begins so many threads that retain the primary context each
+ *   begin COUNT   -> begin RESULT     the same with one more context each
+ *   join          -> join RESULT      waits for all of them; the first failure counts
  *   destroy COUNT -> destroy RESULT   the COUNT most recent
  *   retain        -> retain RESULT    the primary context
  *   release       -> release RESULT
@@ -57,26 +61,43 @@ static int start(void) {
     retain = symbol(driver, "cuDevicePrimaryCtxRetain");
     release = symbol(driver, "cuDevicePrimaryCtxRelease_v2");
     mem_alloc = symbol(driver, "cuMemAlloc_v2");
-    int result = init_(0);
-    return result ? result : one_more(0);
+    return init_(0);
 }
+
+static pthread_t threads[64];
+static size_t begun, creating;
 
 static void *in_thread(void *context) { return (void *)(intptr_t)create(context, 0, 0); }
 
-static int in_threads(size_t number) {
-    pthread_t threads[64];
-    size_t begun = 0;
+static void *retaining(void *unused) {
+    void *primary;
+    (void)unused;
+    return (void *)(intptr_t)retain(&primary, 0);
+}
+
+static int begins(size_t number, void *(*does)(void *)) {
+    if (number > 64 - begun || count + begun + number > 256) return 1;
+    for (; number; number--, begun++)
+        if (pthread_create(&threads[begun], NULL, does, &contexts[count + begun])) return 1;
+    if (does == in_thread) creating = begun;
+    return 0;
+}
+
+static int joins(void) {
     int first = 0;
-    if (number > 64 || count + number > 256) return 1;
-    for (; begun < number; begun++)
-        if (pthread_create(&threads[begun], NULL, in_thread, &contexts[count + begun])) break;
     for (size_t at = 0; at < begun; at++) {
         void *result;
         pthread_join(threads[at], &result);
         if (!first) first = (int)(intptr_t)result;
     }
-    count += begun;
+    count += creating;
+    begun = creating = 0;
     return first;
+}
+
+static int in_threads(size_t number) {
+    int result = begins(number, in_thread), first = joins();
+    return first ? first : result;
 }
 
 int main(void) {
@@ -87,7 +108,13 @@ int main(void) {
         void *primary;
         int result = -1;
         if (sscanf(line, "%31s %llu", word, &number) < 1) continue;
-        if (!strcmp(word, "init")) result = start();
+        if (!strcmp(word, "init")) {
+            result = start();
+            if (!result) result = one_more(0);
+        } else if (!strcmp(word, "bare")) result = start();
+        else if (!strcmp(word, "start")) result = begins(number, retaining);
+        else if (!strcmp(word, "begin")) result = begins(number, in_thread);
+        else if (!strcmp(word, "join")) result = joins();
         else if (!strcmp(word, "create")) result = one_more(0);
         else if (!strcmp(word, "wrong")) result = one_more(0xff00);
         else if (!strcmp(word, "threads")) result = in_threads(number);

@@ -7,6 +7,8 @@ use gpushare_tests::{Daemon, Gpu, Guest, MIB, Tenant, clients};
 
 /// Contexts take 64 of 1024 MiB.
 const SPEC: &str = "mem=1GiB,ctx=64MiB";
+/// The daemon guesses that of the first one.
+const FIRST: &str = "first_context = \"64MiB\"\n";
 const NO_REQUEST: [(&str, &str); 2] = [
     ("GPUSHARE_MEM_REQUEST", "0"),
     ("GPUSHARE_MEM_LIMIT", "1GiB"),
@@ -31,7 +33,7 @@ struct Scene {
 }
 
 fn scene(request: u64, held: u64, more: &[(&str, &str)]) -> Scene {
-    let daemon = Daemon::configured(&Gpu::new(SPEC), "first_context = \"64MiB\"\n");
+    let daemon = Daemon::configured(&Gpu::new(SPEC), FIRST);
     let request = format!("{request}MiB");
     let limits = [
         ("GPUSHARE_MEM_REQUEST", &*request),
@@ -117,6 +119,46 @@ fn contexts_of_many_threads_take_no_more_than_there_is() {
     assert_eq!(scene.other.ask("create"), "create 2");
     scene.other.does("destroy 7");
     scene.daemon.until("other", |row| row.overhead == 0);
+}
+
+#[test]
+fn more_calls_than_a_process_may_have_at_once_wait_for_their_turns() {
+    let daemon = Daemon::configured(&Gpu::new("mem=4GiB,ctx=64MiB"), FIRST);
+    let tenant = daemon.tenant("one", &[("GPUSHARE_MEM_REQUEST", "0")]);
+    let (mut guest, file) = held(&tenant, "cuCtxCreate_v2");
+    guest.does("bare");
+    guest.does("begin 24");
+    // The first one of all, and seven more.
+    daemon.until("one", |row| row.overhead == 8 * 64 * MIB);
+    drop(file);
+    guest.does("join");
+    daemon.until("one", |row| row.overhead == 24 * 64 * MIB);
+}
+
+#[test]
+fn a_call_under_way_keeps_its_memory_while_daemons_change() {
+    let mut daemon = Daemon::configured(&Gpu::new(SPEC), FIRST);
+    let tenant = daemon.tenant("one", &NO_REQUEST);
+    let (mut guest, file) = held(&tenant, "cuDevicePrimaryCtxRetain");
+    guest.does("init");
+    daemon.until("one", |row| row.overhead == 64 * MIB);
+    guest.send("retain");
+    let both = |daemon: &Daemon| daemon.until("one", |row| row.overhead == 128 * MIB);
+    both(&daemon);
+    daemon.restart();
+    both(&daemon);
+    drop(file);
+    assert_eq!(guest.line(), "retain 0");
+    both(&daemon);
+}
+
+/// A program whose calls of this name take until the file is gone.
+fn held(tenant: &Tenant, call: &str) -> (Guest, tempfile::TempPath) {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let file = file.into_temp_path();
+    let mut command = tenant.command(&clients::compile("contexts", &[]));
+    command.env("SOFTGPU_HOLD", format!("{call}:{}", file.display()));
+    (Guest::start(command), file)
 }
 
 #[test]

@@ -9,6 +9,8 @@ use gpushare_tests::{Dealer, GIB, Gpu, Guest, clients, links, until};
 
 /// The minor before further contexts.
 const OLD: u16 = 22;
+/// The minor that is not told whether a call under way was let begin.
+const UNTOLD: u16 = 23;
 
 /// From now on every request for memory is granted, and is heard.
 fn heard(dealer: &Dealer) -> Receiver<Request> {
@@ -74,8 +76,8 @@ fn an_older_daemon_hears_of_first_contexts_only() {
     guest.finish().silently();
 }
 
-/// A program whose second context takes until the file is gone.
-fn making(dealer: &Dealer) -> (Guest, tempfile::TempPath) {
+/// A program whose primary context takes until the file is gone.
+fn held(dealer: &Dealer) -> (Guest, tempfile::TempPath) {
     let file = tempfile::NamedTempFile::new().expect("a file");
     let file = file.into_temp_path();
     let mut command = dealer.command(&clients::compile("contexts", &[]));
@@ -83,13 +85,64 @@ fn making(dealer: &Dealer) -> (Guest, tempfile::TempPath) {
         "SOFTGPU_HOLD",
         format!("cuDevicePrimaryCtxRetain:{}", file.display()),
     );
-    let mut guest = Guest::start(command);
+    (Guest::start(command), file)
+}
+
+fn until_it_makes(file: &tempfile::TempPath) {
+    until("the driver makes it", || {
+        fs::metadata(file).expect("a file").len() > 0
+    });
+}
+
+/// The same, and it is its second one.
+fn making(dealer: &Dealer) -> (Guest, tempfile::TempPath) {
+    let (mut guest, file) = held(dealer);
     guest.does("init");
     guest.send("retain");
-    until("the driver makes it", || {
-        fs::metadata(&file).expect("a file").len() > 0
-    });
+    until_it_makes(&file);
     (guest, file)
+}
+
+#[test]
+fn no_context_is_said_only_when_no_thread_makes_the_first_one() {
+    let dealer = Dealer::start(&Gpu::new(""));
+    let (mut guest, file) = held(&dealer);
+    guest.does("bare");
+    guest.does("start 1");
+    until_it_makes(&file);
+    for _ in 0..2 {
+        assert_eq!(guest.ask("wrong"), "wrong 1");
+        // Before the end of the second one is heard all that follows from the first one's is.
+        dealer.hears_some(|said| {
+            assert!(!matches!(said, Request::NoContext { .. }), "one is made");
+            matches!(said, Request::OpenDone { .. }).then_some(())
+        });
+    }
+    drop(file);
+    guest.does("join");
+    guest.does("release");
+    dealer.hears(&Request::NoContext { device_index: 0 });
+    guest.finish().silently();
+}
+
+#[test]
+fn threads_that_retain_one_primary_context_ask_once() {
+    for (begins, asks) in [("bare", [1, 0]), ("init", [0, 1])] {
+        let dealer = Dealer::start(&Gpu::new(""));
+        let said = heard(&dealer);
+        let (mut guest, file) = held(&dealer);
+        guest.does(begins);
+        said.try_iter().for_each(drop);
+        guest.does("start 4");
+        until_it_makes(&file);
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        drop(file);
+        guest.does("join");
+        assert_eq!(contexts(&said), asks, "{begins}");
+        guest.does("create");
+        assert_eq!(contexts(&said), [0, 1], "another one");
+        guest.finish().silently();
+    }
 }
 
 #[test]
@@ -102,14 +155,27 @@ fn the_next_daemon_is_told_of_the_contexts_and_of_a_call_under_way() {
     let first = said.recv().expect("it asks again");
     assert_eq!(first, Request::Open { device_index: 0 });
     let more = said.recv().expect("it asks again");
+    assert_eq!(more, Request::OpenAgain { device_index: 0 });
+    drop(file);
+    assert_eq!(guest.line(), "retain 0");
+    dealer.hears_some(|said| matches!(said, Request::OpenDone { .. }).then_some(()));
+    guest.finish().silently();
+}
+
+#[test]
+fn a_daemon_of_minor_23_is_told_of_a_call_under_way_as_of_an_ask() {
+    let mut dealer = Dealer::start(&Gpu::new(""));
+    let (mut guest, file) = making(&dealer);
+    dealer.leave();
+    let said = heard(&dealer);
+    dealer.come_back_with(UNTOLD);
     let again = Request::OpenMore {
         device_index: 0,
         patience_ms: Some(0),
     };
-    assert_eq!(more, again);
+    assert!(said.iter().any(|said| said == again));
     drop(file);
     assert_eq!(guest.line(), "retain 0");
-    dealer.hears_some(|said| matches!(said, Request::OpenDone { .. }).then_some(()));
     guest.finish().silently();
 }
 

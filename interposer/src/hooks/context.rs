@@ -126,8 +126,9 @@ fn creating_in(
 }
 
 /// Has the daemon make room for a context on `device`; the gate follows the leases from then on.
-fn opened(device: DeviceKey, patience: &Deadline) -> Result<Opening, CUresult> {
-    let opening = account::open(device, patience).inspect_err(|_| none_left(device))?;
+fn opened(device: DeviceKey, is_primary: bool, patience: &Deadline) -> Result<Opening, CUresult> {
+    let opening = account::open(device, is_primary, patience);
+    let opening = opening.inspect_err(|_| none_left(device))?;
     gate::follow_leases();
     gate::joins(device.index());
     Ok(opening)
@@ -142,7 +143,7 @@ fn begun(
     call: impl Fn() -> CUresult,
 ) -> Result<(CUresult, i64, Opening), CUresult> {
     let opening = match device.filter(|_| opening.is_nothing()) {
-        Some(device) => opened(device, patience)?,
+        Some(device) => opened(device, false, patience)?,
         None => opening,
     };
     let (answer, took) = making(device, patience, call);
@@ -172,9 +173,7 @@ fn returned(device: Option<DeviceKey>, opening: Opening) {
 
 /// Tells the daemon if no context is left on `device`.
 fn none_left(device: DeviceKey) {
-    if contexts::alive_on(device.index()).is_empty() {
-        account::no_context(device);
-    }
+    account::no_context(device, || contexts::alive_on(device.index()).is_empty());
 }
 
 /// The last user's detaching destroys the context, which is then no longer the thread's current
@@ -271,12 +270,13 @@ fn remembered(device: CUdevice, context: Out<'_, CUcontext>, answer: CUresult) -
 }
 
 /// Has the daemon make room for a device's primary context where none is known: before the turn,
-/// because that may take long. Where others are known, it may be there already.
+/// because that may take long, and once for all calls that need it at the same time. Where others
+/// are known, it may be there already.
 fn expected(ordinal: CUdevice, patience: &Deadline) -> Result<Opening, CUresult> {
     let is_known = PRIMARY.with(u64::from(ordinal.cast_unsigned()), |_| ());
     match device::of_ordinal(ordinal).filter(|_| is_known.is_none()) {
         Some(device) if account::is_open(device) && is_active(ordinal) => Ok(Opening::nothing()),
-        Some(device) => opened(device, patience),
+        Some(device) => opened(device, true, patience),
         None => Ok(Opening::nothing()),
     }
 }

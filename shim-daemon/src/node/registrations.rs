@@ -86,6 +86,7 @@ impl Node {
             }
             Request::Open { .. }
             | Request::OpenMore { .. }
+            | Request::OpenAgain { .. }
             | Request::Ask(_)
             | Request::DriverRefused(_)
             | Request::Cancel { .. }
