@@ -3,7 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use gpushare_tests::{Daemon, Gpu, Guest, MIB, Tenant, clients};
+use gpushare_tests::{Daemon, Gpu, Guest, MIB, Tenant, clients, until};
+use nix::unistd::Pid;
 
 /// Contexts take 64 of 1024 MiB.
 const SPEC: &str = "mem=1GiB,ctx=64MiB";
@@ -73,6 +74,7 @@ fn a_second_context_that_does_not_fit_fails_when_its_time_is_over() {
     let mut scene = scene(864, 784, &wait);
     assert_eq!(scene.other.ask("create"), "create 2");
     assert_eq!(scene.other.ask("retain"), "retain 2", "nor the primary one");
+    assert_eq!(scene.other.ask("wrong"), "wrong 1", "the driver says so");
     scene.one.does(&alloc(80));
     scene.other.does("destroy 1");
     scene.other.does("retain");
@@ -189,6 +191,23 @@ fn the_next_daemon_counts_further_contexts_and_guards_requests_from_more() {
     scene.other.does("destroy 2");
     scene.other.does("create");
     scene.daemon.until("other", |row| row.overhead == 64 * MIB);
+}
+
+#[test]
+fn what_the_driver_refuses_is_its_answer_while_a_daemon_counts() {
+    let gpu = Gpu::new(SPEC);
+    let mut daemon = Daemon::configured(&gpu, FIRST);
+    let limits = [("GPUSHARE_WAIT_TIMEOUT", "20ms"), NO_REQUEST[0]];
+    let tenant = daemon.tenant("one", &limits);
+    let (stopped, mut guest) = (started(&tenant), started(&tenant));
+    daemon.until("one", |row| row.overhead == 128 * MIB);
+    // The next daemon waits for it before it gives any memory.
+    gpu.stop(Pid::from_raw(stopped.id().cast_signed()));
+    daemon.restart();
+    until("it counts", || guest.ask("create") == "create 2");
+    assert_eq!(guest.ask("wrong"), "wrong 1");
+    drop(stopped);
+    until("it has counted", || guest.ask("create") == "create 0");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::fs;
 use std::sync::mpsc::{Receiver, channel};
 
-use gpushare_protocol::wire::{Reply, Request};
+use gpushare_protocol::wire::{Refusal, Reply, Request};
 use gpushare_tests::{Dealer, GIB, Gpu, Guest, clients, links, until};
 
 /// The minor before further contexts.
@@ -54,6 +54,63 @@ fn each_context_but_the_first_is_asked_for_by_itself() {
     dealer.hears(&none);
     guest.does("create");
     assert_eq!(contexts(&said), [0, 1], "after the last one as well");
+    guest.finish().silently();
+}
+
+/// Calls of the client with the driver's answers to them.
+const WRONG: [(&str, u32); 7] = [
+    ("wrong", 1),
+    ("waits", 1),
+    ("device", 101),
+    ("nowhere", 1),
+    ("unplaced", 1),
+    ("affinity", 224),
+    ("graphics", 801),
+];
+
+#[test]
+fn calls_the_driver_refuses_answer_as_bare_where_there_is_no_room() {
+    for (begins, asked) in [("bare", "retain"), ("init", "create")] {
+        let dealer = Dealer::start(&Gpu::new("driver=13000"));
+        let mut guest = dealer.client("contexts");
+        guest.does(begins);
+        // A daemon that counts what there is refuses an ask that may not wait in the same way.
+        dealer.bank(|asked| match asked {
+            Request::Open { .. } | Request::OpenMore { .. } => {
+                Some(Reply::Refused(Refusal::NoMemory))
+            }
+            _ => None,
+        });
+        for (command, answer) in WRONG {
+            let answer = format!("{command} {answer}");
+            assert_eq!(guest.ask(command), answer, "{begins}");
+        }
+        assert_eq!(guest.ask("create"), "create 2", "nothing else is wrong");
+        assert_eq!(guest.ask(asked), format!("{asked} 2"));
+        let _said = heard(&dealer);
+        guest.does(asked);
+        guest.finish().silently();
+    }
+}
+
+#[test]
+fn an_ask_that_the_driver_refuses_does_not_wait_for_room() {
+    let dealer = Dealer::start(&Gpu::new(""));
+    let mut guest = dealer.client("contexts");
+    guest.does("init");
+    let (says, said) = channel();
+    dealer.bank(move |asked| {
+        let Request::OpenMore { patience_ms, .. } = asked else {
+            return None;
+        };
+        says.send(*patience_ms).ok()?;
+        Some(Reply::Refused(Refusal::NoMemory))
+    });
+    assert_eq!(guest.ask("wrong"), "wrong 1");
+    assert_eq!(said.try_iter().collect::<Vec<_>>(), [Some(0)]);
+    assert_eq!(guest.ask("create"), "create 2");
+    let waits: Vec<Option<u64>> = said.try_iter().collect();
+    assert!(matches!(waits[..], [Some(1..)]), "{waits:?}");
     guest.finish().silently();
 }
 

@@ -13,22 +13,22 @@ fn session() -> Option<&'static Session> {
 }
 
 /// Has the daemon set memory aside for a context on `device`, until the answer is dropped: for its
-/// primary one, which serves all calls that need it meanwhile, or for one of the call's own. No
-/// effect without a daemon. The gate follows the leases from then on (`gate::follow_leases`, which
-/// the caller calls).
+/// primary one, which serves all calls that need it meanwhile, or for one of the call's own. The
+/// thread waits for room as `waiting` says. No effect without a daemon. The gate follows the leases
+/// from then on (`gate::follow_leases`, which the caller calls).
 ///
 /// # Errors
 /// [`Refused`] if there is no room, now or within the tenant's time to wait.
 pub(crate) fn open(
     device: DeviceKey,
     is_primary: bool,
+    waiting: Waiting,
     call: &Deadline,
 ) -> Result<Opening, Refused> {
     let Some(session) = session() else {
         return Ok(Opening::nothing());
     };
-    let waiting = room::here(Waiting::Guaranteed);
-    let opening = session.open(device.index(), is_primary, waiting, call);
+    let opening = session.open(device.index(), is_primary, room::here(waiting), call);
     opening.ok_or(Refused)
 }
 
