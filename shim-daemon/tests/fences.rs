@@ -135,6 +135,7 @@ impl Bench {
             process: None,
             gated: false,
             tells: false,
+            repeats: true,
             moves: false,
             by_parts: false,
             stores: false,

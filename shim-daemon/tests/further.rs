@@ -126,3 +126,18 @@ fn what_is_wrong_about_a_context_is_ignored() {
     done(&mut client, ask);
     until_it_is(&daemon, 64);
 }
+
+#[test]
+fn a_call_under_way_over_another_connection_is_the_same_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (daemon, _devices, mut client, _owner) = with_one(folder.path());
+    let ask = more(&mut client);
+    assert_eq!(overhead(&daemon), 128 * MIB);
+    let again = Request::OpenAgain { device_index: 0 };
+    client.wire.send(ask, &again);
+    let reply: Reply = client.wire.answer(ask);
+    assert!(matches!(reply, Reply::Granted { .. }), "{reply:?}");
+    assert_eq!(overhead(&daemon), 128 * MIB);
+    done(&mut client, ask);
+    until_it_is(&daemon, 64);
+}

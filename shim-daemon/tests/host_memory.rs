@@ -146,6 +146,7 @@ fn of_run(lab: &mut Lab, table: &str) {
         process: None,
         gated: false,
         tells: false,
+        repeats: true,
         moves: true,
         by_parts: true,
         stores: true,

@@ -67,6 +67,7 @@ impl Crowd {
             process: None,
             gated: false,
             tells: false,
+            repeats: true,
             moves: false,
             by_parts: false,
             stores: false,

@@ -373,6 +373,7 @@ fn client(connection: ConnId, tenant: TenantId, process: Option<ProcessId>, how:
         process,
         gated: true,
         tells: false,
+        repeats: true,
         moves: true,
         by_parts: true,
         stores: true,

@@ -3,7 +3,15 @@
  *   init          -> init RESULT      cuInit, and a first context
  *   create        -> create RESULT    one more, which is current then
  *   wrong         -> wrong RESULT     the same with flags that do not exist
+ *   waits         -> waits RESULT     with two ways to wait
+ *   device        -> device RESULT    on a device that does not exist
+ *   nowhere       -> nowhere RESULT   with no place for it; "unplaced": the primary one
+ *   affinity      -> affinity RESULT  with an affinity that the device does not have; "graphics": a queue
  *   threads COUNT -> threads RESULT   one more in each of so many threads; the first failure counts
+ *   bare          -> bare RESULT      cuInit alone
+ *   start COUNT   -> start RESULT     begins so many threads that retain the primary context each
+ *   begin COUNT   -> begin RESULT     the same with one more context each
+ *   join          -> join RESULT      waits for all of them; the first failure counts
  *   destroy COUNT -> destroy RESULT   the COUNT most recent
  *   retain        -> retain RESULT    the primary context
  *   release       -> release RESULT
@@ -22,6 +30,8 @@
 
 static int (*init_)(unsigned);
 static int (*create)(void **, unsigned, int);
+static int (*create_v3)(void **, void *, int, unsigned, int);
+static int (*create_v4)(void **, void *, unsigned, int);
 static int (*destroy)(void *);
 static int (*retain)(void **, int);
 static int (*release)(int);
@@ -42,6 +52,19 @@ static int one_more(unsigned flags) {
     return result;
 }
 
+static int with_affinity(void) {
+    struct { int kind; unsigned count; } affinity = {0, 1};
+    void *context;
+    return create_v3(&context, &affinity, 1, 0, 0);
+}
+
+static int for_graphics(void) {
+    struct { int kind; void *data; } queue = {2, &queue};
+    struct { void *affinity; int count; void *queue; } params = {NULL, 0, &queue};
+    void *context;
+    return create_v4(&context, &params, 0, 0);
+}
+
 static int fewer(size_t number) {
     int result = 0;
     while (number-- && count && !result) result = destroy(contexts[--count]);
@@ -53,30 +76,49 @@ static int start(void) {
     if (!driver) exit(2);
     init_ = symbol(driver, "cuInit");
     create = symbol(driver, "cuCtxCreate_v2");
+    create_v3 = symbol(driver, "cuCtxCreate_v3");
+    create_v4 = symbol(driver, "cuCtxCreate_v4");
     destroy = symbol(driver, "cuCtxDestroy_v2");
     retain = symbol(driver, "cuDevicePrimaryCtxRetain");
     release = symbol(driver, "cuDevicePrimaryCtxRelease_v2");
     mem_alloc = symbol(driver, "cuMemAlloc_v2");
-    int result = init_(0);
-    return result ? result : one_more(0);
+    return init_(0);
 }
+
+static pthread_t threads[64];
+static size_t begun, creating;
 
 static void *in_thread(void *context) { return (void *)(intptr_t)create(context, 0, 0); }
 
-static int in_threads(size_t number) {
-    pthread_t threads[64];
-    size_t begun = 0;
+static void *retaining(void *unused) {
+    void *primary;
+    (void)unused;
+    return (void *)(intptr_t)retain(&primary, 0);
+}
+
+static int begins(size_t number, void *(*does)(void *)) {
+    if (number > 64 - begun || count + begun + number > 256) return 1;
+    for (; number; number--, begun++)
+        if (pthread_create(&threads[begun], NULL, does, &contexts[count + begun])) return 1;
+    if (does == in_thread) creating = begun;
+    return 0;
+}
+
+static int joins(void) {
     int first = 0;
-    if (number > 64 || count + number > 256) return 1;
-    for (; begun < number; begun++)
-        if (pthread_create(&threads[begun], NULL, in_thread, &contexts[count + begun])) break;
     for (size_t at = 0; at < begun; at++) {
         void *result;
         pthread_join(threads[at], &result);
         if (!first) first = (int)(intptr_t)result;
     }
-    count += begun;
+    count += creating;
+    begun = creating = 0;
     return first;
+}
+
+static int in_threads(size_t number) {
+    int result = begins(number, in_thread), first = joins();
+    return first ? first : result;
 }
 
 int main(void) {
@@ -87,9 +129,21 @@ int main(void) {
         void *primary;
         int result = -1;
         if (sscanf(line, "%31s %llu", word, &number) < 1) continue;
-        if (!strcmp(word, "init")) result = start();
+        if (!strcmp(word, "init")) {
+            result = start();
+            if (!result) result = one_more(0);
+        } else if (!strcmp(word, "bare")) result = start();
+        else if (!strcmp(word, "start")) result = begins(number, retaining);
+        else if (!strcmp(word, "begin")) result = begins(number, in_thread);
+        else if (!strcmp(word, "join")) result = joins();
         else if (!strcmp(word, "create")) result = one_more(0);
         else if (!strcmp(word, "wrong")) result = one_more(0xff00);
+        else if (!strcmp(word, "waits")) result = one_more(3);
+        else if (!strcmp(word, "device")) result = create(&primary, 0, 99);
+        else if (!strcmp(word, "nowhere")) result = create(NULL, 0, 0);
+        else if (!strcmp(word, "unplaced")) result = retain(NULL, 0);
+        else if (!strcmp(word, "affinity")) result = with_affinity();
+        else if (!strcmp(word, "graphics")) result = for_graphics();
         else if (!strcmp(word, "threads")) result = in_threads(number);
         else if (!strcmp(word, "destroy")) result = fewer(number);
         else if (!strcmp(word, "retain")) result = retain(&primary, 0);

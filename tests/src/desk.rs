@@ -135,11 +135,14 @@ fn answer(
                 device_uuids: desk.device_uuids.clone(),
             })
         }
-        Request::Open { .. } | Request::OpenMore { .. } if !desk.rivals.has_its_place(number) => {
+        Request::Open { .. } | Request::OpenMore { .. } | Request::OpenAgain { .. }
+            if !desk.rivals.has_its_place(number) =>
+        {
             Reply::Error(WireError::new(ErrorCode::OutOfOrder, "registered anew"))
         }
         asked @ (Request::Open { .. }
         | Request::OpenMore { .. }
+        | Request::OpenAgain { .. }
         | Request::Ask(_)
         | Request::DriverRefused(_)) => {
             let mut bank = desk.bank.0.lock().expect("nothing fails there");

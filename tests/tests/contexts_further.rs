@@ -3,10 +3,13 @@
 
 use std::time::{Duration, Instant};
 
-use gpushare_tests::{Daemon, Gpu, Guest, MIB, Tenant, clients};
+use gpushare_tests::{Daemon, Gpu, Guest, MIB, Tenant, clients, until};
+use nix::unistd::Pid;
 
 /// Contexts take 64 of 1024 MiB.
 const SPEC: &str = "mem=1GiB,ctx=64MiB";
+/// The daemon guesses that of the first one.
+const FIRST: &str = "first_context = \"64MiB\"\n";
 const NO_REQUEST: [(&str, &str); 2] = [
     ("GPUSHARE_MEM_REQUEST", "0"),
     ("GPUSHARE_MEM_LIMIT", "1GiB"),
@@ -31,7 +34,7 @@ struct Scene {
 }
 
 fn scene(request: u64, held: u64, more: &[(&str, &str)]) -> Scene {
-    let daemon = Daemon::configured(&Gpu::new(SPEC), "first_context = \"64MiB\"\n");
+    let daemon = Daemon::configured(&Gpu::new(SPEC), FIRST);
     let request = format!("{request}MiB");
     let limits = [
         ("GPUSHARE_MEM_REQUEST", &*request),
@@ -71,6 +74,7 @@ fn a_second_context_that_does_not_fit_fails_when_its_time_is_over() {
     let mut scene = scene(864, 784, &wait);
     assert_eq!(scene.other.ask("create"), "create 2");
     assert_eq!(scene.other.ask("retain"), "retain 2", "nor the primary one");
+    assert_eq!(scene.other.ask("wrong"), "wrong 1", "the driver says so");
     scene.one.does(&alloc(80));
     scene.other.does("destroy 1");
     scene.other.does("retain");
@@ -120,6 +124,46 @@ fn contexts_of_many_threads_take_no_more_than_there_is() {
 }
 
 #[test]
+fn more_calls_than_a_process_may_have_at_once_wait_for_their_turns() {
+    let daemon = Daemon::configured(&Gpu::new("mem=4GiB,ctx=64MiB"), FIRST);
+    let tenant = daemon.tenant("one", &[("GPUSHARE_MEM_REQUEST", "0")]);
+    let (mut guest, file) = held(&tenant, "cuCtxCreate_v2");
+    guest.does("bare");
+    guest.does("begin 24");
+    // The first one of all, and seven more.
+    daemon.until("one", |row| row.overhead == 8 * 64 * MIB);
+    drop(file);
+    guest.does("join");
+    daemon.until("one", |row| row.overhead == 24 * 64 * MIB);
+}
+
+#[test]
+fn a_call_under_way_keeps_its_memory_while_daemons_change() {
+    let mut daemon = Daemon::configured(&Gpu::new(SPEC), FIRST);
+    let tenant = daemon.tenant("one", &NO_REQUEST);
+    let (mut guest, file) = held(&tenant, "cuDevicePrimaryCtxRetain");
+    guest.does("init");
+    daemon.until("one", |row| row.overhead == 64 * MIB);
+    guest.send("retain");
+    let both = |daemon: &Daemon| daemon.until("one", |row| row.overhead == 128 * MIB);
+    both(&daemon);
+    daemon.restart();
+    both(&daemon);
+    drop(file);
+    assert_eq!(guest.line(), "retain 0");
+    both(&daemon);
+}
+
+/// A program whose calls of this name take until the file is gone.
+fn held(tenant: &Tenant, call: &str) -> (Guest, tempfile::TempPath) {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let file = file.into_temp_path();
+    let mut command = tenant.command(&clients::compile("contexts", &[]));
+    command.env("SOFTGPU_HOLD", format!("{call}:{}", file.display()));
+    (Guest::start(command), file)
+}
+
+#[test]
 fn a_program_that_execs_itself_begins_with_a_first_context() {
     let mut scene = scene(700, 700, &[]);
     scene.other.does("create");
@@ -147,6 +191,30 @@ fn the_next_daemon_counts_further_contexts_and_guards_requests_from_more() {
     scene.other.does("destroy 2");
     scene.other.does("create");
     scene.daemon.until("other", |row| row.overhead == 64 * MIB);
+}
+
+#[test]
+fn what_the_driver_refuses_is_its_answer_while_a_daemon_counts() {
+    let gpu = Gpu::new(SPEC);
+    let mut daemon = Daemon::configured(&gpu, FIRST);
+    let limits = [("GPUSHARE_WAIT_TIMEOUT", "20ms"), NO_REQUEST[0]];
+    let tenant = daemon.tenant("one", &limits);
+    let (stopped, mut guest) = (started(&tenant), started(&tenant));
+    daemon.until("one", |row| row.overhead == 128 * MIB);
+    // The next daemon waits for it before it gives any memory.
+    gpu.stop(Pid::from_raw(stopped.id().cast_signed()));
+    daemon.restart();
+    let mut is_refused = || {
+        let answer = guest.ask("create");
+        if answer == "create 0" {
+            guest.does("destroy 1");
+        }
+        answer == "create 2"
+    };
+    until("it counts", &mut is_refused);
+    assert_eq!(guest.ask("wrong"), "wrong 1");
+    drop(stopped);
+    until("it has counted", || guest.ask("create") == "create 0");
 }
 
 #[test]

@@ -4,11 +4,13 @@
 use std::fs;
 use std::sync::mpsc::{Receiver, channel};
 
-use gpushare_protocol::wire::{Reply, Request};
+use gpushare_protocol::wire::{Refusal, Reply, Request};
 use gpushare_tests::{Dealer, GIB, Gpu, Guest, clients, links, until};
 
 /// The minor before further contexts.
 const OLD: u16 = 22;
+/// The minor that is not told whether a call under way was let begin.
+const UNTOLD: u16 = 23;
 
 /// From now on every request for memory is granted, and is heard.
 fn heard(dealer: &Dealer) -> Receiver<Request> {
@@ -55,6 +57,63 @@ fn each_context_but_the_first_is_asked_for_by_itself() {
     guest.finish().silently();
 }
 
+/// Calls of the client with the driver's answers to them.
+const WRONG: [(&str, u32); 7] = [
+    ("wrong", 1),
+    ("waits", 1),
+    ("device", 101),
+    ("nowhere", 1),
+    ("unplaced", 1),
+    ("affinity", 224),
+    ("graphics", 801),
+];
+
+#[test]
+fn calls_the_driver_refuses_answer_as_bare_where_there_is_no_room() {
+    for (begins, asked) in [("bare", "retain"), ("init", "create")] {
+        let dealer = Dealer::start(&Gpu::new("driver=13000"));
+        let mut guest = dealer.client("contexts");
+        guest.does(begins);
+        // A daemon that counts what there is refuses an ask that may not wait in the same way.
+        dealer.bank(|asked| match asked {
+            Request::Open { .. } | Request::OpenMore { .. } => {
+                Some(Reply::Refused(Refusal::NoMemory))
+            }
+            _ => None,
+        });
+        for (command, answer) in WRONG {
+            let answer = format!("{command} {answer}");
+            assert_eq!(guest.ask(command), answer, "{begins}");
+        }
+        assert_eq!(guest.ask("create"), "create 2", "nothing else is wrong");
+        assert_eq!(guest.ask(asked), format!("{asked} 2"));
+        let _said = heard(&dealer);
+        guest.does(asked);
+        guest.finish().silently();
+    }
+}
+
+#[test]
+fn an_ask_that_the_driver_refuses_does_not_wait_for_room() {
+    let dealer = Dealer::start(&Gpu::new(""));
+    let mut guest = dealer.client("contexts");
+    guest.does("init");
+    let (says, said) = channel();
+    dealer.bank(move |asked| {
+        let Request::OpenMore { patience_ms, .. } = asked else {
+            return None;
+        };
+        says.send(*patience_ms).ok()?;
+        Some(Reply::Refused(Refusal::NoMemory))
+    });
+    assert_eq!(guest.ask("wrong"), "wrong 1");
+    assert_eq!(said.try_iter().collect::<Vec<_>>(), [Some(0)]);
+    assert_eq!(guest.ask("create"), "create 2");
+    let waits: Vec<Option<u64>> = said.try_iter().collect();
+    assert!(matches!(waits[..], [Some(1..)]), "{waits:?}");
+    guest.finish().silently();
+}
+
 #[test]
 fn an_older_daemon_hears_of_first_contexts_only() {
     let mut dealer = Dealer::start(&Gpu::new(""));
@@ -74,8 +133,8 @@ fn an_older_daemon_hears_of_first_contexts_only() {
     guest.finish().silently();
 }
 
-/// A program whose second context takes until the file is gone.
-fn making(dealer: &Dealer) -> (Guest, tempfile::TempPath) {
+/// A program whose primary context takes until the file is gone.
+fn held(dealer: &Dealer) -> (Guest, tempfile::TempPath) {
     let file = tempfile::NamedTempFile::new().expect("a file");
     let file = file.into_temp_path();
     let mut command = dealer.command(&clients::compile("contexts", &[]));
@@ -83,13 +142,64 @@ fn making(dealer: &Dealer) -> (Guest, tempfile::TempPath) {
         "SOFTGPU_HOLD",
         format!("cuDevicePrimaryCtxRetain:{}", file.display()),
     );
-    let mut guest = Guest::start(command);
+    (Guest::start(command), file)
+}
+
+fn until_it_makes(file: &tempfile::TempPath) {
+    until("the driver makes it", || {
+        fs::metadata(file).expect("a file").len() > 0
+    });
+}
+
+/// The same, and it is its second one.
+fn making(dealer: &Dealer) -> (Guest, tempfile::TempPath) {
+    let (mut guest, file) = held(dealer);
     guest.does("init");
     guest.send("retain");
-    until("the driver makes it", || {
-        fs::metadata(&file).expect("a file").len() > 0
-    });
+    until_it_makes(&file);
     (guest, file)
+}
+
+#[test]
+fn no_context_is_said_only_when_no_thread_makes_the_first_one() {
+    let dealer = Dealer::start(&Gpu::new(""));
+    let (mut guest, file) = held(&dealer);
+    guest.does("bare");
+    guest.does("start 1");
+    until_it_makes(&file);
+    for _ in 0..2 {
+        assert_eq!(guest.ask("wrong"), "wrong 1");
+        // Before the end of the second one is heard all that follows from the first one's is.
+        dealer.hears_some(|said| {
+            assert!(!matches!(said, Request::NoContext { .. }), "one is made");
+            matches!(said, Request::OpenDone { .. }).then_some(())
+        });
+    }
+    drop(file);
+    guest.does("join");
+    guest.does("release");
+    dealer.hears(&Request::NoContext { device_index: 0 });
+    guest.finish().silently();
+}
+
+#[test]
+fn threads_that_retain_one_primary_context_ask_once() {
+    for (begins, asks) in [("bare", [1, 0]), ("init", [0, 1])] {
+        let dealer = Dealer::start(&Gpu::new(""));
+        let said = heard(&dealer);
+        let (mut guest, file) = held(&dealer);
+        guest.does(begins);
+        said.try_iter().for_each(drop);
+        guest.does("start 4");
+        until_it_makes(&file);
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        drop(file);
+        guest.does("join");
+        assert_eq!(contexts(&said), asks, "{begins}");
+        guest.does("create");
+        assert_eq!(contexts(&said), [0, 1], "another one");
+        guest.finish().silently();
+    }
 }
 
 #[test]
@@ -102,14 +212,27 @@ fn the_next_daemon_is_told_of_the_contexts_and_of_a_call_under_way() {
     let first = said.recv().expect("it asks again");
     assert_eq!(first, Request::Open { device_index: 0 });
     let more = said.recv().expect("it asks again");
+    assert_eq!(more, Request::OpenAgain { device_index: 0 });
+    drop(file);
+    assert_eq!(guest.line(), "retain 0");
+    dealer.hears_some(|said| matches!(said, Request::OpenDone { .. }).then_some(()));
+    guest.finish().silently();
+}
+
+#[test]
+fn a_daemon_of_minor_23_is_told_of_a_call_under_way_as_of_an_ask() {
+    let mut dealer = Dealer::start(&Gpu::new(""));
+    let (mut guest, file) = making(&dealer);
+    dealer.leave();
+    let said = heard(&dealer);
+    dealer.come_back_with(UNTOLD);
     let again = Request::OpenMore {
         device_index: 0,
         patience_ms: Some(0),
     };
-    assert_eq!(more, again);
+    assert!(said.iter().any(|said| said == again));
     drop(file);
     assert_eq!(guest.line(), "retain 0");
-    dealer.hears_some(|said| matches!(said, Request::OpenDone { .. }).then_some(()));
     guest.finish().silently();
 }
 

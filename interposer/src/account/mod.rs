@@ -50,10 +50,10 @@ use gpushare_protocol::paths::{Root, TENANT, TenantName};
 use crate::account::views::Shown;
 use crate::driver::device::{self, DeviceKey};
 use crate::guest::fork::ForkLocal;
-use crate::session::{Bound, Session, Waiting};
+use crate::session::{Bound, Session};
 use backend::Backend;
 
-pub(crate) use crate::session::{Deadline, Opening};
+pub(crate) use crate::session::{Deadline, Opening, Waiting};
 pub(crate) use charge::{Charge, Units, charge, charge_nothing, charge_waiting, release};
 pub(crate) use compute::{Compute, compute};
 pub(crate) use contexts::{is_open, no_context, open};

@@ -49,6 +49,7 @@ driver! {
     fn cuArray3DCreate_v2(array: *mut CUarray, descriptor: *const CUDA_ARRAY3D_DESCRIPTOR) -> CUresult;
     fn cuArrayDestroy(array: CUarray) -> CUresult;
     fn cuArrayGetMemoryRequirements(needs: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS, array: CUarray, device: CUdevice) -> CUresult;
+    fn cuCtxDestroy_v2(context: CUcontext) -> CUresult;
     fn cuCtxFromGreenCtx(context: *mut CUcontext, green: CUgreenCtx) -> CUresult;
     fn cuCtxGetCurrent(context: *mut CUcontext) -> CUresult;
     fn cuCtxGetDevice(device: *mut CUdevice) -> CUresult;
@@ -58,6 +59,7 @@ driver! {
     fn cuDeviceGet(device: *mut CUdevice, ordinal: i32) -> CUresult;
     fn cuDeviceGetAttribute(value: *mut i32, attribute: CUdevice_attribute, device: CUdevice) -> CUresult;
     fn cuDeviceGetCount(count: *mut i32) -> CUresult;
+    fn cuDeviceGetExecAffinitySupport(supported: *mut i32, kind: CUexecAffinityType, device: CUdevice) -> CUresult;
     fn cuDeviceGetGraphMemAttribute(device: CUdevice, attribute: CUgraphMem_attribute, value: *mut c_void) -> CUresult;
     fn cuDeviceGetMemPool(pool: *mut CUmemoryPool, device: CUdevice) -> CUresult;
     fn cuDeviceGetUuid(uuid: *mut CUuuid, device: CUdevice) -> CUresult;
@@ -79,6 +81,7 @@ driver! {
     fn cuGraphGetNodes(graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize) -> CUresult;
     fn cuGraphMemAllocNodeGetParams(node: CUgraphNode, params: *mut CUDA_MEM_ALLOC_NODE_PARAMS) -> CUresult;
     fn cuGraphNodeGetType(node: CUgraphNode, kind: *mut CUgraphNodeType) -> CUresult;
+    fn cuGreenCtxDestroy(green: CUgreenCtx) -> CUresult;
     fn cuGreenCtxRecordEvent(green: CUgreenCtx, event: CUevent) -> CUresult;
     fn cuMemAllocPitch_v2(dptr: *mut CUdeviceptr, pitch: *mut usize, width: usize, height: usize, element: u32) -> CUresult;
     fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize) -> CUresult;
@@ -166,6 +169,14 @@ has! {
     /// Gives back what [`retain_primary`] retained.
     // a number, no pointer; balances a retain of ours.
     fn release_primary(device: CUdevice) -> Asked<()> = cuDevicePrimaryCtxRelease_v2(device);
+
+    /// Destroys a context that the program has not seen.
+    // no pointer; the driver has just made it, and no other code knows it.
+    fn destroy_context(context: CUcontext) -> Asked<()> = cuCtxDestroy_v2(context);
+
+    /// Destroys a green context that the program has not seen.
+    // no pointer; the driver has just made it, and no other code knows it.
+    fn destroy_green(green: CUgreenCtx) -> Asked<()> = cuGreenCtxDestroy(green);
 }
 
 /// Whether a device's primary context is there.
@@ -188,6 +199,9 @@ asks! {
 
     /// An attribute of a device.
     fn device_attribute(attribute: CUdevice_attribute, device: CUdevice) -> i32 = 0, |at| cuDeviceGetAttribute(at, attribute, device);
+
+    /// Whether a device's contexts may have an execution affinity of a kind.
+    fn has_affinity(kind: CUexecAffinityType, device: CUdevice) -> i32 = 0, |at| cuDeviceGetExecAffinitySupport(at, kind, device);
 
     /// A device's memory in bytes.
     fn total_memory(device: CUdevice) -> usize = 0, |at| cuDeviceTotalMem_v2(at, device);
@@ -426,37 +440,19 @@ has! {
     fn destroy_mipmap(array: CUmipmappedArray) -> CUresult = cuMipmappedArrayDestroy(array);
 }
 
-/// The memory that an array needs.
-#[inline]
-pub(crate) fn array_needs(
-    array: CUarray,
-    device: CUdevice,
-) -> Asked<CUDA_ARRAY_MEMORY_REQUIREMENTS> {
-    // SAFETY: an array that lives; the driver writes to a local that outlives the call.
-    needs(|value| unsafe { cuArrayGetMemoryRequirements(value, array, device) })
-}
+/// Requirements before the driver has written some.
+const NO_NEEDS: CUDA_ARRAY_MEMORY_REQUIREMENTS = CUDA_ARRAY_MEMORY_REQUIREMENTS {
+    size: 0,
+    alignment: 0,
+    reserved: [0; 4],
+};
 
-/// The memory that a mipmapped array needs.
-#[inline]
-pub(crate) fn mipmap_needs(
-    array: CUmipmappedArray,
-    device: CUdevice,
-) -> Asked<CUDA_ARRAY_MEMORY_REQUIREMENTS> {
-    // SAFETY: a mipmapped array that lives; the driver writes to a local that outlives the call.
-    needs(|value| unsafe { cuMipmappedArrayGetMemoryRequirements(value, array, device) })
-}
+asks! {
+    /// The memory that an array needs.
+    fn array_needs(array: CUarray, device: CUdevice) -> CUDA_ARRAY_MEMORY_REQUIREMENTS = NO_NEEDS, |at| cuArrayGetMemoryRequirements(at, array, device);
 
-/// The requirements that `ask` has the driver write.
-fn needs(
-    ask: impl FnOnce(*mut CUDA_ARRAY_MEMORY_REQUIREMENTS) -> CUresult,
-) -> Asked<CUDA_ARRAY_MEMORY_REQUIREMENTS> {
-    let mut value = CUDA_ARRAY_MEMORY_REQUIREMENTS {
-        size: 0,
-        alignment: 0,
-        reserved: [0; 4],
-    };
-    ask(&raw mut value).ok()?;
-    Ok(value)
+    /// The memory that a mipmapped array needs.
+    fn mipmap_needs(array: CUmipmappedArray, device: CUdevice) -> CUDA_ARRAY_MEMORY_REQUIREMENTS = NO_NEEDS, |at| cuMipmappedArrayGetMemoryRequirements(at, array, device);
 }
 
 // Graphs.

@@ -56,7 +56,7 @@ plain! { u8
     CUDA_ARRAY_DESCRIPTOR CUDA_ARRAY_DESCRIPTOR_v1 CUDA_ARRAY3D_DESCRIPTOR CUDA_ARRAY3D_DESCRIPTOR_v1
     CUDA_EXTERNAL_MEMORY_HANDLE_DESC CUDA_GRAPH_INSTANTIATE_PARAMS CUDA_LAUNCH_PARAMS
     CUDA_MEMCPY2D_v1 CUDA_MEMCPY2D_v2 CUDA_MEMCPY3D_v1 CUDA_MEMCPY3D_v2 CUDA_MEMCPY3D_PEER_v1
-    CUarrayMapInfo CUmemLocation CUgraphNodeParams CUlaunchConfig CUmemAllocationProp CUmemPoolProps
+    CUarrayMapInfo CUctxCreateParams CUmemLocation CUgraphNodeParams CUlaunchConfig CUmemAllocationProp CUmemPoolProps
     nvmlMemory_t nvmlMemory_v2_t nvmlProcessDetailList_t nvmlProcessesUtilizationInfo_t
     nvmlEncoderSessionInfo_t nvmlFBCSessionInfo_t nvmlAccountingStats_t nvmlAccountingStats_v2_t
     nvmlProcessInfo_v1_t nvmlProcessInfo_v2_t nvmlProcessDetail_v1_t

@@ -7,7 +7,7 @@ use core::time::Duration;
 use gpushare_cuda_abi::cuda::*;
 use gpushare_protocol::page::MAX_DEVICES;
 
-use crate::account::{self, Deadline, Opening};
+use crate::account::{self, Deadline, Opening, Waiting};
 use crate::driver::calls;
 use crate::driver::captures::unnoticed;
 use crate::driver::contexts;
@@ -15,7 +15,7 @@ use crate::driver::device::{self, DeviceKey};
 use crate::driver::green;
 use crate::driver::stream_ref::StreamRef;
 use crate::driver::streams;
-use crate::entry::args::Out;
+use crate::entry::args::{In, Out};
 use crate::entry::hooks;
 use crate::gate::{self, drain, left, seal};
 use crate::guest::fork::ForkLocal;
@@ -27,15 +27,21 @@ use crate::holdings::objects::{self, Map};
 use crate::holdings::overhead;
 use crate::holdings::reclaim;
 use crate::holdings::table;
+use crate::hooks::context_refusal::{
+    Making, flags_are_wrong, green_flags_are_wrong, has_no_affinity, params_are_wrong,
+};
 use crate::residency::{kept_marks, memory};
 
 hooks! {
     fn cuCtxCreate | cuCtxCreate_v2(context: Out<'_, CUcontext>, flags: u32, device: CUdevice) -> CUresult
-        = |call| creating(context, device, call);
+        = |call| creating(context, device, flags_are_wrong(flags), call);
     fn cuCtxCreate_v3(context: Out<'_, CUcontext>, affinity: *mut CUexecAffinityParam, count: c_int, flags: u32,
-        device: CUdevice) -> CUresult = |call| creating(context, device, call);
-    fn cuCtxCreate_v4(context: Out<'_, CUcontext>, params: *mut CUctxCreateParams, flags: u32, device: CUdevice) -> CUresult
-        = |call| creating(context, device, call);
+        device: CUdevice) -> CUresult = |call| {
+            let is_given = !affinity.is_null() || count != 0;
+            creating(context, device, flags_are_wrong(flags) || is_given && has_no_affinity(device), call)
+        };
+    fn cuCtxCreate_v4(context: Out<'_, CUcontext>, params: In<'_, CUctxCreateParams>, flags: u32, device: CUdevice) -> CUresult
+        = |call| creating(context, device, flags_are_wrong(flags) || params_are_wrong(params.read(), device), call);
     fn cuCtxDestroy | cuCtxDestroy_v2(context: CUcontext) -> CUresult = |call| ending(context, call, CUresult::is_success);
     fn cuCtxDetach(context: CUcontext) -> CUresult = |call| detach(context, call);
     fn cuCtxSetLimit(limit: CUlimit, value: usize) -> CUresult = |call| set_limit(call);
@@ -46,7 +52,7 @@ hooks! {
     fn cuDevicePrimaryCtxReset | cuDevicePrimaryCtxReset_v2(device: CUdevice) -> CUresult
         = |call| ending_primary(device, call, || true);
     fn cuGreenCtxCreate(context: Out<'_, CUgreenCtx>, resources: CUdevResourceDesc, device: CUdevice, flags: u32) -> CUresult
-        = |call| create_green(context, device, call);
+        = |call| create_green(context, device, resources.is_null() || green_flags_are_wrong(flags), call);
     fn cuGreenCtxDestroy(context: CUgreenCtx) -> CUresult = |call| destroy_green(context, call);
 }
 
@@ -93,13 +99,31 @@ fn key(handle: CUcontext) -> u64 {
     handle.0.addr() as u64
 }
 
-/// Makes a context by `call` and measures its memory.
+/// Makes a context by `call` and measures its memory. `is_wrong`: the driver should refuse it.
 fn creating(
     context: Out<'_, CUcontext>,
     ordinal: CUdevice,
+    is_wrong: bool,
     call: impl Fn() -> CUresult,
 ) -> CUresult {
-    creating_in(context, ordinal, Opening::nothing(), &Deadline::new(), call)
+    if context.is_null() {
+        return call();
+    }
+    let undoes = || {
+        let _ = context.read_back().map(calls::destroy_context);
+    };
+    let making = Making {
+        makes: &call,
+        undoes: &undoes,
+        is_wrong,
+    };
+    creating_in(
+        context,
+        ordinal,
+        Opening::nothing(),
+        &Deadline::new(),
+        making,
+    )
 }
 
 /// The same where memory may have been set aside for it already.
@@ -108,10 +132,10 @@ fn creating_in(
     ordinal: CUdevice,
     opening: Opening,
     patience: &Deadline,
-    call: impl Fn() -> CUresult,
+    making: Making<'_>,
 ) -> CUresult {
     let device = device::of_ordinal(ordinal);
-    let (answer, took, opening) = match begun(device, opening, patience, call) {
+    let (answer, took, opening) = match begun(device, opening, patience, making) {
         Ok(begun) => begun,
         Err(refused) => return refused,
     };
@@ -125,27 +149,54 @@ fn creating_in(
     answer
 }
 
+/// No room for a context on a device.
+struct NoRoom(DeviceKey);
+
 /// Has the daemon make room for a context on `device`; the gate follows the leases from then on.
-fn opened(device: DeviceKey, patience: &Deadline) -> Result<Opening, CUresult> {
-    let opening = account::open(device, patience).inspect_err(|_| none_left(device))?;
+fn opened(
+    device: DeviceKey,
+    is_primary: bool,
+    waiting: Waiting,
+    patience: &Deadline,
+) -> Result<Opening, NoRoom> {
+    let Ok(opening) = account::open(device, is_primary, waiting, patience) else {
+        none_left(device);
+        return Err(NoRoom(device));
+    };
     gate::follow_leases();
     gate::joins(device.index());
     Ok(opening)
 }
 
-/// Makes a context by `call`, for which room is made unless it was. Returns the driver's result and
-/// the context's memory. `Err` if the device has no room for one.
+/// Has the daemon make room for a context of the call's own. `Err`: what the call answers. No call
+/// waits for room that the driver refuses.
+fn room(device: DeviceKey, patience: &Deadline, making: Making<'_>) -> Result<Opening, CUresult> {
+    if making.is_doubtful(device) {
+        if let Ok(opening) = opened(device, false, Waiting::Not, patience) {
+            return Ok(opening);
+        }
+        match making.tried() {
+            CUresult::OUT_OF_MEMORY => (),
+            wrong => return Err(wrong),
+        }
+    }
+    let opening = opened(device, false, Waiting::Guaranteed, patience);
+    opening.map_err(|NoRoom(_)| CUresult::OUT_OF_MEMORY)
+}
+
+/// Makes a context, for which room is made unless it was. Returns the driver's result and the
+/// context's memory. `Err`: what the call answers if the device has no room for one.
 fn begun(
     device: Option<DeviceKey>,
     opening: Opening,
     patience: &Deadline,
-    call: impl Fn() -> CUresult,
+    call: Making<'_>,
 ) -> Result<(CUresult, i64, Opening), CUresult> {
     let opening = match device.filter(|_| opening.is_nothing()) {
-        Some(device) => opened(device, patience)?,
+        Some(device) => room(device, patience, call)?,
         None => opening,
     };
-    let (answer, took) = making(device, patience, call);
+    let (answer, took) = making(device, patience, call.makes);
     Ok((answer, took, opening))
 }
 
@@ -153,11 +204,11 @@ fn begun(
 fn making(
     device: Option<DeviceKey>,
     patience: &Deadline,
-    call: impl Fn() -> CUresult,
+    call: &dyn Fn() -> CUresult,
 ) -> (CUresult, i64) {
     overhead::measured(device, || match device {
         // Only the daemon knows the cost of a context.
-        Some(device) => reclaim::insist(device, 0, patience, &call),
+        Some(device) => reclaim::insist(device, 0, patience, call),
         None => call(),
     })
 }
@@ -172,9 +223,7 @@ fn returned(device: Option<DeviceKey>, opening: Opening) {
 
 /// Tells the daemon if no context is left on `device`.
 fn none_left(device: DeviceKey) {
-    if contexts::alive_on(device.index()).is_empty() {
-        account::no_context(device);
-    }
+    account::no_context(device, || contexts::alive_on(device.index()).is_empty());
 }
 
 /// The last user's detaching destroys the context, which is then no longer the thread's current
@@ -243,6 +292,9 @@ fn set_limit(call: impl FnOnce() -> CUresult) -> CUresult {
 }
 
 fn retain(context: Out<'_, CUcontext>, device: CUdevice, call: impl Fn() -> CUresult) -> CUresult {
+    if context.is_null() {
+        return call();
+    }
     // Also where no hook saw it made: a tool may call the driver while it starts.
     let patience = Deadline::new();
     let expected = expected(device, &patience);
@@ -252,11 +304,19 @@ fn retain(context: Out<'_, CUcontext>, device: CUdevice, call: impl Fn() -> CUre
     if is_active(device) {
         return remembered(device, context, call());
     }
+    let undoes = || {
+        let _ = calls::release_primary(device);
+    };
+    let making = Making {
+        makes: &call,
+        undoes: &undoes,
+        is_wrong: false,
+    };
     let opening = match expected {
         Ok(opening) => opening,
-        Err(refused) => return refused,
+        Err(NoRoom(device)) => return making.refused(device),
     };
-    let answer = creating_in(context, device, opening, &patience, call);
+    let answer = creating_in(context, device, opening, &patience, making);
     remembered(device, context, answer)
 }
 
@@ -271,12 +331,13 @@ fn remembered(device: CUdevice, context: Out<'_, CUcontext>, answer: CUresult) -
 }
 
 /// Has the daemon make room for a device's primary context where none is known: before the turn,
-/// because that may take long. Where others are known, it may be there already.
-fn expected(ordinal: CUdevice, patience: &Deadline) -> Result<Opening, CUresult> {
+/// because that may take long, and once for all calls that need it at the same time. Where others
+/// are known, it may be there already.
+fn expected(ordinal: CUdevice, patience: &Deadline) -> Result<Opening, NoRoom> {
     let is_known = PRIMARY.with(u64::from(ordinal.cast_unsigned()), |_| ());
     match device::of_ordinal(ordinal).filter(|_| is_known.is_none()) {
         Some(device) if account::is_open(device) && is_active(ordinal) => Ok(Opening::nothing()),
-        Some(device) => opened(device, patience),
+        Some(device) => opened(device, true, Waiting::Guaranteed, patience),
         None => Ok(Opening::nothing()),
     }
 }
@@ -304,26 +365,42 @@ fn ending_primary(
     })
 }
 
-/// A green context retains the primary one, and is perhaps the first to.
+/// A green context retains the primary one, and is perhaps the first to. `is_wrong`: the driver
+/// should refuse it.
 fn create_green(
     context: Out<'_, CUgreenCtx>,
     ordinal: CUdevice,
+    is_wrong: bool,
     call: impl Fn() -> CUresult,
 ) -> CUresult {
+    if context.is_null() {
+        return call();
+    }
     let device: Option<DeviceKey> = device::of_ordinal(ordinal);
     let patience = Deadline::new();
-    let opening = match expected(ordinal, &patience) {
-        Ok(opening) => opening,
-        Err(refused) => return refused,
-    };
+    let expected = expected(ordinal, &patience);
     let place = Place::new();
     let _turn = turn(ordinal, &place);
     let begins = !is_active(ordinal);
+    let undoes = || {
+        let _ = context.read_back().map(calls::destroy_green);
+    };
+    let green = Making {
+        makes: &call,
+        undoes: &undoes,
+        is_wrong,
+    };
+    let opening = match expected {
+        Ok(opening) => opening,
+        // Another thread has made the primary one meanwhile.
+        Err(_) if !begins => Opening::nothing(),
+        Err(NoRoom(device)) => return green.refused(device),
+    };
     let begun = match begins {
-        true => begun(device, opening, &patience, call),
+        true => begun(device, opening, &patience, green),
         // It takes next to nothing beside the primary one.
         false => {
-            let (answer, took) = making(device, &patience, call);
+            let (answer, took) = making(device, &patience, green.makes);
             Ok((answer, took, opening))
         }
     };

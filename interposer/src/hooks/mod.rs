@@ -10,6 +10,7 @@ mod array_refusal;
 mod array_size;
 mod binding;
 mod context;
+mod context_refusal;
 mod external;
 pub(crate) mod graph;
 mod graph_size;

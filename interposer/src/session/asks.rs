@@ -124,6 +124,13 @@ impl Asks {
             .collect()
     }
 
+    /// Whether it was answered, and not granted.
+    pub(super) fn is_refused(&self, id: u32) -> bool {
+        let table = self.table();
+        let reply = table.open.get(&id).and_then(|open| open.reply.as_ref());
+        reply.is_some_and(|reply| !matches!(reply, Reply::Granted { .. }))
+    }
+
     /// Hands a reply to the waiting thread; an abandoned ask has none.
     pub(super) fn answer(&self, id: u32, reply: Reply) {
         if let Some(open) = self.table().open.get_mut(&id) {

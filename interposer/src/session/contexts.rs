@@ -2,15 +2,18 @@
 //!
 //! The first one on a device is asked for by `Open`. Any other one, beside it or after its end, is
 //! asked for by `OpenMore`, and `OpenDone` says that its call has returned. An older daemon hears
-//! of first ones only. While no daemon is there, further ones are made without asking.
+//! of first ones only. While no daemon is there, further ones are made without asking. Calls that
+//! retain one primary context at the same time share one ask.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use gpushare_protocol::wire::Request;
 
 use super::asks::Question;
 use super::deadline::Deadline;
+use super::openings::{Entered, Openings};
 use super::{Session, Waiting};
 use crate::guest::descriptor::Descriptor;
 
@@ -18,6 +21,8 @@ use crate::guest::descriptor::Descriptor;
 const SINCE_MADE: u16 = 3;
 /// The first one that hears of further contexts.
 const SINCE_MORE: u16 = 23;
+/// The first one that hears of a call under way that it was let begin.
+const SINCE_AGAIN: u16 = 24;
 
 /// What the daemon was told. Devices are bits.
 #[derive(Debug, Default)]
@@ -28,21 +33,14 @@ pub(super) struct Contexts {
     asked: AtomicU32,
     /// Those on which a first one was made.
     made: AtomicU32,
-    /// Calls under way that make further contexts: the numbers of their asks, and the devices.
-    making: Mutex<Vec<(u32, u8)>>,
+    /// Calls under way that make contexts.
+    openings: Openings,
 }
 
 /// Memory is set aside for a context that a call makes. Dropped, the call has returned.
 #[derive(Debug)]
 #[must_use = "the call has returned when it is dropped"]
-pub(crate) struct Opening(Option<(&'static Session, u8, Kind)>);
-
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    First,
-    /// The number of its ask; none where the daemon was not asked.
-    Further(Option<u32>),
-}
+pub(crate) struct Opening(Option<(&'static Session, Entered)>);
 
 impl Opening {
     /// No memory is set aside.
@@ -57,46 +55,19 @@ impl Opening {
 
     /// The context is complete.
     pub(crate) fn is_made(&self) {
-        if let Some((session, device_index, Kind::First)) = self.0 {
-            session.first_made(device_index);
+        if let Some((session, entered)) = self.0
+            && session.contexts.openings.is_first(entered.key)
+        {
+            session.first_made(entered.device);
         }
     }
 }
 
 impl Drop for Opening {
     fn drop(&mut self) {
-        if let Some((session, device_index, Kind::Further(Some(ask)))) = self.0 {
-            session.has_returned(device_index, ask);
+        if let Some((session, entered)) = self.0 {
+            session.has_returned(entered);
         }
-    }
-}
-
-impl Contexts {
-    fn making(&self) -> MutexGuard<'_, Vec<(u32, u8)>> {
-        self.making.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A call may make its context. Until it has returned no thread finds that there is none.
-    fn opens(&self, device_index: u8) {
-        let _making = self.making();
-        self.opened.fetch_or(1 << device_index, Ordering::AcqRel);
-    }
-
-    /// A call is under way no more.
-    fn ends(&self, ask: u32) {
-        self.making().retain(|(own, _)| *own != ask);
-    }
-
-    /// No context is on a device any more. False: a call makes one.
-    fn none_on(&self, device_index: u8) -> bool {
-        let making = self.making();
-        let none = making.iter().all(|(_, device)| *device != device_index);
-        if none {
-            self.opened
-                .fetch_and(!(1 << device_index), Ordering::AcqRel);
-            self.made.fetch_and(!(1 << device_index), Ordering::AcqRel);
-        }
-        none
     }
 }
 
@@ -116,52 +87,55 @@ impl Session {
         self.contexts.opened.load(Ordering::Acquire) & (1 << device_index) != 0
     }
 
-    /// Has the daemon set memory aside for a context on a device. `None`: there is none.
+    /// Has the daemon set memory aside for a context on a device: its primary one, or one of the
+    /// call's own. `None`: there is none.
     pub(crate) fn open(
         &'static self,
         device_index: usize,
+        is_primary: bool,
         waiting: Waiting,
         call: &Deadline,
     ) -> Option<Opening> {
         let device = u8::try_from(device_index).ok()?;
-        let bit = 1 << device;
-        let Contexts { opened, asked, .. } = &self.contexts;
-        let opening = |kind| Some(Opening(Some((self, device, kind))));
-        let is_first = asked.fetch_or(bit, Ordering::AcqRel) & bit == 0;
-        if self.knows(SINCE_MORE) && !is_first {
-            let ask = match self.is_connected() {
-                true => Some(self.open_more(device, waiting, call)?),
-                false => None,
-            };
-            self.contexts.opens(device);
-            return opening(Kind::Further(ask));
-        }
-        if self.is_open(device_index) {
-            return opening(Kind::Further(None));
-        }
-        let mut bound = self.bound(waiting, call.began());
-        if !self.asks_question(Question::Open(device), &mut bound, call) {
-            asked.fetch_and(!bit, Ordering::AcqRel);
+        let end = self.bound(waiting, call.began()).end;
+        let entered = self.contexts.openings.enter(device, is_primary, end);
+        if !entered.is_let && !self.is_let(entered, waiting, call) {
+            self.contexts.openings.leave(entered.key);
             return None;
         }
-        opened.fetch_or(bit, Ordering::AcqRel);
-        opening(Kind::First)
+        Some(Opening(Some((self, entered))))
     }
 
-    /// The same for one beside those that the process has, or has had. Returns the ask's number.
-    fn open_more(&self, device: u8, waiting: Waiting, call: &Deadline) -> Option<u32> {
-        let mut bound = self.bound(waiting, call.began());
-        let mut ask = None;
-        let question = Question::More(device);
-        let granted = self.asks_noting(question, &mut bound, call, |number| {
-            ask = Some(number);
-            self.contexts.making().push((number, device));
-        });
-        let ask = ask?;
-        if !granted {
-            self.contexts.ends(ask);
+    /// Whether a call that is entered may make its context: the daemon was asked, or is not to be.
+    fn is_let(&self, entered: Entered, waiting: Waiting, call: &Deadline) -> bool {
+        let Entered { key, device, .. } = entered;
+        let bit = 1 << device;
+        let Contexts {
+            opened,
+            asked,
+            openings,
+            ..
+        } = &self.contexts;
+        let is_first = asked.fetch_or(bit, Ordering::AcqRel) & bit == 0;
+        let question = match self.knows(SINCE_MORE) && !is_first {
+            true => self.is_connected().then_some(Question::More(device)),
+            false if self.is_open(usize::from(device)) => None,
+            false => Some(Question::Open(device)),
+        };
+        if let Some(question) = question {
+            let is_first = matches!(question, Question::Open(_));
+            let mut bound = self.bound(waiting, call.began());
+            let noted = |ask| openings.is_asked(key, ask, is_first);
+            if !self.asks_noting(question, &mut bound, call, noted) {
+                if is_first {
+                    asked.fetch_and(!bit, Ordering::AcqRel);
+                }
+                return false;
+            }
         }
-        granted.then_some(ask)
+        opened.fetch_or(bit, Ordering::AcqRel);
+        openings.is_let(key, Instant::now());
+        true
     }
 
     /// The first context on a device is there. Lost on a daemon that does not know of it: it sees
@@ -179,25 +153,36 @@ impl Session {
         }
     }
 
-    /// A call that makes a further context has returned. Lost on a daemon that is away: what it has
-    /// set aside lapses.
-    fn has_returned(&self, device_index: u8, ask: u32) {
-        self.contexts.ends(ask);
-        if self.knows(SINCE_MORE) {
+    /// A call that makes a context has returned. Lost on a daemon that is away: what it has set
+    /// aside lapses.
+    fn has_returned(&self, entered: Entered) {
+        let device_index = entered.device;
+        let ask = self.contexts.openings.leave(entered.key);
+        if let Some(ask) = ask.filter(|_| self.knows(SINCE_MORE)) {
             self.says(&Request::OpenDone { device_index, ask });
         }
     }
 
-    /// The process has no context on a device.
-    pub(crate) fn no_context(&self, device_index: usize) {
+    /// The process has no context on a device, if that `is_so`. Nothing is said where a call that
+    /// makes one is under way, or has begun meanwhile: its return says it.
+    pub(crate) fn no_context(&self, device_index: usize, is_so: impl FnOnce() -> bool) {
         let Ok(device_index) = u8::try_from(device_index) else {
             return;
         };
-        if !self.contexts.none_on(device_index) {
+        let openings = &self.contexts.openings;
+        let mark = openings.mark();
+        if !is_so() {
             return;
         }
-        if self.knows(SINCE_MORE) {
-            self.says(&Request::NoContext { device_index });
+        // Held until it is said: a call that begins now asks after it.
+        let line = self.line();
+        let bits = !(1 << device_index);
+        let clear = || {
+            self.contexts.opened.fetch_and(bits, Ordering::AcqRel);
+            self.contexts.made.fetch_and(bits, Ordering::AcqRel);
+        };
+        if openings.if_none(device_index, mark, clear) && self.knows(SINCE_MORE) {
+            self.sends(line.as_ref(), &Request::NoContext { device_index });
         }
     }
 
@@ -218,14 +203,18 @@ impl Session {
         if !self.knows(SINCE_MORE) {
             return;
         }
-        for (ask, device_index) in self.contexts.making().clone() {
-            if again.iter().all(|(id, _)| *id != ask) {
-                let request = Request::OpenMore {
+        for (ask, device_index) in self.contexts.openings.further() {
+            if again.iter().any(|(id, _)| *id == ask) || self.asks.is_refused(ask) {
+                continue;
+            }
+            let request = match self.knows(SINCE_AGAIN) {
+                true => Request::OpenAgain { device_index },
+                false => Request::OpenMore {
                     device_index,
                     patience_ms: Some(0),
-                };
-                self.send(line, ask, &request);
-            }
+                },
+            };
+            self.send(line, ask, &request);
         }
     }
 

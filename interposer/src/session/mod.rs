@@ -21,6 +21,7 @@ mod contexts;
 mod control_thread;
 mod deadline;
 mod joining;
+mod openings;
 mod pages;
 mod pauses;
 mod register;

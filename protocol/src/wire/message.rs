@@ -271,7 +271,8 @@ pub enum Request {
         /// The device's index in the tenant's pages.
         device_index: u8,
         /// The rest of the call's time to wait, in milliseconds; at most the tenant's own timeout.
-        /// Zero: the previous daemon had granted it, or it may not wait.
+        /// Zero: it may not wait; to a daemon of minor 23 perhaps also that the previous one had
+        /// granted it.
         patience_ms: Option<u64>,
     },
     /// The call for which [`Request::OpenMore`] was asked has returned, with a context or without
@@ -285,6 +286,12 @@ pub enum Request {
     /// The process has no context on a device any more, and no call that makes one is under way.
     /// Not answered, and an invalid one is ignored.
     NoContext {
+        /// The device's index in the tenant's pages.
+        device_index: u8,
+    },
+    /// A call is under way for which [`Request::OpenMore`] of this id was granted, over another
+    /// connection and perhaps by the previous daemon. Answered as an ask. Since minor 24.
+    OpenAgain {
         /// The device's index in the tenant's pages.
         device_index: u8,
     },

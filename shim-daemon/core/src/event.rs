@@ -188,8 +188,18 @@ pub enum Event {
         device: DeviceId,
         /// Its number.
         ask: AskId,
-        /// As for `Ask`. Zero in a recovery: the previous daemon had granted it.
+        /// As for `Ask`.
         patience: Option<Nanos>,
+    },
+    /// A call is under way for which an `OpenMore` of this number was granted, by this daemon or by
+    /// the previous one. Answered under `ask`.
+    OpenAgain {
+        /// The process.
+        process: ProcessId,
+        /// Where.
+        device: DeviceId,
+        /// The ask's number.
+        ask: AskId,
     },
     /// A call for which an `OpenMore` was asked has returned, with a context or without one: a look
     /// will show which. The report itself changes no account.

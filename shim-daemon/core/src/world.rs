@@ -167,6 +167,11 @@ impl World {
                 ask,
                 patience,
             } => self.open_more(process, device, ask, patience),
+            Event::OpenAgain {
+                process,
+                device,
+                ask,
+            } => self.open_again(process, device, ask),
             Event::OpenDone {
                 process,
                 device,

@@ -352,6 +352,92 @@ fn an_ask_that_may_not_wait_is_refused_where_there_is_no_room() {
     assert!(node.denied(more).is_some());
 }
 
+/// A tenant that waits this long at most asks for a context on a device that is full but for
+/// 32 MiB, after the driver has ended its last one, if it has. No look is taken yet.
+fn asks_unseen(wait: Nanos, ended: bool, more: bool) -> (Node, DeviceId, AskKey) {
+    let (mut node, device) = node();
+    let (_, one) = node.run(requesting(device, 864));
+    let ask = node.want(one, device, mib(864));
+    assert!(node.granted(ask));
+    let hasty = TenantSpec {
+        wait_timeout: wait,
+        ..spec(device, 0, 1)
+    };
+    let (other, process) = node.run(hasty);
+    node.live(secs(2));
+    sees(&mut node, device, false);
+    node.pass(Nanos::millis(1));
+    if ended {
+        let known = node.processes.get_mut(&process).expect("it lives");
+        known.contexts.remove(&device);
+        if more {
+            node.tell(Event::NoContext { process, device });
+        } else {
+            node.exit(process);
+        }
+    }
+    let asked = match more {
+        true => node.open_more_with(process, device, Call::Made, Some(wait)),
+        false => {
+            let process = node.start(other);
+            let mut asks = node.asks.keys();
+            *asks.find(|ask| ask.0 == process).expect("it asks")
+        }
+    };
+    (node, device, asked)
+}
+
+/// Whether looks at the device are possible.
+fn sees(node: &mut Node, device: DeviceId, it: bool) {
+    let hardware = node.devices.get_mut(&device).expect("it exists");
+    hardware.looks_fail = !it;
+}
+
+/// What becomes of that ask when a look is possible after 5 ms.
+fn seen_later(wait: Nanos, ended: bool, more: bool) -> (Node, AskKey) {
+    let (mut node, device, ask) = asks_unseen(wait, ended, more);
+    node.pass(Nanos::millis(5));
+    assert!(node.waits(ask), "no look was taken since it asked");
+    sees(&mut node, device, true);
+    node.sample(device);
+    (node, ask)
+}
+
+#[test]
+fn an_ask_for_a_context_waits_for_one_look_though_its_time_is_over() {
+    for wait in [Nanos::ZERO, Nanos::millis(1)] {
+        for more in [true, false] {
+            let (node, ask) = seen_later(wait, true, more);
+            assert!(node.granted(ask), "more: {more}, within {wait:?}");
+        }
+    }
+}
+
+#[test]
+fn a_look_without_room_ends_a_wait_whose_time_is_over() {
+    for wait in [Nanos::ZERO, Nanos::millis(1)] {
+        for more in [true, false] {
+            let (node, ask) = seen_later(wait, false, more);
+            assert!(node.denied(ask).is_some(), "more: {more}, within {wait:?}");
+        }
+    }
+}
+
+#[test]
+fn an_ask_for_a_context_waits_two_seconds_for_a_look_that_fails() {
+    for more in [true, false] {
+        let (mut node, _, ask) = asks_unseen(Nanos::millis(1), true, more);
+        node.pass(Nanos::millis(1900));
+        assert!(node.waits(ask));
+        node.pass(Nanos::millis(200));
+        let denied = node.denied(ask);
+        assert!(
+            matches!(denied, Some(Denial::TimedOut { .. })),
+            "{denied:?}"
+        );
+    }
+}
+
 fn has_context(node: &mut Node, process: ProcessId, device: DeviceId) {
     let known = node.processes.get_mut(&process).expect("it lives");
     known.contexts.insert(device, mib(64));
@@ -366,7 +452,7 @@ fn a_call_under_way_at_a_restart_keeps_its_memory() {
     has_context(&mut node, process, device);
     node.comes(process);
     node.live(secs(1));
-    let more = node.open_more_with(process, device, Call::Lasts, Some(Nanos::ZERO));
+    let more = node.open_again(process, device);
     assert!(node.granted(more), "the previous daemon had granted it");
     assert_eq!(overhead(&node, tenant, device), mib(128));
     node.live(secs(5));
@@ -374,6 +460,20 @@ fn a_call_under_way_at_a_restart_keeps_its_memory() {
     node.returns_from(more, device);
     node.live(secs(1));
     assert_eq!(overhead(&node, tenant, device), mib(128));
+}
+
+#[test]
+fn a_new_call_that_may_not_wait_is_refused_while_a_daemon_counts() {
+    let mut node = Node::of(World::recovering(policy(), secs(4)), policy());
+    let device = node.device(1);
+    let (tenant, processes) = node.survives_as(requesting(device, 600), device, &[(600, 0)]);
+    has_context(&mut node, processes[0], device);
+    node.comes(processes[0]);
+    node.live(secs(1));
+    let more = node.open_more_with(processes[0], device, Call::Made, Some(Nanos::ZERO));
+    node.live(secs(1));
+    assert!(node.denied(more).is_some(), "no daemon had granted it");
+    assert_eq!(overhead(&node, tenant, device), mib(64));
 }
 
 #[test]

@@ -165,6 +165,7 @@ fn asks_and_facts() -> impl Strategy<Value = Event> {
             let patience = patience.map(|left| if left.0 % 2 == 0 { Nanos::ZERO } else { left });
             Event::OpenMore { process, device, ask, patience }
         }),
+        1 => (process(), device(), ask()).prop_map(|(process, device, ask)| Event::OpenAgain { process, device, ask }),
         2 => (process(), device(), ask()).prop_map(|(process, device, ask)| Event::OpenDone { process, device, ask }),
         1 => (process(), device()).prop_map(|(process, device)| Event::NoContext { process, device }),
         1 => (process(), device()).prop_map(|(process, device)| Event::ContextMade { process, device }),
@@ -249,6 +250,7 @@ proptest! {
             now = now + Nanos::millis(millis);
             if let Event::Open { process, ask, .. }
             | Event::OpenMore { process, ask, .. }
+            | Event::OpenAgain { process, ask, .. }
             | Event::Ask { process, ask, .. }
             | Event::DriverRefused { process, ask, .. } = &event
             {

@@ -35,6 +35,11 @@ impl Node {
         (client, process, id): (Client, ProcessId, u32),
         request: &Request,
     ) -> bool {
+        let again = |device, ask| Event::OpenAgain {
+            process,
+            device,
+            ask,
+        };
         let asker = (client, process, id);
         let none = (Bytes::ZERO, false);
         match *request {
@@ -47,6 +52,14 @@ impl Node {
                         ask,
                     }
                 });
+            }
+            // Which of the two it is an older one does not say.
+            Request::OpenMore {
+                device_index,
+                patience_ms: Some(0),
+            } if !client.repeats => self.ask(now, asker, (device_index, none), again),
+            Request::OpenAgain { device_index } => {
+                self.ask(now, asker, (device_index, none), again);
             }
             Request::OpenMore {
                 device_index,

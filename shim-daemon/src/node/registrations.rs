@@ -89,6 +89,7 @@ impl Node {
             }
             Request::Open { .. }
             | Request::OpenMore { .. }
+            | Request::OpenAgain { .. }
             | Request::Ask(_)
             | Request::DriverRefused(_)
             | Request::Cancel { .. }

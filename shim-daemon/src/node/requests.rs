@@ -29,6 +29,8 @@ pub struct Client {
     pub gated: bool,
     /// Whether it says when a context is made.
     pub tells: bool,
+    /// Whether it says of a call under way that makes a context that it was let begin.
+    pub repeats: bool,
     /// Whether it can seal itself and move its memory by orders.
     pub moves: bool,
     /// Whether it heeds what is withheld of a return.

@@ -331,6 +331,7 @@ impl Session {
             process: self.process,
             gated: self.gated,
             tells: self.minor >= 3,
+            repeats: self.minor >= 24,
             moves: self.moves,
             by_parts: self.by_parts,
             stores: self.moves && self.minor >= 14,

@@ -193,6 +193,7 @@ impl Machine {
             process: None,
             gated: false,
             tells: false,
+            repeats: true,
             moves: false,
             by_parts: false,
             stores: false,

@@ -328,3 +328,9 @@ fn the_bytes_of_minor_23_never_change() {
     assert_eq!(bytes(done), [31, 2, 172, 2]);
     assert_eq!(bytes(Request::NoContext { device_index }), [32, 2]);
 }
+
+#[test]
+fn the_bytes_of_minor_24_never_change() {
+    let again = Request::OpenAgain { device_index: 2 };
+    assert_eq!(postcard::to_allocvec(&again).expect("encodes"), [33, 2]);
+}

@@ -372,10 +372,9 @@ impl World {
             self.extend_to(ask, until);
         }
         self.extend_turn(ask);
-        if self
-            .asks
-            .get(ask)
-            .is_some_and(|pending| pending.until <= self.timers.now())
+        let over = |pending: &Pending| pending.until <= self.timers.now();
+        if let Some(pending) = self.asks.get(ask).copied().filter(over)
+            && !self.is_kept_for_look(ask, &pending)
         {
             let waited = self.timers.now() - pending.since;
             self.answer(ask, Answer::Denied(Denial::TimedOut { waited }));

@@ -149,7 +149,7 @@ impl World {
             return counts;
         }
         self.note_turn(ask, pending, false);
-        if !physical && self.is_to_be_looked_at(pass.device, (pending.since, pending.until)) {
+        if !physical && self.is_to_be_looked_at(pass.device, pending) {
             pass.looks = true;
             return false;
         }

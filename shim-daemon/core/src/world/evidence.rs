@@ -60,6 +60,7 @@ impl World {
         match event {
             Event::Open { device, .. }
             | Event::OpenMore { device, .. }
+            | Event::OpenAgain { device, .. }
             | Event::DriverRefused { device, .. }
             | Event::WantsIn { device, .. } => Some(*device),
             Event::Ask {

@@ -1,17 +1,19 @@
 //! Reservations for contexts before the device shows them, and the looks that measure them.
 //!
 //! The memory for a context is reserved by estimate, because the driver takes it before it can be
-//! measured. Three rules correct the estimate. When a process reports its context as made, the
+//! measured. Four rules correct the estimate. When a process reports its context as made, the
 //! device is looked at immediately, and the measurement replaces the estimate for all unmeasured
-//! processes. An ask that would be refused because of estimates is refused only after a look. A
+//! processes. An ask that would be refused because of estimates is refused only after a look. One
+//! for a context is refused only after a look that began after it, also where its time is over. A
 //! reservation for a process that the device never shows is released after [`Policy::open_grace`].
 //!
 //! [`Policy::open_grace`]: crate::Policy::open_grace
 
 use super::World;
+use super::pending::{Pending, Want};
 use crate::decision::{Decision, Notice};
 use crate::event::ProcessSample;
-use crate::ids::{DeviceId, ProcessId, TenantId};
+use crate::ids::{AskKey, DeviceId, ProcessId, TenantId};
 use crate::time::Nanos;
 use crate::timers::Timer;
 use gpushare_protocol::units::Bytes;
@@ -127,15 +129,16 @@ impl World {
         self.process_gone(process, charged);
     }
 
-    /// Whether an ask that arrived at `since` and may wait until `until` must not be refused yet,
-    /// because a look may show room. That is so if no look was taken since, if the device still
-    /// showed memory that tenants had freed, or if some reservations are estimates.
-    pub(super) fn is_to_be_looked_at(
-        &mut self,
-        device: DeviceId,
-        (since, until): (Nanos, Nanos),
-    ) -> bool {
-        let end = until.min(since + self.policy.guess_grace);
+    /// Whether an ask must not be refused yet, because a look may show room. That is so if no look
+    /// was taken since it arrived, if the device still showed memory that tenants had freed, or if
+    /// some reservations are estimates. An ask for a context has that time whatever its own is.
+    pub(super) fn is_to_be_looked_at(&mut self, device: DeviceId, pending: &Pending) -> bool {
+        let (since, until) = (pending.since, pending.until);
+        let most = since + self.policy.guess_grace;
+        let end = match self.lacks_its_look(pending) {
+            true => most,
+            false => until.min(most),
+        };
         let Some(books) = self.ledger.get(device) else {
             return false;
         };
@@ -150,6 +153,41 @@ impl World {
         }
         self.look_for_guesses(device);
         true
+    }
+
+    /// Whether an ask is for a context, and no look was taken since it arrived. One may show that a
+    /// context has ended, however short the time is that the tenant may wait.
+    fn lacks_its_look(&self, pending: &Pending) -> bool {
+        let books = self.ledger.get(pending.device);
+        let sampled = books.and_then(|books| books.sampled());
+        let stale = sampled.is_none_or(|(taken, _)| taken < pending.since);
+        stale && matches!(pending.want, Want::Context { .. })
+    }
+
+    /// Whether an ask whose time is over waits for its look, and no longer than
+    /// [`Policy::guess_grace`] in all.
+    ///
+    /// [`Policy::guess_grace`]: crate::Policy::guess_grace
+    pub(super) fn is_kept_for_look(&mut self, ask: AskKey, pending: &Pending) -> bool {
+        let end = pending.since + self.policy.guess_grace;
+        if end <= self.timers.now() || !self.lacks_its_look(pending) {
+            return false;
+        }
+        self.timers.set(Timer::Patience(ask), end);
+        self.look_soon(pending.device);
+        true
+    }
+
+    /// A look was taken then: asks for contexts end that waited for it alone.
+    pub(super) fn end_overdue(&mut self, device: DeviceId, taken: Nanos) {
+        let now = self.timers.now();
+        let asks = self.asks.on(device).filter(|(_, pending)| {
+            let is_context = matches!(pending.want, Want::Context { .. });
+            is_context && pending.until <= now && pending.since <= taken
+        });
+        for ask in asks.map(|(ask, _)| ask).collect::<Vec<_>>() {
+            self.patience_over(ask);
+        }
     }
 
     /// Whether some reservation on a device is an estimate that may be measured any moment. One

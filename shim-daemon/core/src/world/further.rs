@@ -42,15 +42,17 @@ impl World {
             more: true,
         };
         let key = (process, ask);
-        if self.is_recovering()
-            && patience == Some(Nanos::ZERO)
-            && self.was_granted_before(key, device)
-        {
-            return;
-        }
         self.ask(key, device, want, patience);
         if self.asks.get(key).is_some() {
             self.look_soon(device);
+        }
+    }
+
+    /// A call is under way that a daemon let begin: this one, or the previous one. What was not
+    /// counted before the recovery was over is asked for anew, and cannot wait.
+    pub(super) fn open_again(&mut self, process: ProcessId, device: DeviceId, ask: AskId) {
+        if !self.is_recovering() || !self.was_granted_before((process, ask), device) {
+            self.open_more(process, device, ask, Some(Nanos::ZERO));
         }
     }
 

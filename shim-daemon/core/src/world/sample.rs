@@ -38,6 +38,7 @@ impl World {
         self.confirm(device, taken);
         self.show_grants(device);
         self.facts_changed(device);
+        self.end_overdue(device, taken);
         self.book_managed(device);
     }
 

@@ -42,6 +42,19 @@ impl Node {
         ask
     }
 
+    /// A call is under way that another daemon had let begin, and that has made its context.
+    pub fn open_again(&mut self, process: ProcessId, device: DeviceId) -> AskKey {
+        let ask = (process, AskId(self.fresh()));
+        self.note_ask(ask, ask, device, None);
+        self.calls.insert(ask, Call::Lasts);
+        self.tell(Event::OpenAgain {
+            process,
+            device,
+            ask: ask.1,
+        });
+        ask
+    }
+
     /// The call has returned.
     pub fn returns_from(&mut self, (process, ask): AskKey, device: DeviceId) {
         self.tell(Event::OpenDone {

@@ -105,6 +105,7 @@ fn named(event: &Event) -> Option<DeviceId> {
     match event {
         Event::Open { device, .. }
         | Event::OpenMore { device, .. }
+        | Event::OpenAgain { device, .. }
         | Event::Ask { device, .. }
         | Event::Usage { device, .. }
         | Event::Reclaimed { device, .. }

@@ -118,6 +118,7 @@ impl Scene {
             process: None,
             gated: true,
             tells: false,
+            repeats: true,
             moves: true,
             by_parts: true,
             stores: true,
@@ -231,6 +232,7 @@ fn a_former_connections_questions_are_answered_and_its_reports_not() {
     for (request, answers) in [
         (Request::Open { device_index: 0 }, 1),
         (more, 1),
+        (Request::OpenAgain { device_index: 0 }, 1),
         (Request::Freed { device_index: 0 }, 1),
         (Request::HostStore { offset: 0, bytes }, 1),
         (Request::WantIn { device_index: 0 }, 0),

@@ -107,6 +107,7 @@ mod tests {
                 process: None,
                 gated: true,
                 tells: false,
+                repeats: true,
                 moves: false,
                 by_parts: false,
                 stores: false,

@@ -175,6 +175,7 @@ impl Scene {
             process: None,
             gated: false,
             tells: false,
+            repeats: true,
             moves: false,
             by_parts: false,
             stores: false,
