@@ -126,7 +126,8 @@ fn is_gpu(kind: &str) -> bool {
     vendor == "nvidia.com" || vendor.ends_with(".nvidia.com")
 }
 
-/// The GPUs whose device files the container has.
+/// The GPUs whose device files the container has, or has mounted: Podman mounts what `--device`
+/// names where a user without privileges runs it.
 fn files(config: &Value) -> Vec<String> {
     let devices = config.pointer("/linux/devices").and_then(Value::as_array);
     let minors = devices.into_iter().flatten().filter_map(|device| {
@@ -134,8 +135,16 @@ fn files(config: &Value) -> Vec<String> {
         let is_gpus = device.get("type")? == "c" && number("major")? == GPUS.0;
         number("minor").filter(|minor| is_gpus && *minor < GPUS.1)
     });
+    let minors = minors.map(|minor| format!("{DEVICE_FILE}{minor}"));
+    let mounts = config.get("mounts").and_then(Value::as_array);
+    let sources = mounts.into_iter().flatten();
+    let sources = sources.filter_map(|mount| mount.get("source")?.as_str());
+    let is_gpus = |path: &&str| {
+        let minor = path.strip_prefix(DEVICE_FILE);
+        minor.is_some_and(|minor| minor.parse().is_ok_and(|minor: u64| minor < GPUS.1))
+    };
     minors
-        .map(|minor| format!("{DEVICE_FILE}{minor}"))
+        .chain(sources.filter(is_gpus).map(str::to_owned))
         .collect()
 }
 

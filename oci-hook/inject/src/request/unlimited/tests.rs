@@ -47,6 +47,16 @@ fn device_files_are_a_gpu_whatever_the_variable_says() {
 }
 
 #[test]
+fn a_mounted_device_file_is_a_gpu_as_rootless_podman_gives_it() {
+    let mut rootless = config(&json!({}), &[]);
+    let mount = |path: &str| json!({"source": path, "destination": path, "type": "bind"});
+    rootless["mounts"] = json!([mount("/dev/nvidiactl"), mount("/dev/nvidia-uvm")]);
+    assert_eq!(Request::of(&rootless), Ok(None), "no GPU's");
+    rootless["mounts"][1] = mount("/dev/nvidia1");
+    assert_eq!(of(&rootless).devices, ["/dev/nvidia1"]);
+}
+
+#[test]
 fn mounts_name_a_gpu_whatever_the_variable_says() {
     for variable in [
         "A=1",
