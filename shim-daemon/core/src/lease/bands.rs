@@ -145,8 +145,8 @@ impl Stage {
 fn neighbours_of(now: Neighbours, stage: Stage, parts: &[Part]) -> Neighbours {
     let lags = parts.iter().filter_map(|part| part.lag);
     let (lag, least) = lags.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-    let earns = parts.iter().all(|part| part.earns);
-    if matches!(stage, Stage::Shut(_)) || least == 0 || !earns {
+    let apart = parts.iter().any(|part| part.apart);
+    if matches!(stage, Stage::Shut(_)) || least == 0 || apart {
         return Neighbours::Apart;
     }
     match now {

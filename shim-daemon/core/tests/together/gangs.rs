@@ -11,7 +11,6 @@ use gpushare_core::{
     World,
 };
 
-
 /// A tenant: its name if it is one of a gang, its class and share, and its program on each device.
 #[derive(Clone, Debug)]
 pub struct Member {
@@ -69,12 +68,7 @@ impl Devices {
         all.max().unwrap_or(0)
     }
 
-    fn measured<B: Steering>(
-        &self,
-        mut rigs: Vec<Rig<B>>,
-        warm_up: u64,
-        time: u64,
-    ) -> Vec<Report> {
+    fn measured<B: Steering>(&self, mut rigs: Vec<Rig<B>>, warm_up: u64, time: u64) -> Vec<Report> {
         for member in &self.members {
             for (rig, program) in rigs.iter_mut().zip(&member.programs) {
                 if let Some(program) = program {

@@ -25,11 +25,11 @@ pub(crate) struct Part {
     /// The gang has used the device lately, other tenants want it, and the gang's lead there is
     /// less than the lag at which others are helped.
     pub(crate) behind: bool,
-    /// Its lag there, and the lag from which others are helped, where it has a request, and an equal
-    /// there always has work. Of one of several mates on a device.
+    /// The gang's lag there, and the lag from which others are helped, if it has a request there,
+    /// and an equal that always has work. Of one of its tenants on a device.
     pub(crate) lag: Option<(i64, i64)>,
-    /// Others may be held for it.
-    pub(crate) earns: bool,
+    /// It is silent or doubted there, or has another gang beside it.
+    pub(crate) apart: bool,
 }
 
 impl Shared {
@@ -55,6 +55,7 @@ impl Shared {
         let others: Vec<&Tenant> = others.map(|(_, other)| other).collect();
         let highest = others.iter().map(|other| other.class()).max();
         let beside = others.iter().any(|other| is_neighbour(other, tenant));
+        let crossed = others.iter().any(|other| other.own.bond.is_some());
         let others = highest.is_some();
         // One that is above it would have it closed too, if no mate came first.
         let outranked = highest.is_some_and(|class| class > tenant.class());
@@ -65,9 +66,12 @@ impl Shared {
         let for_others = others && (outranked || !self.steering.is_for(mates));
         let asks = here().any(|mate| mate.account.has_promise() && mate.is_pending(self.now));
         let counts = beside && asks && !outranked && mates.first() == Some(&id);
+        let stuck = here().any(|mate| mate.is_recent(self.now) && !earns(mate));
+        let least = self.rules.yield_at();
         Some(Part {
-            lag: counts.then(|| (lag, self.rules.yield_at())),
-            earns: here().all(|mate| !others || !uses || earns(mate)),
+            // A lead on one device repays little of what is owed on another.
+            lag: counts.then(|| (lag.max(-least), least)),
+            apart: others && (crossed || stuck),
             wish: wish.filter(|wish| for_others || *wish == Wish::Throttled),
             behind: others && uses && lag >= -self.rules.yield_at(),
         })
