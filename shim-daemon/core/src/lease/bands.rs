@@ -166,3 +166,50 @@ fn bind(
         time.bind(now, id, joint);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPEN: Stage = Stage::Open(Nanos::ZERO);
+
+    /// A device with this lag of the gang, of which two are the least at which others are helped.
+    fn part(lag: Option<i64>) -> Part {
+        Part {
+            wish: None,
+            behind: true,
+            lag: lag.map(|lag| (lag, 2)),
+            apart: false,
+        }
+    }
+
+    fn next(now: Neighbours, lags: [Option<i64>; 3]) -> Neighbours {
+        neighbours_of(now, OPEN, &lags.map(part))
+    }
+
+    #[test]
+    fn the_mean_lag_holds_a_gangs_neighbours_until_it_is_nothing() {
+        let [less, enough] = [[Some(1), Some(2), None], [Some(1), Some(3), None]];
+        assert_eq!(next(Neighbours::Apart, less), Neighbours::Open);
+        assert_eq!(next(Neighbours::Open, enough), Neighbours::Held);
+        assert_eq!(next(Neighbours::Held, less), Neighbours::Held);
+        let repaid = [Some(1), Some(-1), None];
+        assert_eq!(next(Neighbours::Held, repaid), Neighbours::Open);
+    }
+
+    #[test]
+    fn where_no_neighbour_is_each_device_steers_by_itself() {
+        assert_eq!(next(Neighbours::Held, [None; 3]), Neighbours::Apart);
+    }
+
+    #[test]
+    fn a_gang_that_is_closed_or_silent_ends_the_hold() {
+        let mut parts = [Some(5), Some(5)].map(part);
+        let held = Neighbours::Held;
+        assert_eq!(neighbours_of(held, OPEN, &parts), held);
+        let shut = Stage::Shut(Nanos::ZERO);
+        assert_eq!(neighbours_of(held, shut, &parts), Neighbours::Apart);
+        parts[1].apart = true;
+        assert_eq!(neighbours_of(held, OPEN, &parts), Neighbours::Apart);
+    }
+}
