@@ -9,7 +9,7 @@
 //! that is within its share on one of its devices is not closed for being ahead on another.
 
 use super::device::DeviceTime;
-use super::shared::{Part, Wish};
+use super::shared::{Joint, Neighbours, Part, Wish};
 use crate::ids::{DeviceId, Gang, TenantId};
 use crate::time::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,7 +43,7 @@ type Places = BTreeSet<(DeviceId, TenantId)>;
 /// The bands of a node. Call [`Self::settle`] after anything that happened on a device.
 #[derive(Debug, Default)]
 pub(crate) struct Bands {
-    bands: BTreeMap<Band, (Stage, Places)>,
+    bands: BTreeMap<Band, (Stage, Neighbours, Places)>,
 }
 
 impl Bands {
@@ -74,22 +74,23 @@ impl Bands {
             places.clear();
         }
         let known = self.bands.remove(&band);
-        let (stage, before) = known.unwrap_or((Stage::Open(now), Places::new()));
-        let shut = matches!(stage, Stage::Shut(_));
+        let new = (Stage::Open(now), Neighbours::Apart, Places::new());
+        let (stage, neighbours, before) = known.unwrap_or(new);
+        let joint = stage.with(neighbours);
         for (device, id) in before.difference(&places) {
             bind(devices, now, (*device, *id), None);
         }
         for place in &places {
-            bind(devices, now, *place, Some(shut));
+            bind(devices, now, *place, Some(joint));
         }
         if !places.is_empty() {
-            self.bands.insert(band, (stage, places));
+            self.bands.insert(band, (stage, neighbours, places));
         }
     }
 
     /// Brings all bands to where they should be now.
     pub(crate) fn settle(&mut self, now: Nanos, devices: &mut BTreeMap<DeviceId, DeviceTime>) {
-        for (stage, places) in self.bands.values_mut() {
+        for (stage, neighbours, places) in self.bands.values_mut() {
             let mates = |device: &DeviceId| -> Vec<TenantId> {
                 let here = places.iter().filter(|(place, _)| place == device);
                 here.map(|(_, id)| *id).collect()
@@ -99,18 +100,26 @@ impl Bands {
                 .filter_map(|(device, id)| devices.get(device)?.gang_part(now, *id, &mates(device)))
                 .collect();
             let next = stage.next(now, &parts);
-            if next == *stage {
+            let held = neighbours_of(*neighbours, next, &parts);
+            if (next, held) == (*stage, *neighbours) {
                 continue;
             }
-            *stage = next;
+            (*stage, *neighbours) = (next, held);
             for place in places.iter() {
-                bind(devices, now, *place, Some(matches!(next, Stage::Shut(_))));
+                bind(devices, now, *place, Some(next.with(held)));
             }
         }
     }
 }
 
 impl Stage {
+    fn with(self, neighbours: Neighbours) -> Joint {
+        Joint {
+            shut: matches!(self, Self::Shut(_)),
+            neighbours,
+        }
+    }
+
     fn next(self, now: Nanos, parts: &[Part]) -> Self {
         let wish = parts.iter().filter_map(|part| part.wish).max();
         let behind = parts.iter().any(|part| part.behind && part.wish.is_none());
@@ -131,13 +140,76 @@ impl Stage {
     }
 }
 
+/// What is done with the gang's neighbours next: they are held on all its devices once the mean of
+/// its lags is as much as others are helped from, until it is nothing.
+fn neighbours_of(now: Neighbours, stage: Stage, parts: &[Part]) -> Neighbours {
+    let lags = parts.iter().filter_map(|part| part.lag);
+    let (lag, least) = lags.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    let apart = parts.iter().any(|part| part.apart);
+    if matches!(stage, Stage::Shut(_)) || least == 0 || apart {
+        return Neighbours::Apart;
+    }
+    match now {
+        Neighbours::Held if lag > 0 => Neighbours::Held,
+        _ if lag >= least => Neighbours::Held,
+        _ => Neighbours::Open,
+    }
+}
+
 fn bind(
     devices: &mut BTreeMap<DeviceId, DeviceTime>,
     now: Nanos,
     (device, id): (DeviceId, TenantId),
-    shut: Option<bool>,
+    joint: Option<Joint>,
 ) {
     if let Some(time) = devices.get_mut(&device) {
-        time.bind(now, id, shut);
+        time.bind(now, id, joint);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPEN: Stage = Stage::Open(Nanos::ZERO);
+
+    /// A device with this lag of the gang, of which two are the least at which others are helped.
+    fn part(lag: Option<i64>) -> Part {
+        Part {
+            wish: None,
+            behind: true,
+            lag: lag.map(|lag| (lag, 2)),
+            apart: false,
+        }
+    }
+
+    fn next(now: Neighbours, lags: [Option<i64>; 3]) -> Neighbours {
+        neighbours_of(now, OPEN, &lags.map(part))
+    }
+
+    #[test]
+    fn the_mean_lag_holds_a_gangs_neighbours_until_it_is_nothing() {
+        let [less, enough] = [[Some(1), Some(2), None], [Some(1), Some(3), None]];
+        assert_eq!(next(Neighbours::Apart, less), Neighbours::Open);
+        assert_eq!(next(Neighbours::Open, enough), Neighbours::Held);
+        assert_eq!(next(Neighbours::Held, less), Neighbours::Held);
+        let repaid = [Some(1), Some(-1), None];
+        assert_eq!(next(Neighbours::Held, repaid), Neighbours::Open);
+    }
+
+    #[test]
+    fn where_no_neighbour_is_each_device_steers_by_itself() {
+        assert_eq!(next(Neighbours::Held, [None; 3]), Neighbours::Apart);
+    }
+
+    #[test]
+    fn a_gang_that_is_closed_or_silent_ends_the_hold() {
+        let mut parts = [Some(5), Some(5)].map(part);
+        let held = Neighbours::Held;
+        assert_eq!(neighbours_of(held, OPEN, &parts), held);
+        let shut = Stage::Shut(Nanos::ZERO);
+        assert_eq!(neighbours_of(held, shut, &parts), Neighbours::Apart);
+        parts[1].apart = true;
+        assert_eq!(neighbours_of(held, OPEN, &parts), Neighbours::Apart);
     }
 }

@@ -8,7 +8,7 @@
 
 use super::input::{Input, Output};
 use super::page::Lease;
-use super::shared::{Part, Shared};
+use super::shared::{Joint, Part, Shared};
 use super::terms::{LeasePolicy, Sharing};
 use super::turns::Schedule;
 use super::view::{DeviceTally, ShareView, SharingView};
@@ -42,8 +42,8 @@ macro_rules! either {
 pub struct DeviceTime {
     policy: LeasePolicy,
     regime: Regime,
-    /// The tenants that belong to gangs, and whether their gang is closed.
-    bound: BTreeMap<TenantId, bool>,
+    /// The tenants that belong to gangs, and what is decided for all devices of these.
+    bound: BTreeMap<TenantId, Joint>,
     /// When the last of them left.
     unbound: Option<Nanos>,
 }
@@ -159,11 +159,11 @@ impl DeviceTime {
         self.shared()?.gang_part(now, id, mates)
     }
 
-    /// A tenant belongs to a gang that is open or closed (`Some(true)`), or to no gang.
-    pub(super) fn bind(&mut self, now: Nanos, id: TenantId, shut: Option<bool>) {
-        match shut {
-            Some(shut) => {
-                self.bound.insert(id, shut);
+    /// A tenant belongs to a gang of which this is decided, or to no gang.
+    pub(super) fn bind(&mut self, now: Nanos, id: TenantId, joint: Option<Joint>) {
+        match joint {
+            Some(joint) => {
+                self.bound.insert(id, joint);
             }
             None => {
                 let was = self.bound.remove(&id);
@@ -174,7 +174,7 @@ impl DeviceTime {
         }
         self.follow(now);
         if let Regime::Shared(shared) = &mut self.regime {
-            shared.bind(now, id, shut);
+            shared.bind(now, id, joint);
         }
     }
 
@@ -222,8 +222,8 @@ impl DeviceTime {
         match std::mem::replace(&mut self.regime, left) {
             Regime::Turns(turns) => {
                 let mut shared = Shared::with(now, self.policy, turns.into_roster(now));
-                for (id, shut) in &self.bound {
-                    shared.bind(now, *id, Some(*shut));
+                for (id, joint) in &self.bound {
+                    shared.bind(now, *id, Some(*joint));
                 }
                 self.regime = Regime::Shared(Box::new(shared));
             }
@@ -325,7 +325,7 @@ mod tests {
         let (mut device, now) = (turns(), Nanos::secs(3));
         let before = held(&device, now);
         assert_eq!(before, now);
-        device.bind(now, B, Some(false));
+        device.bind(now, B, Some(Joint::default()));
         assert!(device.sharing(now).mode.is_some(), "it is shared");
         assert_eq!(held(&device, now), before);
     }
@@ -340,7 +340,7 @@ mod tests {
             report: Report::Wanted,
         };
         device.handle(Nanos::millis(1), wanted);
-        device.bind(Nanos::millis(3), B, Some(false));
+        device.bind(Nanos::millis(3), B, Some(Joint::default()));
         let share = device.share(B, Nanos::millis(3)).expect("it is here");
         let waits = (share.waits.count(), share.waits.sum_ns, share.waiting);
         assert_eq!(waits, (1, Nanos::millis(2).0, None));

@@ -102,3 +102,35 @@ fn a_gang_is_closed_for_being_ahead_where_it_is_idle_elsewhere() {
     let share = own * 100 / (own + other);
     assert!((28..=32).contains(&share), "{share} % are not its 30");
 }
+
+/// In how many of so many milliseconds neighbours of a gang are held on both GPUs, and on one. The
+/// second came later, so its GPU's looks are at other moments.
+fn held_on_both_and_on_one(gang: Compute) -> (u32, u32) {
+    let mut rig = Rig::new();
+    rig.start(on(&[(ONE, gang), (TWO, gang)]));
+    let one = rig.start(on(&[(ONE, part(20))]));
+    rig.run(33);
+    let two = rig.start(on(&[(TWO, part(20))]));
+    rig.run(1_000);
+    let (mut both, mut single) = (0, 0);
+    for _ in 0..4_000 {
+        rig.run(1);
+        match (rig.is_open(one, ONE), rig.is_open(two, TWO)) {
+            (false, false) => both += 1,
+            (true, true) => {}
+            _ => single += 1,
+        }
+    }
+    (both, single)
+}
+
+#[test]
+fn the_neighbours_of_a_gang_with_a_request_are_held_at_once() {
+    let (both, single) = held_on_both_and_on_one(part(80));
+    assert!(both > 20 * single && both > 1_000, "{both}, {single}");
+}
+
+#[test]
+fn the_neighbours_of_a_gang_without_a_request_are_open() {
+    assert_eq!(held_on_both_and_on_one(Compute::default()), (0, 0));
+}

@@ -9,6 +9,13 @@ use super::{Brain, MS, NoSteering, Pace, Program, Report, Rig, S, Steering, US};
 /// The lengths of the driver's time slice at which the table must hold (ns).
 pub const SLICES: [u64; 2] = [MS, 2 * MS];
 
+/// The times of an H100 (`docs/results/2026-11-26-verify-NVIDIA-H100-80GB-HBM3.md`).
+pub const H100: Pace = Pace {
+    slice: 2090 * US,
+    switch: 150 * US,
+    preempt: 150 * US,
+};
+
 /// Tenants with their programs and terms, and a device.
 #[derive(Clone, Debug)]
 pub struct Case {
@@ -84,13 +91,9 @@ impl Case {
         self
     }
 
-    /// The times of an H100 (`docs/results/2026-11-26-verify-NVIDIA-H100-80GB-HBM3.md`).
+    /// The times of an H100.
     pub fn h100(mut self) -> Self {
-        self.pace = Pace {
-            slice: 2090 * US,
-            switch: 150 * US,
-            preempt: 150 * US,
-        };
+        self.pace = H100;
         self
     }
 

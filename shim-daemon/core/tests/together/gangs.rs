@@ -1,4 +1,4 @@
-//! Two devices of one daemon, on which gangs work.
+//! Devices of one daemon, on which gangs work.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,17 +11,16 @@ use gpushare_core::{
     World,
 };
 
-const DEVICES: [DeviceId; 2] = [DeviceId(1), DeviceId(2)];
-
-/// A tenant: its name if it is one of a gang, its share, and its program on each device.
+/// A tenant: its name if it is one of a gang, its class and share, and its program on each device.
 #[derive(Clone, Debug)]
 pub struct Member {
     pub gang: Option<&'static str>,
+    pub class: u16,
     pub compute: Compute,
-    pub programs: [Option<Program>; 2],
+    pub programs: Vec<Option<Program>>,
 }
 
-/// The tenants of both devices.
+/// The tenants of all devices.
 #[derive(Clone, Debug)]
 pub struct Devices {
     pub pace: Pace,
@@ -39,44 +38,50 @@ struct Side {
 
 impl Devices {
     /// What happens in `time` ns after `warm_up` on each device by the driver alone.
-    pub fn bare(&self, warm_up: u64, time: u64) -> [Report; 2] {
-        let rigs = [0, 1].map(|_| Rig::new(self.pace, NoSteering, 1));
-        self.measured(rigs, warm_up, time)
+    pub fn bare(&self, warm_up: u64, time: u64) -> Vec<Report> {
+        let rigs = (0..self.many()).map(|_| Rig::new(self.pace, NoSteering, 1));
+        self.measured(rigs.collect(), warm_up, time)
     }
 
     /// The same under the daemon.
-    pub fn steered(&self, warm_up: u64, time: u64) -> [Report; 2] {
+    pub fn steered(&self, warm_up: u64, time: u64) -> Vec<Report> {
         let world = Rc::new(RefCell::new(self.world()));
-        let rigs = [0, 1].map(|at| {
-            let here = |(_, member): &(usize, &Member)| member.programs[at].is_some();
+        let rigs = (0..self.many()).map(|at| {
+            let here = |(_, member): &(usize, &Member)| member.is_on(at);
             let all = self.members.iter().enumerate().filter(here);
             let side = Side {
                 world: Rc::clone(&world),
-                device: DEVICES[at],
+                device: device(at),
                 who: all.map(|(number, _)| ids(number)).collect(),
             };
             Rig::new(self.pace, side, 1)
         });
-        let reports = self.measured(rigs, warm_up, time);
+        let reports = self.measured(rigs.collect(), warm_up, time);
         let checked = world.borrow().check();
         assert_eq!(checked, Ok(()));
         reports
     }
 
-    fn measured<B: Steering>(&self, rigs: [Rig<B>; 2], warm_up: u64, time: u64) -> [Report; 2] {
-        let [mut one, mut two] = rigs;
+    /// How many devices there are.
+    fn many(&self) -> usize {
+        let all = self.members.iter().map(|member| member.programs.len());
+        all.max().unwrap_or(0)
+    }
+
+    fn measured<B: Steering>(&self, mut rigs: Vec<Rig<B>>, warm_up: u64, time: u64) -> Vec<Report> {
         for member in &self.members {
-            let rigs = [&mut one, &mut two];
-            for (rig, program) in rigs.into_iter().zip(&member.programs) {
+            for (rig, program) in rigs.iter_mut().zip(&member.programs) {
                 if let Some(program) = program {
                     rig.add(program.clone());
                 }
             }
         }
-        one.run_beside(&mut two, warm_up);
-        _ = (one.measure(), two.measure());
-        one.run_beside(&mut two, time);
-        [one.measure(), two.measure()]
+        Rig::run_all(&mut rigs, warm_up);
+        for rig in &mut rigs {
+            rig.measure();
+        }
+        Rig::run_all(&mut rigs, time);
+        rigs.iter_mut().map(Rig::measure).collect()
     }
 
     /// All tenants are registered, and their processes have started.
@@ -85,8 +90,8 @@ impl Devices {
         policy.lease.slice = Nanos(self.pace.slice);
         policy.lease.switch = Nanos(self.pace.switch);
         let mut world = World::new(policy);
-        for device in DEVICES {
-            bare::add_device(&mut world, device, Bytes::gib(64));
+        for at in 0..self.many() {
+            bare::add_device(&mut world, device(at), Bytes::gib(64));
         }
         for (number, member) in self.members.iter().enumerate() {
             let (tenant, process) = ids(number);
@@ -98,14 +103,18 @@ impl Devices {
 }
 
 impl Member {
+    fn is_on(&self, at: usize) -> bool {
+        self.programs.get(at).is_some_and(Option::is_some)
+    }
+
     fn spec(&self) -> TenantSpec {
         let quota = Quota {
             request: Bytes::gib(1),
             limit: Bytes::gib(1),
         };
-        let places = DEVICES.iter().zip(&self.programs);
+        let places = self.programs.iter().enumerate();
         let here = places.filter(|(_, program)| program.is_some());
-        let here: Vec<DeviceId> = here.map(|(device, _)| *device).collect();
+        let here: Vec<DeviceId> = here.map(|(at, _)| device(at)).collect();
         let gang = self.gang.map(|name| gpushare_core::Gang {
             owner: Some(1000),
             namespace: None,
@@ -115,9 +124,14 @@ impl Member {
             quotas: here.iter().map(|device| (*device, quota)).collect(),
             compute: here.iter().map(|device| (*device, self.compute)).collect(),
             gang,
-            ..bare::spec(DEVICES[0], quota)
+            priority: self.class,
+            ..bare::spec(device(0), quota)
         }
     }
+}
+
+fn device(at: usize) -> DeviceId {
+    DeviceId(at as u64 + 1)
 }
 
 fn ids(number: usize) -> (TenantId, ProcessId) {

@@ -1,11 +1,11 @@
-//! Kernels that wait on their device for a peer on another one, as those of a collective do: one
-//! occupies its engine for its own time, and from then on until its peer has been there for its
-//! time.
+//! Kernels that wait on their device for peers on other ones, as those of a collective do: one
+//! occupies its engine for its own time, and from then on until all peers have been there for
+//! theirs.
 //!
 //! The engine's operations have fixed lengths. So a kernel is followed by short ones that stand for
-//! its waiting, two at a time, until the peer has come.
+//! its waiting, two at a time, until the peers have come.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -17,10 +17,10 @@ const STEP: u64 = 10 * US;
 /// So many of them are queued: with none the context would lose its turn.
 const STEPS: usize = 2;
 
-/// How many kernels of each of two peers have come to the end of their own time.
-pub type Board = Rc<Cell<[u64; 2]>>;
+/// How many kernels of each peer have come to the end of their own time.
+pub type Board = Rc<RefCell<Vec<u64>>>;
 
-/// A process whose kernels meet those of a peer.
+/// A process whose kernels meet those of its peers.
 #[derive(Debug)]
 pub struct Meeting {
     board: Board,
@@ -29,7 +29,7 @@ pub struct Meeting {
     queue: VecDeque<u64>,
     /// The kernel that runs.
     works: Option<u64>,
-    /// One has come, and waits for its peer.
+    /// One has come, and waits for its peers.
     waits: bool,
     steps: usize,
 }
@@ -72,15 +72,12 @@ impl Meeting {
     /// An operation of the engine has ended: whether a kernel is complete.
     pub fn ended(&mut self, engine: &mut RoundRobin, seat: Seat, op: u64) -> bool {
         if self.works == Some(op) {
-            let mut came = self.board.get();
-            came[self.side] += 1;
-            self.board.set(came);
+            self.board.borrow_mut()[self.side] += 1;
             (self.works, self.waits) = (None, true);
         } else {
             self.steps -= 1;
         }
-        let came = self.board.get();
-        let is_met = self.waits && came[1 - self.side] >= came[self.side];
+        let is_met = self.waits && self.have_come();
         if is_met {
             self.waits = false;
             self.begin(engine, seat);
@@ -89,5 +86,10 @@ impl Meeting {
             self.fill(engine, seat);
         }
         is_met
+    }
+
+    fn have_come(&self) -> bool {
+        let came = self.board.borrow();
+        came.iter().all(|peer| *peer >= came[self.side])
     }
 }

@@ -34,7 +34,7 @@ mod steering;
 
 pub use crate::node::rng::Rng;
 pub use brain::Brain;
-pub use case::{Case, Pair, SLICES, at_least, limit, near, request};
+pub use case::{Case, H100, Pair, SLICES, at_least, limit, near, request};
 pub use gangs::{Devices, Member};
 pub use program::{Pattern, Program};
 pub use report::Report;

@@ -35,7 +35,7 @@ pub struct Program {
     /// Work that it submits from the first moment on reaches the device so many ns after that
     /// moment, as behind a stream's wait for the host.
     pub stalls: Option<(u64, u64)>,
-    /// Its kernels meet those of a peer: the board of both, and its own side.
+    /// Its kernels meet those of its peers: the board of all, and its own side.
     pub meets: Option<(Board, usize)>,
     /// It joins at `from`, launches nothing for `starts` ns, and works until `until`, in turns of
     /// so many ns with work and so many without.
@@ -136,7 +136,7 @@ impl Program {
         Self { stalls, ..self }
     }
 
-    /// Its kernels meet those of the other side.
+    /// Its kernels meet those of the other sides.
     pub fn meets(self, board: &Board, side: usize) -> Self {
         let meets = Some((Board::clone(board), side));
         Self { meets, ..self }

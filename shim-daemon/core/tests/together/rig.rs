@@ -118,22 +118,23 @@ impl<B: Steering> Rig<B> {
         self.elapse(end);
     }
 
-    /// Lets `time` ns pass here and on another device of the same daemon.
-    pub fn run_beside(&mut self, other: &mut Self, time: u64) {
-        let end = self.now() + time;
-        let next =
-            |one: &mut Self, two: &mut Self| [one.next(), two.next()].into_iter().flatten().min();
-        while let Some(at) = next(self, other).filter(|at| *at <= end) {
-            for one in [&mut *self, &mut *other] {
+    /// Lets `time` ns pass on all devices of one daemon.
+    pub fn run_all(all: &mut [Self], time: u64) {
+        let end = all.first().map_or(0, Self::now) + time;
+        let next = |all: &mut [Self]| all.iter_mut().filter_map(Self::next).min();
+        while let Some(at) = next(all).filter(|at| *at <= end) {
+            for one in &mut *all {
                 one.elapse(at);
                 one.happen();
             }
-            // What one of them says may have changed the gates of both.
-            self.publish();
-            other.publish();
+            // What one of them says may have changed the gates of all.
+            for one in &mut *all {
+                one.publish();
+            }
         }
-        self.elapse(end);
-        other.elapse(end);
+        for one in all {
+            one.elapse(end);
+        }
     }
 
     /// The results of the time since the last call.

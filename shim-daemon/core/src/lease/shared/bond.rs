@@ -11,10 +11,30 @@ pub(crate) enum Wish {
     Throttled,
 }
 
+/// How the neighbours of a gang with a request are steered for it: its equals that always have
+/// work. Kernels that wait for peers do no work beside a neighbour that is open on one device only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Neighbours {
+    /// By each device, as for any tenant.
+    #[default]
+    Apart,
+    /// They are open on all its devices.
+    Open,
+    /// They are held on all its devices.
+    Held,
+}
+
+/// What is done on all devices of a gang at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Joint {
+    /// The gang is closed.
+    pub(crate) shut: bool,
+    pub(crate) neighbours: Neighbours,
+}
+
 /// A tenant's membership of a gang.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Bond {
-    /// Its gang is closed.
-    pub(super) shut: bool,
+    pub(super) joint: Joint,
     pub(super) wish: Option<Wish>,
 }

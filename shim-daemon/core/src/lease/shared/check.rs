@@ -38,7 +38,7 @@ impl Shared {
             let sliced = matches!(tenant.own.gate, Gate::Slice(_));
             let shut = tenant.is_shut();
             if let Some(bond) = tenant.own.bond
-                && (sliced || shut != (bond.shut || tenant.account.is_throttled()))
+                && (sliced || shut != (bond.joint.shut || tenant.account.is_throttled()))
             {
                 return fail("is steered apart from its gang");
             }

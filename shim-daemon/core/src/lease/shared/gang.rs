@@ -8,8 +8,10 @@
 //! [`Bands`]: super::super::bands::Bands
 
 use super::Shared;
-use super::bond::Wish;
+use super::bond::{Joint, Wish};
+use super::filler::earns;
 use super::gate::Gate;
+use super::neighbours::is_neighbour;
 use super::tenant::Tenant;
 use crate::ids::TenantId;
 use crate::time::Nanos;
@@ -23,16 +25,21 @@ pub(crate) struct Part {
     /// The gang has used the device lately, other tenants want it, and the gang's lead there is
     /// less than the lag at which others are helped.
     pub(crate) behind: bool,
+    /// The gang's lag there, and the lag from which others are helped, if it has a request there,
+    /// and an equal that always has work. Of one of its tenants on a device.
+    pub(crate) lag: Option<(i64, i64)>,
+    /// It is silent or doubted there, or has another gang beside it.
+    pub(crate) apart: bool,
 }
 
 impl Shared {
-    /// A tenant belongs to a gang that is open or closed (`Some(true)`), or to no gang.
-    pub(crate) fn bind(&mut self, now: Nanos, id: TenantId, shut: Option<bool>) {
+    /// A tenant belongs to a gang of which this is decided, or to no gang.
+    pub(crate) fn bind(&mut self, now: Nanos, id: TenantId, joint: Option<Joint>) {
         self.pass(now);
         let Some(tenant) = self.roster.get_mut(id) else {
             return;
         };
-        if tenant.bind(shut) {
+        if tenant.bind(joint) {
             self.settle();
         }
     }
@@ -45,7 +52,10 @@ impl Shared {
         let others = self.roster.iter().filter(|(other, tenant)| {
             !mates.contains(other) && tenant.members.is_active() && tenant.is_pending(self.now)
         });
-        let highest = others.map(|(_, other)| other.class()).max();
+        let others: Vec<&Tenant> = others.map(|(_, other)| other).collect();
+        let highest = others.iter().map(|other| other.class()).max();
+        let beside = others.iter().any(|other| is_neighbour(other, tenant));
+        let crossed = others.iter().any(|other| other.own.bond.is_some());
         let others = highest.is_some();
         // One that is above it would have it closed too, if no mate came first.
         let outranked = highest.is_some_and(|class| class > tenant.class());
@@ -54,7 +64,14 @@ impl Shared {
         let uses = here().any(|mate| mate.is_recent(now.max(self.now)));
         let lag: i64 = here().map(Tenant::lag).sum();
         let for_others = others && (outranked || !self.steering.is_for(mates));
+        let asks = here().any(|mate| mate.account.has_promise() && mate.is_pending(self.now));
+        let counts = beside && asks && !outranked && mates.first() == Some(&id);
+        let stuck = here().any(|mate| mate.is_recent(self.now) && !earns(mate));
+        let least = self.rules.yield_at();
         Some(Part {
+            // A lead on one device repays little of what is owed on another.
+            lag: counts.then(|| (lag.max(-least), least)),
+            apart: others && (crossed || stuck),
             wish: wish.filter(|wish| for_others || *wish == Wish::Throttled),
             behind: others && uses && lag >= -self.rules.yield_at(),
         })
@@ -73,6 +90,7 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
+    use super::super::bond::Neighbours;
     use super::*;
     use crate::ids::ProcessId;
     use crate::lease::input::Report;
@@ -81,6 +99,10 @@ mod tests {
 
     const ID: TenantId = TenantId(1);
     const PROCESS: ProcessId = ProcessId(1);
+    const SHUT: Joint = Joint {
+        shut: true,
+        neighbours: Neighbours::Apart,
+    };
 
     fn says(shared: &mut Shared, now: Nanos, report: Report) {
         shared.pass(now);
@@ -103,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_cap_collects_its_part_until_the_gate_of_its_gang_moves() {
-        let moves = |shared: &mut Shared, now| shared.bind(now, ID, Some(true));
+        let moves = |shared: &mut Shared, now| shared.bind(now, ID, Some(SHUT));
         let works = |shared: &mut Shared, now| says(shared, now, Report::Busy);
         let time = Nanos::millis(50);
         assert_eq!(lasts(time, moves), lasts(time, works));

@@ -25,6 +25,7 @@ mod habit;
 mod lag;
 mod mean;
 mod meter;
+mod neighbours;
 mod outside;
 mod pages;
 mod rest;
@@ -36,7 +37,7 @@ mod trial;
 mod trials;
 mod view;
 
-pub(super) use bond::Wish;
+pub(super) use bond::{Joint, Neighbours, Wish};
 pub(super) use gang::Part;
 
 use crate::lease::input::Report;

@@ -8,6 +8,7 @@ use super::changes::Changes;
 use super::contenders::Contenders;
 use super::filler::{earns, filler};
 use super::gate::Gate;
+use super::neighbours::hold_at_once;
 use super::rules::{Rules, Visits};
 use super::tenant::{State, Tenant};
 use super::trial::Regime;
@@ -182,6 +183,9 @@ impl Steering {
                     _ => Regime::Yields,
                 };
                 self.apply(&case, &pending, rules, &mut gates);
+                if self.mode != Mode::Together && case.due.is_none() {
+                    hold_at_once(&case, &pending, rules, &mut gates);
+                }
                 self.expect(case.expected, &pending, rules, &mut gates);
             }
         }

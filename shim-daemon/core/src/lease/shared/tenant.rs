@@ -1,6 +1,6 @@
 //! A tenant on a shared device: its terms, its processes, and its service against its share.
 
-use super::bond::{Bond, Wish};
+use super::bond::{Bond, Joint, Wish};
 use super::done::Done;
 use super::doubt::{Doubt, Left};
 use super::gate::Gate;
@@ -149,10 +149,10 @@ impl Tenant {
         !self.is_shut() && !self.own.meter.is_stuck()
     }
 
-    /// It belongs to a gang that is open or closed (`Some(true)`), or to none. Whether that is new.
-    pub(super) fn bind(&mut self, shut: Option<bool>) -> bool {
-        let bond = shut.map(|shut| Bond {
-            shut,
+    /// It belongs to a gang of which this is decided, or to none. Whether that is new.
+    pub(super) fn bind(&mut self, joint: Option<Joint>) -> bool {
+        let bond = joint.map(|joint| Bond {
+            joint,
             wish: self.own.bond.and_then(|bond| bond.wish),
         });
         std::mem::replace(&mut self.own.bond, bond) != bond
@@ -172,7 +172,7 @@ impl Tenant {
             _ => None,
         };
         match gate {
-            _ if self.account.is_throttled() || bond.shut => Gate::Shut,
+            _ if self.account.is_throttled() || bond.joint.shut => Gate::Shut,
             Gate::Free => Gate::Free,
             _ => Gate::Noted,
         }

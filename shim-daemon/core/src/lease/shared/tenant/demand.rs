@@ -7,7 +7,7 @@ use crate::time::Nanos;
 impl Tenant {
     /// Whether its gang is closed: no tenant is held for it, and it fills no gaps.
     pub(crate) fn is_barred(&self) -> bool {
-        self.own.bond.is_some_and(|bond| bond.shut)
+        self.own.bond.is_some_and(|bond| bond.joint.shut)
     }
 
     /// Whether it may not run whatever others do: its cap is used up, or its gang is closed.
