@@ -20,7 +20,8 @@ fn the_daemon_leaves_with_its_last_program() {
     assert_eq!(daemons.len(), 1);
     one.finish().silently();
     assert!(home.row("one").is_none());
-    assert!(home.row("two").is_some());
+    let row = home.row("two").expect("it lives");
+    assert_eq!(row["owner"], nix::unistd::geteuid().as_raw());
     assert_eq!(home.daemons(), daemons, "the same one");
     two.finish().silently();
     home.until_no_daemon();

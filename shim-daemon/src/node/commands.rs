@@ -347,7 +347,10 @@ impl Node {
         let spec = self.spec(&limits, &device_ids, &whose)?;
         self.host_holds_more(tenant, &limits, &spec)?;
         let before = self.ceilings(tenant, &device_ids);
-        self.change(now, tenant, &spec)?;
+        self.changing = Some(environment.clone());
+        let changed = self.change(now, tenant, &spec);
+        self.changing = None;
+        changed?;
         let known = self.tenants.get_mut(&tenant);
         let known = known.ok_or_else(|| no_tenant(name))?;
         let spec = self.world.spec(tenant).cloned().unwrap_or(spec);
