@@ -95,6 +95,8 @@ fn an_equal_name_joins_with_equal_limits_and_else_is_refused() {
     assert!(output.stdout.is_empty(), "no program ran");
     let words = "to join it give its own, --mem-limit 2GiB --oversubscribe off, or give another";
     assert!(told.contains(words), "{told}");
+    let words = "exists with other limits than --mem-limit 3GiB;";
+    assert!(told.contains(words), "{told}");
     let output = home.run("x", &[]).arg("true").output().unwrap();
     assert_eq!(output.status.code(), Some(125), "{output:?}");
     first.finish().silently();
