@@ -30,6 +30,18 @@ pub(crate) fn own_journal(environment: &Environment) -> Option<PathBuf> {
     Some(host::journals(own_state(environment)?).0)
 }
 
+/// Why a daemon of this user's could keep no journal, where that is so: what happens is known only
+/// while it runs.
+pub(crate) fn unwritable(environment: &Environment) -> Option<String> {
+    let journal = own_journal(environment)?;
+    let there = journal.ancestors().find(|path| path.is_dir())?;
+    let error = tempfile::tempfile_in(there).err()?;
+    Some(format!(
+        "the journal of your own daemons, in {}, cannot be written ({error})",
+        journal.display()
+    ))
+}
+
 /// A daemon begins to keep its journal there: journals of machines that are no more make room.
 pub(crate) fn begin(journal: &Path) {
     siblings::bound(journal);
@@ -115,7 +127,16 @@ pub(crate) fn daemons() -> Result<Vec<Talk>, Failure> {
             output::note(&format!("note: {}", failure.message));
             Ok(Vec::new())
         }
-        Err(failure) => Err(failure),
+        Err(mut failure) => {
+            let own = own_journal(&std::env::vars_os().collect());
+            if let Some((own, error)) =
+                own.and_then(|own| Some((own.clone(), own.read_dir().err()?)))
+            {
+                let text = format!("; and there is no journal in {} ({error})", own.display());
+                failure.message.push_str(&text);
+            }
+            Err(failure)
+        }
     }
 }
 
@@ -151,6 +172,17 @@ mod tests {
         };
         assert_eq!(times(0), [10, 20, 50, 55, 55, 60]);
         assert_eq!(times(50), [50, 55, 55, 60]);
+    }
+
+    #[test]
+    fn a_journal_where_no_file_can_be_made_is_told_and_another_is_not() {
+        let why = |state: &str| unwritable(&[("XDG_STATE_HOME".into(), state.into())].into());
+        let told = why("/proc").unwrap();
+        assert!(told.contains("/proc/gpushare"), "{told}");
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(why(&dir.path().join("new").to_string_lossy()), None);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        assert_eq!(unwritable(&Environment::new()), None);
     }
 
     #[test]

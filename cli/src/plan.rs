@@ -7,6 +7,7 @@ use crate::failure::Failure;
 use crate::gpu::Gpu;
 use crate::host;
 use crate::links::Links;
+use crate::log_file;
 use crate::mps;
 use crate::preload;
 use crate::settings::{self, Environment};
@@ -45,6 +46,7 @@ pub(crate) fn make(share: &Share, inherited: Environment) -> Result<Plan, Failur
     let mut environment = inherited;
     let gpu: Gpu = share.gpu.parse()?;
     let (limits, origins) = settings::apply(share, &mut environment)?;
+    log_file::check(&environment)?;
     let tenant = tenant::choose(share.name.as_deref(), &environment)?;
     environment.insert(TENANT.into(), tenant.name.as_str().into());
     preload(&mut environment)?;

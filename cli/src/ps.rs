@@ -9,7 +9,9 @@ mod table;
 use crate::args::{Ps, Set};
 use crate::failure::Failure;
 use crate::{daemon, order, output, select, settings, sharing};
-use gpushare_protocol::wire::Control;
+use gpushare_protocol::units::Bytes;
+use gpushare_protocol::uuid::Uuid;
+use gpushare_protocol::wire::{Control, TenantRow};
 use known::Known;
 pub(crate) use row::Row;
 use std::process::ExitCode;
@@ -73,8 +75,28 @@ pub(crate) fn set(arguments: &Set) -> Result<ExitCode, Failure> {
         changes,
     };
     let tenant = (&*arguments.tenant, arguments.json);
-    order::give(tenant, |daemon| daemon.call(&request).map(drop))
-        .map_err(|failure| arguments.in_flags(failure))
+    let change = |daemon: &mut daemon::Talk| {
+        daemon.call(&request)?;
+        // It is done, and a daemon that leaves now takes nothing back.
+        for row in daemon.tenants().unwrap_or_default() {
+            above(&row, &arguments.tenant).inspect(|note| output::note(note));
+        }
+        Ok(())
+    };
+    order::give(tenant, change).map_err(|failure| arguments.in_flags(failure))
+}
+
+/// A note that this tenant holds more on a device than its limit is now.
+fn above(row: &TenantRow, tenant: &str) -> Option<String> {
+    let is_above = row.name == tenant && row.charged > row.limit;
+    is_above.then(|| {
+        format!(
+            "note: {tenant} holds {} on {}: it keeps them, and gets nothing new there until it holds less than {}",
+            Bytes(row.charged).human(),
+            Uuid(row.device),
+            Bytes(row.limit).human()
+        )
+    })
 }
 
 /// A daemon's rows of one tenant, as `ps --json` prints rows.
@@ -130,5 +152,31 @@ impl Set {
             ));
         }
         Ok(changes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tenant_above_its_lowered_limit_is_noted_and_one_at_it_is_not() {
+        let mut row = TenantRow {
+            name: "web".to_owned(),
+            device: [7; 16],
+            request: 0,
+            limit: 2 << 30,
+            grant: 0,
+            charged: 9 << 30,
+            overhead: 0,
+            limbo: 0,
+            processes: Vec::new(),
+        };
+        let note = above(&row, "web").unwrap();
+        let words = ["web holds 9 GiB on GPU-", "less than 2 GiB"];
+        assert!(words.iter().all(|words| note.contains(words)), "{note}");
+        assert_eq!(above(&row, "other"), None);
+        row.charged = row.limit;
+        assert_eq!(above(&row, "web"), None);
     }
 }

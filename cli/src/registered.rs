@@ -3,6 +3,7 @@
 use crate::args::{Run, Share, UseDaemon};
 use crate::daemon::{self, Talk};
 use crate::failure::Failure;
+use crate::in_files;
 use crate::mps;
 use crate::output;
 use crate::plan::Plan;
@@ -44,6 +45,7 @@ pub(crate) fn register(plan: &mut Plan, arguments: &Run) -> Result<Option<Talk>,
         check_terms(arguments, plan)?;
     }
     let Some(mut talk) = daemon::for_plan(plan, arguments.daemon, Duration::MAX)? else {
+        in_files::check(plan)?;
         plan.tenant.mark(&mut plan.environment);
         return Ok(None);
     };

@@ -40,6 +40,17 @@ impl Origins {
             (*flag).clone_into(&mut error.variable);
             error.value.clone_from(given);
         }
+        // Another amount that it contradicts is told as it was given, too.
+        for (variable, (flag, given)) in &self.0 {
+            let value = given.rsplit_once('=').map_or(&**given, |(_, value)| value);
+            let told = format!(" {variable}={value}");
+            if error.problem.ends_with(&told) {
+                let at = error.problem.len() - told.len();
+                error
+                    .problem
+                    .replace_range(at.., &format!(" {flag} {given}"));
+            }
+        }
         error
     }
 }
@@ -319,6 +330,10 @@ mod tests {
             let message = after(&share, &[]).unwrap_err();
             assert!(message.starts_with(name), "{message}");
         }
+        let both = after(&share(&["1GiB"], &["2GiB"]), &[]).unwrap_err();
+        assert!(both.contains("above the limit, --mem-limit 1GiB"), "{both}");
+        let one = after(&share(&[], &["2GiB"]), &[("GPUSHARE_MEM_LIMIT", "1GiB")]).unwrap_err();
+        assert!(one.contains("limit, GPUSHARE_MEM_LIMIT=1GiB"), "{one}");
     }
 
     #[test]

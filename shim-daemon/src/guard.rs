@@ -113,8 +113,9 @@ fn whose(name: &str) -> String {
     let (user, pid) = (credentials.uid(), credentials.pid());
     let next = "two would each promise all of its memory";
     if user == geteuid().as_raw() {
+        let folder = folder_of(pid).map_or_else(String::new, |folder| format!(" ({folder})"));
         return format!(
-            "is served by another daemon of yours, process {pid}, from another runtime folder: {next}; \
+            "is served by another daemon of yours, process {pid}, from another runtime folder{folder}: {next}; \
              use the same XDG_RUNTIME_DIR, or wait until its programs have ended"
         );
     }
@@ -122,6 +123,14 @@ fn whose(name: &str) -> String {
         "is served by the daemon of user {user}, process {pid}: {next}; wait until that user's programs have ended, \
          or have root start the machine's daemon, which serves all users"
     )
+}
+
+/// The folder that a daemon was started for, from its command line.
+fn folder_of(pid: i32) -> Option<String> {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let mut words = line.split(|byte| *byte == 0);
+    words.find(|word| *word == b"--runtime-dir")?;
+    Some(String::from_utf8_lossy(words.next()?).into_owned())
 }
 
 /// Does not wait: a listener that does not accept may have a full backlog.

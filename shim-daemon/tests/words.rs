@@ -20,10 +20,38 @@ fn a_request_beyond_every_device_is_refused_with_what_one_can() {
     let said = refusal(command.call(&create("one", &all)));
     assert_eq!(
         said,
-        "device 0 (Fact 1) can guarantee at most 15.5 GiB beside a context; 16 GiB were requested \
-         (a limit without a request requests as much, at most the device); ask for a lower \
-         request, 0 for none, or a lower limit"
+        "device 0 (Fact 1) can guarantee at most 15.5 GiB beside a context; 16 GiB were requested; \
+         ask for less, or 0 for none"
     );
+}
+
+#[test]
+fn a_limit_that_implies_too_much_is_refused_by_its_flag_and_value() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let limit = |size: &str| vec![("GPUSHARE_MEM_LIMIT".to_owned(), size.to_owned())];
+    let said = refusal(
+        daemon
+            .command()
+            .call(&create("one", &[("GPUSHARE_MEM_LIMIT", "16GiB")])),
+    );
+    let words = "--mem-limit 16GiB without --mem-request requests 16 GiB; add --mem-request";
+    assert!(
+        said.contains("at most 15.5 GiB") && said.contains(words),
+        "{said}"
+    );
+    let (mut command, _one) = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "1GiB")]);
+    let mut set = |changes| {
+        let tenant = "one".to_owned();
+        command.call::<_, ControlReply>(&Control::Set { tenant, changes })
+    };
+    let said = refusal(set(limit("20GiB")));
+    let words = "--mem-limit 20GiB without --mem-request requests 16 GiB";
+    assert!(said.contains(words), "{said}");
+    // With a request of its own the limit is taken.
+    let request = ("GPUSHARE_MEM_REQUEST".to_owned(), "0".to_owned());
+    let both = [limit("20GiB"), vec![request]].concat();
+    assert_eq!(set(both), ControlReply::Done);
 }
 
 #[test]

@@ -190,6 +190,10 @@ impl Machine {
             .env_remove("XDG_RUNTIME_DIR")
             .env("LD_LIBRARY_PATH", links())
             .env("SOFTGPU", self.gpu.spec());
+        if user != ROOT {
+            // Root's is closed to them.
+            command.env("XDG_STATE_HOME", format!("/dev/shm/state-{user}"));
+        }
         command
     }
 

@@ -161,6 +161,14 @@ fn a_name_that_lives_without_a_daemon_is_joined_there_and_never_doubled() {
     assert_eq!(first.ask(&format!("alloc {}", GIB / 2)), "alloc 0");
     let mut second = ready(run(&home, &limits));
     assert_eq!(second.ask(&format!("fill {}", 256 * MIB)), "fill 2 2");
+    let others = ["--daemon", "off", "--name", "x", "--mem-limit", "2GiB"];
+    let told = not_started(run(&home, &others));
+    for words in [
+        "tenant x runs without a daemon, with other",
+        "own, --mem-limit 1GiB",
+    ] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
     for flags in [["--daemon", "on"], ["--wait-timeout", "1s"]] {
         let told = not_started(run(&home, &[&limits[..], &flags].concat()));
         assert!(told.contains("tenant x runs without a daemon"), "{told}");

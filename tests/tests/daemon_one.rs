@@ -259,6 +259,8 @@ fn a_second_daemon_of_one_user_for_one_gpu_refuses() {
         refused.stderr.contains("another daemon of yours"),
         "{refused:?}"
     );
+    let folder = home.folder().display().to_string();
+    assert!(refused.stderr.contains(&folder), "{refused:?}");
     first.finish().silently();
     home.until_no_daemon();
     run(&other).started().finish().silently();

@@ -20,7 +20,8 @@ fn the_daemon_leaves_with_its_last_program() {
     assert_eq!(daemons.len(), 1);
     one.finish().silently();
     assert!(home.row("one").is_none());
-    assert!(home.row("two").is_some());
+    let row = home.row("two").expect("it lives");
+    assert_eq!(row["owner"], nix::unistd::geteuid().as_raw());
     assert_eq!(home.daemons(), daemons, "the same one");
     two.finish().silently();
     home.until_no_daemon();
@@ -93,6 +94,8 @@ fn an_equal_name_joins_with_equal_limits_and_else_is_refused() {
     assert_eq!(output.status.code(), Some(125), "{told}");
     assert!(output.stdout.is_empty(), "no program ran");
     let words = "to join it give its own, --mem-limit 2GiB --oversubscribe off, or give another";
+    assert!(told.contains(words), "{told}");
+    let words = "exists with other limits than --mem-limit 3GiB;";
     assert!(told.contains(words), "{told}");
     let output = home.run("x", &[]).arg("true").output().unwrap();
     assert_eq!(output.status.code(), Some(125), "{output:?}");

@@ -452,3 +452,31 @@ fn with_json_an_answer_that_fails_is_an_object_on_both_outputs() {
     }
     guest.finish().silently();
 }
+
+#[test]
+fn a_limit_below_what_a_tenant_holds_is_noted_and_explained() {
+    let home = Home::new("mem=16GiB");
+    let mut guest = home.guest("web", &["--mem-limit", "4GiB"]);
+    assert_eq!(guest.ask(&format!("alloc {}", 3 * GIB)), "alloc 0");
+    home.until("web", |row| row["charged"] == 3 * GIB);
+    let set = |limit| {
+        let output = home.gpushare(&["set", "web", "--mem-limit", limit]);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let why = || {
+        let output = home.gpushare(&["why", "web"]);
+        String::from_utf8_lossy(&output.stdout).replace('\n', " ")
+    };
+    let told = set("1GiB");
+    assert!(told.contains("note: web holds 3 GiB on GPU-"), "{told}");
+    let told = why();
+    assert!(
+        told.contains("2 GiB more than its limit of 1 GiB"),
+        "{told}"
+    );
+    assert!(!told.contains("nothing holds it up"), "{told}");
+    assert_eq!(set("3GiB"), "");
+    assert!(why().contains("nothing holds it up"));
+    guest.finish().silently();
+}

@@ -187,13 +187,14 @@ fn a_user_whose_name_was_taken_is_served_by_the_machines_daemon() {
     );
     for thing in THINGS {
         machine.sh(ALICE, &thing.replace("NAME", &taken));
-        // Without a daemon their programs have no place for usage pages, and the user did not
-        // request to run without a limit.
+        // Without a daemon their programs have no place for usage pages, so none is started: the
+        // user did not request to run without a limit.
         let mut alone = machine.gpushare(BOB, &["run", "--daemon", "off", "--mem-limit", "1GiB"]);
         alone
             .arg("--")
             .arg(gpushare_tests::clients::compile("quota", &[]));
-        assert_ne!(Guest::start(alone).ask("init"), "init 0", "{thing}");
+        let refused = Guest::start(alone).finish();
+        assert_eq!(refused.status.code(), Some(125), "{thing}: {refused:?}");
         machine.start_daemon(&[]);
         let output = machine.run(BOB, &run);
         assert_eq!(

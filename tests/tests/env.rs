@@ -49,6 +49,23 @@ fn a_shell_that_evaluates_a_refusal_does_not_go_on_without_a_limit() {
 }
 
 #[test]
+fn a_log_that_cannot_be_opened_is_refused_before_the_program_starts() {
+    let flags = [
+        "run", "--daemon", "off", "--gpu", "soft", "--", "echo", "ran",
+    ];
+    let ended = |log: &str| {
+        let output = gpushare(&flags).env("GPUSHARE_LOG", log).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), output.stdout == b"ran\n", told)
+    };
+    let (status, ran, told) = ended("/nonexistent/log");
+    assert_eq!((status, ran), (Some(125), false), "{told}");
+    assert!(told.contains("GPUSHARE_LOG=\"/nonexistent/log\""), "{told}");
+    let (status, ran, told) = ended("/dev/null");
+    assert_eq!((status, ran), (Some(0), true), "{told}");
+}
+
+#[test]
 fn json_lists_variables_to_set_and_to_unset() {
     let temporary = tempfile::tempdir_in(artefacts::cache()).unwrap();
     let output = gpushare(&[

@@ -4,16 +4,20 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::process::Command;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
 use gpushare_client::{CONTROL, Talk};
 use gpushare_protocol::wire::{Hello, encode};
-use gpushare_tests::Home;
+use gpushare_tests::{GIB, Home, until};
+use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket,
 };
+use nix::unistd::Pid;
+use serde_json::Value;
 
 /// Longest a test waits for what must come.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -118,4 +122,61 @@ fn a_private_daemon_of_another_protocol_is_not_done_without() {
     assert!(output.stdout.is_empty(), "no program ran");
     assert!(told.contains("speaks protocol"), "{told}");
     daemon.join().expect("it served");
+}
+
+/// The answer of `why NAME --json` to a test's tenant, and its status.
+fn why(command: &mut Command) -> (Option<i32>, Value) {
+    let output = command.output().expect("gpushare starts");
+    let json = serde_json::from_slice(&output.stdout);
+    (output.status.code(), json.unwrap_or(Value::Null))
+}
+
+#[test]
+fn why_does_not_call_a_tenant_gone_whose_daemon_was_killed() {
+    let home = Home::new("mem=16GiB");
+    let guest = home.guest("held", &["--mem-limit", "1GiB"]);
+    let daemon = Pid::from_raw(home.daemons()[0].cast_signed());
+    kill(daemon, Signal::SIGKILL).expect("it is ours");
+    home.until_no_daemon();
+    let told = || why(&mut home.command(&["why", "held", "--json"]));
+    let (status, json) = told();
+    assert_eq!((status, &json["state"]), (Some(1), &"unknown".into()));
+    let text = json["sentences"][0].as_str().expect("a sentence");
+    let words = [
+        "does not serve",
+        "keep what they were granted",
+        "takes them over",
+    ];
+    assert!(words.iter().all(|words| text.contains(words)), "{json}");
+    // The next daemon has it, and tells its end.
+    let next = home.guest("next", &[]);
+    assert_eq!(told().1["state"], "running");
+    guest.finish().silently();
+    until("it has ended", || told().1["state"] == "gone");
+    assert_eq!(told().0, Some(0));
+    assert!(next.finish().status.success());
+}
+
+#[test]
+fn a_shell_without_a_runtime_folder_finds_the_daemon_of_one_with() {
+    let (home, other) = (Home::new("mem=16GiB"), Home::new(""));
+    let name = format!("found-{}", std::process::id());
+    let guest = home.guest(&name, &["--mem-limit", "1GiB"]);
+    let bare = |arguments: &[&str]| {
+        let mut command = home.command(arguments);
+        command.env_remove("XDG_RUNTIME_DIR");
+        command
+    };
+    let (status, json) = why(&mut bare(&["why", &name, "--json"]));
+    assert_eq!((status, &json["state"]), (Some(0), &"running".into()));
+    let set = bare(&["set", &name, "--mem-limit", "2GiB"]).output();
+    assert!(set.expect("gpushare starts").status.success());
+    assert_eq!(home.row(&name).expect("it lives")["limit"], 2 * GIB);
+    // A shell that names another folder means that one, and is told.
+    let ps = other.gpushare(&["ps"]);
+    let told = String::from_utf8_lossy(&ps.stderr).into_owned();
+    assert_eq!(ps.status.code(), Some(3), "{told}");
+    let words = ["no daemon is running in this", "serves at", "(process "];
+    assert!(words.iter().all(|words| told.contains(words)), "{told}");
+    guest.finish().silently();
 }

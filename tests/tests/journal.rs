@@ -427,3 +427,25 @@ fn why_knows_a_tenant_without_a_daemon_while_it_runs() {
     assert_eq!(told().0, Some(1));
     other.finish().silently();
 }
+
+#[test]
+fn a_journal_that_cannot_be_written_is_told_when_its_daemon_starts() {
+    let home = Home::new("");
+    let told = |state: &str, arguments: &[&str]| {
+        let mut command = home.command(arguments);
+        let output = command.env("XDG_STATE_HOME", state).output();
+        let output = output.expect("gpushare starts");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let gpu = format!("soft:{}", home.gpu().spec());
+    let run = ["run", "--gpu", &*gpu, "--", "true"];
+    let said = told("/proc", &run);
+    let words = ["daemons, in /proc/gpushare", "cannot be written"];
+    assert!(words.iter().all(|words| said.contains(words)), "{said}");
+    home.until_no_daemon();
+    let said = told("/proc", &["why", "one"]);
+    assert!(said.contains("no journal in /proc/gpushare"), "{said}");
+    let state = home.folder().join("other").display().to_string();
+    let said = told(&state, &run);
+    assert!(!said.contains("journal"), "{said}");
+}

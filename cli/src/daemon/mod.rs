@@ -5,6 +5,7 @@
 //! it leaves with its last tenant.
 
 mod choice;
+mod elsewhere;
 mod having;
 mod left;
 mod machine;
@@ -20,7 +21,6 @@ use gpushare_protocol::injection::{SOCKET, is_covered, is_injected};
 use gpushare_protocol::paths::Root;
 use machine::Machine;
 use nix::unistd::geteuid;
-use std::fs;
 use std::io::{Error, ErrorKind};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -77,7 +77,7 @@ pub(crate) struct Daemons {
 
 /// Every daemon this user can talk to.
 pub(crate) fn all() -> Daemons {
-    let mut found = Daemons::default();
+    let (mut found, mut has_machines) = (Daemons::default(), true);
     match machine::look() {
         Machine::Serves(talk) => found.serving.push(talk),
         Machine::Silent(silence) => found.silent.push(silence.to_string()),
@@ -89,10 +89,9 @@ pub(crate) fn all() -> Daemons {
             }
         }
         Machine::Outside => found.silent.push(machine::OUTSIDE.to_owned()),
-        Machine::None => {}
+        Machine::None => has_machines = false,
     }
-    let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let own = match own_daemons(runtime_dir.as_deref()) {
+    let own = match own_daemons(runtime_dir().as_deref()) {
         Ok(own) => own,
         Err(theirs) => {
             // Another user's, perhaps: no reason not to talk to the machine's daemon.
@@ -100,9 +99,10 @@ pub(crate) fn all() -> Daemons {
             return found;
         }
     };
-    let worlds = fs::read_dir(&own).into_iter().flatten().flatten();
-    let mut folders: Vec<PathBuf> = worlds.map(|world| world.path()).collect();
-    folders.sort();
+    let mut folders = elsewhere::worlds(&own);
+    if !has_machines && !is_named(&own) {
+        folders.extend(elsewhere::folders(&own));
+    }
     for folder in folders {
         match Talk::connect(&folder) {
             Ok(talk) => found.serving.push(talk),
@@ -110,6 +110,39 @@ pub(crate) fn all() -> Daemons {
         }
     }
     found
+}
+
+/// Folders of this user's daemons that do not serve and had a tenant of that name whose programs
+/// live.
+pub(crate) fn unserved_with(tenant: &str) -> Vec<PathBuf> {
+    let Ok(root) = Root::open(runtime_dir().as_deref(), geteuid().as_raw()) else {
+        return Vec::new();
+    };
+    let own = daemons_in(&root);
+    let mut folders = elsewhere::worlds(&own);
+    if !is_named(&own) {
+        folders.extend(elsewhere::folders(&own));
+    }
+    folders
+        .retain(|folder| left::lives(folder, tenant, |_| true) && Talk::connect(folder).is_err());
+    folders
+}
+
+/// A sentence about a daemon of this user's that serves where this shell does not look, because the
+/// shell names another runtime folder; `None` where there is none.
+pub(crate) fn elsewhere() -> Option<String> {
+    let root = Root::open(runtime_dir().as_deref(), geteuid().as_raw()).ok()?;
+    elsewhere::told(&daemons_in(&root))
+}
+
+fn runtime_dir() -> Option<PathBuf> {
+    std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from)
+}
+
+/// Whether these folders are in a runtime folder that the shell names. Where it names none that can
+/// be used, a daemon of an earlier login may be in any other.
+fn is_named(own: &Path) -> bool {
+    runtime_dir().is_some_and(|dir| own.starts_with(dir))
 }
 
 /// The state of one of this user's daemons that does not serve; `None` if no program needs it.
@@ -152,9 +185,14 @@ fn of(found: Daemons) -> Result<Vec<Talk>, Failure> {
     silent.extend(died);
     if serving.is_empty() {
         return Err(Failure::no_daemon(if silent.is_empty() {
-            format!(
-                "no daemon is running: neither at {NODE} nor one of your own; `gpushare run` starts one with its first program"
-            )
+            match elsewhere() {
+                None => format!(
+                    "no daemon is running: neither at {NODE} nor one of your own; `gpushare run` starts one with its first program"
+                ),
+                Some(other) => format!(
+                    "no daemon is running in this runtime folder (XDG_RUNTIME_DIR), nor at {NODE}; {other}"
+                ),
+            }
         } else {
             silent.join("; ")
         }));

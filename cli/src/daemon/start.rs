@@ -214,6 +214,11 @@ fn start(gpu: &Gpu, folder: &Path, environment: &Environment) -> Result<Child, F
         .arg(folder.join("log"));
     if let Some(state) = history::own_journal(environment) {
         history::begin(&state);
+        if let Some(why) = history::unwritable(environment) {
+            output::note(&format!(
+                "note: {why}: `why` and `events` know nothing of it once its daemon has left; set XDG_STATE_HOME to a folder that you can write to"
+            ));
+        }
         daemon.arg("--state-dir").arg(state);
     }
     if !gpu.is_real() {

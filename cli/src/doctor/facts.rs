@@ -131,6 +131,8 @@ pub(crate) struct Facts {
     pub(crate) silent: Vec<String>,
     /// Which of this user's own daemons left tenants behind.
     pub(crate) died: Vec<String>,
+    /// A daemon of this user's in another runtime folder than the one that this shell names.
+    pub(crate) elsewhere: Option<String>,
     /// In a container: whether the daemon on the host listens to its tenant, or why not.
     pub(crate) container: Option<Result<(), String>>,
     /// Why the next start of the machine's daemon would refuse its settings, where there is one.
@@ -153,6 +155,8 @@ pub(crate) struct Facts {
     pub(crate) preloads: Vec<String>,
     /// Our variables in the environment that nothing reads, and how they are refused.
     pub(crate) misspelt: Vec<String>,
+    /// How a `GPUSHARE_LOG` is refused that cannot be opened.
+    pub(crate) unopened: Option<String>,
     /// `GPUSHARE_DISABLE=1` is set.
     pub(crate) disabled: bool,
     /// Folders with a CDI description of NVIDIA's GPUs.
@@ -163,6 +167,8 @@ pub(crate) struct Facts {
     pub(crate) mandatory: bool,
     pub(crate) classes: bool,
     pub(crate) folders: Vec<Folder>,
+    /// Why a daemon of this user's could keep no journal.
+    pub(crate) no_journal: Option<String>,
     /// Seconds since 1970, by the machine's clock.
     pub(crate) clock: u64,
 }

@@ -11,7 +11,7 @@ use crate::devices::{self, named};
 use crate::failure::Failure;
 use crate::gpu::Gpu;
 use crate::settings::Environment;
-use crate::{history, mps, plan, when};
+use crate::{history, log_file, mps, plan, when};
 use gpushare_protocol::limits::Limits;
 use gpushare_protocol::wire::{MINOR, MetricsRow};
 use nix::sys::resource::{Resource, getrlimit};
@@ -58,6 +58,7 @@ pub(super) fn facts(gpu_text: &str) -> Result<Facts, Failure> {
     let refused = Limits::from_env(own.clone()).err();
     let silent: Vec<String> = found.silent.into_iter().chain(found.closed).collect();
     let daemons = daemons(found.serving);
+    let elsewhere = daemons.is_empty().then(daemon::elsewhere).flatten();
     let is_machines = |daemon: &Daemon| daemon.folder == Path::new(NODE);
     let has_machines = !silent.is_empty() || daemons.iter().any(is_machines);
     // A user's engine has settings of that user.
@@ -75,6 +76,7 @@ pub(super) fn facts(gpu_text: &str) -> Result<Facts, Failure> {
         daemons,
         silent,
         died: found.died,
+        elsewhere,
         container: daemon::is_container().then(daemon::hears_container),
         own_minor: MINOR,
         first_pid_namespace: fs::read_link("/proc/self/ns/pid")
@@ -88,6 +90,7 @@ pub(super) fn facts(gpu_text: &str) -> Result<Facts, Failure> {
         mps: mps::daemon(&own),
         preloads: preloads(&own),
         misspelt: refused.iter().map(ToString::to_string).collect(),
+        unopened: log_file::check(&own).err().map(|error| error.to_string()),
         disabled: own
             .get(OsStr::new("GPUSHARE_DISABLE"))
             .is_some_and(|value| value == "1"),
@@ -100,6 +103,7 @@ pub(super) fn facts(gpu_text: &str) -> Result<Facts, Failure> {
         mandatory: Path::new(MANDATORY).exists(),
         classes: Path::new(CLASSES).exists(),
         folders: folders(&own),
+        no_journal: history::unwritable(&own),
         clock: when::now_ms() / 1000,
     })
 }

@@ -2,6 +2,7 @@
 
 mod containers;
 mod host;
+mod shell;
 
 use super::facts::{Facts, Outcome};
 use serde::Serialize;
@@ -51,7 +52,7 @@ pub(crate) const CHECKS: [(&str, Judge); 18] = [
     ("mig", mig),
     ("gpu-modes", modes),
     ("preloads", preloads),
-    ("variables", variables),
+    ("variables", shell::variables),
     ("containers", containers::containers),
     ("folders-and-clock", host::folders),
 ];
@@ -253,10 +254,7 @@ fn daemon(facts: &Facts) -> Judged {
         );
     }
     let Some(first) = facts.daemons.first() else {
-        return warn(
-            "no daemon serves",
-            "nothing to do for yourself: `gpushare run` starts one. For all users: systemctl enable --now gpushared",
-        );
+        return shell::no_daemon(facts);
     };
     let mut lost = facts.daemons.iter().flat_map(|daemon| &daemon.lost);
     if let Some(uuid) = lost.next() {
@@ -473,22 +471,6 @@ fn preloads(facts: &Facts) -> Judged {
             "{}; none is known to interfere",
             facts.preloads.join(", ")
         )),
-    }
-}
-
-fn variables(facts: &Facts) -> Judged {
-    if let Some(refused) = facts.misspelt.first() {
-        return fail(
-            refused.clone(),
-            "correct it, or unset it: CUDA is refused in every program that has it",
-        );
-    }
-    match facts.disabled {
-        true => warn(
-            "GPUSHARE_DISABLE=1 is set",
-            "programs without a daemon have no limits: unset it",
-        ),
-        false => ok("all are understood"),
     }
 }
 

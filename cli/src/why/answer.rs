@@ -6,6 +6,7 @@ use gpushare_protocol::wire::{
     EndRow, EventRecord, ResidencyRow, ShareRow, TenantRow, TenantStatusRow, TenantSwaps,
 };
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 /// Everything that is known.
 #[derive(Debug, Default)]
@@ -27,6 +28,8 @@ pub(super) struct Facts {
     pub(super) lost: BTreeSet<[u8; 16]>,
     /// Its devices, where it has no daemon and its books are files.
     pub(super) in_files: Vec<InFiles>,
+    /// Folders of daemons that do not serve and had it, where programs of it live.
+    pub(super) unserved: Vec<PathBuf>,
     /// How many other daemons have a tenant of that name.
     pub(super) others: usize,
     /// Events of all tenants of that name, oldest first.
@@ -71,7 +74,7 @@ pub(super) enum State {
     Running,
     /// It has ended.
     Gone,
-    /// No daemon has it, and no journal mentions it.
+    /// No serving daemon has it, and no journal tells its end.
     Unknown,
 }
 

@@ -4,11 +4,10 @@ mod answer;
 mod past;
 mod status;
 
-use crate::args;
 use crate::devices::named;
 use crate::failure::Failure;
 use crate::select::Wanted;
-use crate::{history, output, ps, residency, when};
+use crate::{args, daemon, history, output, ps, residency, when};
 use answer::{Facts, InFiles};
 use gpushare_client::Talk;
 use gpushare_protocol::wire::EventRecord;
@@ -17,15 +16,16 @@ use std::process::ExitCode;
 
 /// The version of what `--json` prints.
 const SCHEMA: u32 = 1;
-/// Nothing is known of the tenant.
+/// Whether the tenant runs is not known.
 const UNKNOWN: u8 = 1;
 
 /// Says in sentences why a tenant is as it is.
 pub(crate) fn why(arguments: &args::Why) -> Result<ExitCode, Failure> {
     let since_ms = when::since(&arguments.since, when::now_ms())?;
     let in_files = ps::in_files(&arguments.tenant);
+    let unserved = daemon::unserved_with(&arguments.tenant);
     let mut daemons = match history::daemons() {
-        Err(failure) if !in_files.is_empty() => {
+        Err(failure) if !in_files.is_empty() || !unserved.is_empty() => {
             output::note(&format!("note: {}", failure.message));
             Vec::new()
         }
@@ -43,6 +43,7 @@ pub(crate) fn why(arguments: &args::Why) -> Result<ExitCode, Failure> {
     let mut facts = all.pop().map_or_else(Facts::default, |(_, facts)| facts);
     facts.name.clone_from(&arguments.tenant);
     (facts.since_ms, facts.others) = (since_ms, others.len());
+    facts.unserved = unserved;
     let wanted = Wanted {
         tenants: vec![arguments.tenant.clone()],
         since_ms,

@@ -4,6 +4,7 @@ use super::answer::{Facts, State};
 use crate::when::local;
 use gpushare_protocol::units::{self, Bytes};
 use gpushare_protocol::wire::EventRecord;
+use std::path::PathBuf;
 
 /// The events of one life of a name, of all that are known: of the tenant that a daemon has now, if
 /// it `lives`, else of the last one. A restart of the daemon does not end a life, and admits its
@@ -25,9 +26,12 @@ fn begins(record: &EventRecord) -> bool {
     matches!(&*record.kind, "queued" | "admitted")
 }
 
-/// The end of a tenant that no daemon has.
+/// The end of a tenant that no serving daemon has, as far as it is known.
 pub(super) fn gone(facts: &Facts, life: &[EventRecord]) -> (State, Vec<String>) {
     let name = &facts.name;
+    if !facts.unserved.is_empty() {
+        return (State::Unknown, unserved(facts));
+    }
     if life.is_empty() {
         let text = format!(
             "Nothing is known of {name} since {}: no daemon has it, and no journal mentions it. `gpushare events` shows all that is known; --since looks further back.",
@@ -35,19 +39,38 @@ pub(super) fn gone(facts: &Facts, life: &[EventRecord]) -> (State, Vec<String>) 
         );
         return (State::Unknown, vec![text]);
     }
-    let mut sentences = Vec::new();
-    match life.iter().find(|record| record.kind == "gone") {
-        Some(gone) => sentences.push(format!(
-            "{name} has been gone since {}: it {}.",
-            local(gone.at_ms),
-            gone.text
-        )),
-        None => sentences.push(format!(
-            "No daemon has {name} now, and its end is in no journal: the daemon that had it was perhaps ended first."
-        )),
-    }
+    let gone = life.iter().find(|record| record.kind == "gone");
+    let (state, first) = match gone {
+        Some(gone) => (
+            State::Gone,
+            format!(
+                "{name} has been gone since {}: it {}.",
+                local(gone.at_ms),
+                gone.text
+            ),
+        ),
+        None => (
+            State::Unknown,
+            format!(
+                "Whether {name} still runs is not known: no daemon that answers here has it, and its end is in no journal. The daemon that had it was perhaps ended first, or serves from another runtime folder."
+            ),
+        ),
+    };
+    let mut sentences = vec![first];
     sentences.extend(ended(life));
-    (State::Gone, sentences)
+    (state, sentences)
+}
+
+/// Of one whose programs live on while the daemon that had it does not serve.
+fn unserved(facts: &Facts) -> Vec<String> {
+    let name = &facts.name;
+    let one = |folder: &PathBuf| {
+        format!(
+            "{name} has programs that live, and its daemon, at {}, does not serve: they keep what they were granted and get nothing new, and the next `gpushare run` for that GPU takes them over.",
+            folder.display()
+        )
+    };
+    facts.unserved.iter().map(one).collect()
 }
 
 /// Why it was ended, if it was: by us, or by itself.

@@ -50,9 +50,13 @@ pub(super) fn now(facts: &Facts) -> Option<(State, Vec<String>)> {
     if state == State::Running {
         let since = status.map(|row| format!(" for {}", span(row.for_ms)));
         let since = since.unwrap_or_default();
-        sentences.push(format!(
-            "{name} has been running{since}; nothing holds it up now."
-        ));
+        let over: Vec<String> = rows.iter().filter_map(|row| above(facts, row)).collect();
+        let held_up = match over.is_empty() {
+            true => "nothing holds it up now",
+            false => "it gets no new memory",
+        };
+        sentences.push(format!("{name} has been running{since}; {held_up}."));
+        sentences.extend(over);
         sentences.extend(rows.iter().map(|row| holds(facts, row)));
         sentences.extend(idle(&rows));
     }
@@ -169,6 +173,20 @@ fn moves(facts: &Facts, row: &ResidencyRow) -> Option<String> {
     let moved = residency::moved(row, swaps)?;
     let device = facts.device(row.device);
     Some(format!("Its memory on {device} {moved}."))
+}
+
+/// That it holds more than it may on a device, since its limit was lowered.
+fn above(facts: &Facts, row: &TenantRow) -> Option<String> {
+    let more = row
+        .charged
+        .checked_sub(row.limit)
+        .filter(|more| *more > 0)?;
+    let (device, limit) = (facts.device(row.device), Bytes(row.limit).human());
+    Some(format!(
+        "On {device} it holds {} more than its limit of {limit}: each further allocation there is refused until it has freed that; `gpushare set {} --mem-limit SIZE` raises the limit.",
+        Bytes(more).human(),
+        row.name
+    ))
 }
 
 /// Its memory on one device.

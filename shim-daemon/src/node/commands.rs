@@ -133,12 +133,19 @@ impl Node {
         if let Some((tenant, known)) = self.find(&name) {
             self.may_command(from, tenant)?;
             if known.limits() != limits.to_string() {
-                let text = match limits::as_flags(&known.registration().environment) {
+                let own = &known.registration().environment;
+                let mut asked = variables::meant(environment);
+                asked.retain(|pair| !own.contains(pair));
+                let than = match asked.is_empty() {
+                    true => String::new(),
+                    false => format!(" than {}", limits::as_flags(&asked)),
+                };
+                let text = match limits::as_flags(own) {
                     none if none.is_empty() => format!(
-                        "tenant {name} exists with other limits; give no limits to join it, or another name"
+                        "tenant {name} exists with other limits{than}; give no limits to join it, or another name"
                     ),
                     flags => format!(
-                        "tenant {name} exists with other limits; to join it give its own, {flags}, or give another name"
+                        "tenant {name} exists with other limits{than}; to join it give its own, {flags}, or give another name"
                     ),
                 };
                 return Err(WireError::new(ErrorCode::BadLimits, text));
@@ -347,7 +354,10 @@ impl Node {
         let spec = self.spec(&limits, &device_ids, &whose)?;
         self.host_holds_more(tenant, &limits, &spec)?;
         let before = self.ceilings(tenant, &device_ids);
-        self.change(now, tenant, &spec)?;
+        self.changing = Some(environment.clone());
+        let changed = self.change(now, tenant, &spec);
+        self.changing = None;
+        changed?;
         let known = self.tenants.get_mut(&tenant);
         let known = known.ok_or_else(|| no_tenant(name))?;
         let spec = self.world.spec(tenant).cloned().unwrap_or(spec);

@@ -21,7 +21,9 @@ impl Node {
         while let Some(decision) = self.world.poll_decision() {
             match decision {
                 Decision::Admit { tenant } => self.admit(now, tenant),
-                Decision::Refuse { tenant, error } => self.refuse(tenant, &self.words(&error)),
+                Decision::Refuse { tenant, error } => {
+                    self.refuse(tenant, &self.words(tenant, &error));
+                }
                 Decision::SetGrant {
                     tenant,
                     device,

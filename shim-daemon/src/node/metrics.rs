@@ -130,7 +130,7 @@ impl Node {
             let began = known.registration().began.map_or(now, Nanos);
             MetricsRow::Identity(Identity {
                 name: known.name().to_owned(),
-                owner: known.registration().owner,
+                owner: self.users.told(known.registration().owner),
                 cgroup: known.registration().cgroup.clone(),
                 age_ms: millis(now - began),
             })
@@ -178,7 +178,7 @@ impl Node {
         let short = short.flatten().max().filter(|_| !self.is_recovering());
         Some(MetricsRow::Queued(QueuedTenant {
             name: known.name().to_owned(),
-            owner: known.registration().owner,
+            owner: self.users.told(known.registration().owner),
             for_ms: millis(now - since),
             limit: most(|quota| quota.limit),
             request: most(|quota| quota.request),

@@ -215,6 +215,8 @@ pub struct Node {
     unrestored: BTreeMap<String, unrestored::Unrestored>,
     /// Why the last change, or registration without a command, was refused.
     refused: Option<String>,
+    /// The variables of a tenant as a `set` that is being tried would have them.
+    changing: Option<Vec<(String, String)>>,
     counted: Counted,
     history: History,
     lease_log: LeaseLog,
@@ -284,6 +286,7 @@ impl Node {
             containers: settings.containers.clone(),
             unrestored: BTreeMap::new(),
             refused: None,
+            changing: None,
             away: vacated::Away::default(),
             residency: residency::Moves::new(settings, instance, now),
             inspecting: inspecting::Inspecting::default(),

@@ -1,24 +1,59 @@
 //! Why limits are refused, in words that name devices as users know them.
 
-use gpushare_core::{DeviceId, Permille, SpecError};
+use gpushare_core::{DeviceId, Permille, SpecError, TenantId};
+use gpushare_protocol::limits::as_flags;
 
 use super::Node;
 
 impl Node {
-    /// Why limits are refused, with the devices' visible names.
-    pub(super) fn words(&self, error: &SpecError) -> String {
-        words(error, |device| self.device_name(device))
+    /// Why limits are refused, with the devices' visible names. The variables that say the limits
+    /// are those of a change that is under way, else those that the tenant is registered with.
+    pub(super) fn words(&self, tenant: TenantId, error: &SpecError) -> String {
+        let known = self.tenants.get(&tenant);
+        let registered = known.map(|known| &*known.registration().environment);
+        let asked = self.changing.as_deref().or(registered).unwrap_or_default();
+        words(error, asked, |device| self.device_name(device))
     }
 }
 
-fn words(error: &SpecError, name: impl Fn(DeviceId) -> String) -> String {
+/// The flags of `asked` that limit memory, if none of them requests memory: such a limit requests
+/// as much.
+fn implying(asked: &[(String, String)]) -> Option<String> {
+    let of_memory = |(name, _): &&(String, String)| {
+        let is_alias = name.contains("DEVICE_MEMORY_LIMIT");
+        name.starts_with("GPUSHARE_MEM_LIMIT") || is_alias
+    };
+    let mut requests = asked.iter().map(|(name, _)| name);
+    if requests.any(|name| name.starts_with("GPUSHARE_MEM_REQUEST")) {
+        return None;
+    }
+    let limits: Vec<_> = asked.iter().filter(of_memory).cloned().collect();
+    (!limits.is_empty()).then(|| as_flags(&limits))
+}
+
+fn words(
+    error: &SpecError,
+    asked: &[(String, String)],
+    name: impl Fn(DeviceId) -> String,
+) -> String {
+    let implying = implying(asked);
     match error {
         SpecError::TooLarge {
             device,
             request,
             most,
+        } if let Some(flags) = &implying => format!(
+            "{} can guarantee at most {} beside a context, and {flags} without --mem-request requests {}; add --mem-request with at most that, or 0 for none, or give the limit in percent, as in --mem-limit 100%",
+            name(*device),
+            most.human(),
+            request.human()
+        ),
+        SpecError::TooLarge {
+            device,
+            request,
+            most,
         } => format!(
-            "{} can guarantee at most {} beside a context; {} were requested (a limit without a request requests as much, at most the device); ask for a lower request, 0 for none, or a lower limit",
+            "{} can guarantee at most {} beside a context; {} were requested; ask for less, or 0 for none",
             name(*device),
             most.human(),
             request.human()
@@ -107,7 +142,7 @@ mod tests {
             SpecError::NoRoom { device, short },
             SpecError::NoReturn { device, short },
         ];
-        let said = |error: &SpecError| words(error, |device| format!("GPU-{}", device.0));
+        let said = |error: &SpecError| words(error, &[], |device| format!("GPU-{}", device.0));
         for error in of_devices {
             let text = said(&error);
             assert!(
@@ -138,7 +173,7 @@ mod tests {
             request: permille(600),
             short: permille(short),
         };
-        let said = |short| words(&taken(short), |_| "it".to_owned());
+        let said = |short| words(&taken(short), &[], |_| "it".to_owned());
         assert!(
             said(600).starts_with("on it none of the time"),
             "{}",

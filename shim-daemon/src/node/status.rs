@@ -57,7 +57,7 @@ impl Node {
             text.push_str(&format!("; {}", allocations(totals.refused)));
         }
         if totals.waited > 0 {
-            let waited = Nanos(totals.waited).human();
+            let waited = to_seconds(Nanos(totals.waited)).human();
             text.push_str(&format!("; allocations waited {waited}"));
         }
         if totals.swapped_out > 0 {
@@ -320,7 +320,7 @@ impl Node {
         });
         Some(TenantStatusRow {
             name: known.name().to_owned(),
-            owner: known.registration().owner,
+            owner: self.users.told(known.registration().owner),
             for_ms: millis(now - since),
             queued,
             asks: asks.collect(),
@@ -330,6 +330,15 @@ impl Node {
 
 fn millis(span: Nanos) -> u64 {
     span.0 / 1_000_000
+}
+
+/// A second or more, in whole seconds, to the nearest one: a wait of 4 s is over a moment earlier.
+fn to_seconds(span: Nanos) -> Nanos {
+    const SECOND: u64 = 1_000_000_000;
+    match span.0 < SECOND {
+        true => span,
+        false => Nanos(span.0.saturating_add(SECOND / 2) / SECOND * SECOND),
+    }
 }
 
 fn allocations(count: u64) -> String {
@@ -346,5 +355,19 @@ fn status_text(status: u8) -> String {
     match signal {
         Some(signal) => format!("exit status {status} ({signal})"),
         None => format!("exit status {status}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_that_ends_a_moment_before_its_time_is_told_as_that_time() {
+        let told = |millis: u64| to_seconds(Nanos(millis * 1_000_000)).human();
+        assert_eq!(told(3_999), "4 s");
+        assert_eq!(told(4_000), "4 s");
+        assert_eq!(told(3_400), "3 s");
+        assert_eq!(told(999), "999 ms");
     }
 }

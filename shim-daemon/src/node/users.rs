@@ -27,9 +27,10 @@ const ALL_FOLLOWERS: usize = 64;
 
 const PRIORITY: &str = "GPUSHARE_PRIORITY";
 
-/// The users behind commands, without the unrestricted users.
+/// The users behind commands, without the unrestricted users; and the user of a private
+/// daemon.
 #[derive(Debug, Default)]
-pub(super) struct Users(BTreeMap<ConnId, u32>);
+pub(super) struct Users(BTreeMap<ConnId, u32>, Option<u32>);
 
 impl Users {
     /// A command of this user came; `None` may do everything.
@@ -45,6 +46,12 @@ impl Users {
         self.0.remove(&connection);
     }
 
+    /// The owner as it is told to commands: of a private daemon its user, where the registration
+    /// names none.
+    pub(super) fn told(&self, owner: Option<u32>) -> Option<u32> {
+        owner.or(self.1)
+    }
+
     /// The owner of a tenant that this command registers: `None` for the machine.
     pub(super) fn of(&self, connection: ConnId) -> Option<u32> {
         self.0.get(&connection).copied()
@@ -52,6 +59,11 @@ impl Users {
 }
 
 impl Node {
+    /// This daemon is private: all of its tenants are this user's.
+    pub fn serves_only(&mut self, user: u32) {
+        self.users.1 = Some(user);
+    }
+
     /// Refuses a command on a tenant of another user.
     pub(super) fn may_command(&self, from: ConnId, tenant: TenantId) -> Result<(), WireError> {
         let owner = self.owner(tenant);

@@ -156,6 +156,9 @@ impl Server {
             !remembered.is_empty(),
         );
         node.is_on(devices.as_mut());
+        if folder.is_private() {
+            node.serves_only(nix::unistd::geteuid().as_raw());
+        }
         node.tell_unreadable(&unreadable);
         if let Some(path) = &start.settings.spill {
             node.spill_to(SpillFolder::open(path)?);

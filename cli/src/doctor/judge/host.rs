@@ -19,6 +19,12 @@ pub(super) fn folders(facts: &Facts) -> Judged {
             "make room: registrations, books of tenants without a daemon and the journal are written there",
         );
     }
+    if let Some(why) = &facts.no_journal {
+        return warn(
+            why.clone(),
+            "events of your own daemons are lost with them: set XDG_STATE_HOME to a folder that you can write to",
+        );
+    }
     match facts.clock < SET {
         true => warn(
             "the machine's clock was never set",

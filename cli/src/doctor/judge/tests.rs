@@ -2,6 +2,7 @@
 //! to do.
 
 mod containers;
+mod shell;
 
 use super::*;
 use crate::doctor::facts::{Daemon, Driver, Engine, Folder, Node, Runtime, Way};
@@ -38,6 +39,9 @@ fn healthy() -> Facts {
         }],
         silent: vec![],
         died: vec![],
+        elsewhere: None,
+        unopened: None,
+        no_journal: None,
         container: None,
         refused_settings: None,
         own_build: "0.1.0+a",

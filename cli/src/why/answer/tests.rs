@@ -94,6 +94,27 @@ fn an_unknown_name_is_said_to_be_unknown() {
 }
 
 #[test]
+fn a_tenant_above_its_lowered_limit_is_told_that_it_gets_nothing_new() {
+    let mut facts = facts();
+    let mut above = row("web", 9 * GIB, ProcessState::Running);
+    above.limit = 2 * GIB;
+    facts.tenants = vec![above];
+    let words = [
+        "no new memory",
+        "7 GiB more than its limit of 2 GiB",
+        "set web",
+    ];
+    says(&facts, State::Running, &words, &["nothing holds it up"]);
+    facts.tenants[0].charged = 2 * GIB;
+    says(
+        &facts,
+        State::Running,
+        &["nothing holds it up"],
+        &["refused"],
+    );
+}
+
+#[test]
 fn a_queued_tenant_is_told_what_it_waits_for() {
     let mut facts = facts();
     facts.status = vec![TenantStatusRow {
@@ -384,10 +405,33 @@ fn a_tenant_that_was_ended_is_told_for_whom() {
     facts.past.push(event("admitted", "may run", &[]));
     says(
         &facts,
-        State::Gone,
-        &["its end is in no journal"],
+        State::Unknown,
+        &[
+            "Whether web still runs is not known",
+            "its end is in no journal",
+        ],
         &["ran for"],
     );
+}
+
+#[test]
+fn a_tenant_whose_daemon_died_is_told_to_live_while_its_programs_do() {
+    let mut facts = facts();
+    facts.past = vec![event("admitted", "may run", &[])];
+    facts.unserved = vec!["/x/gpushare/d/gpu".into()];
+    let words = ["/x/gpushare/d/gpu", "does not serve", "takes them over"];
+    says(&facts, State::Unknown, &words, &["is not known"]);
+    facts.unserved.clear();
+    says(
+        &facts,
+        State::Unknown,
+        &["is not known"],
+        &["takes them over"],
+    );
+    // A daemon that has it knows better.
+    facts.unserved = vec!["/x/gpushare/d/gpu".into()];
+    facts.tenants = vec![row("web", GIB, ProcessState::Running)];
+    says(&facts, State::Running, &["nothing holds it up"], &["takes"]);
 }
 
 /// A life of the name with refusals by a small limit, bad moves and a warning, and its end.
