@@ -360,6 +360,7 @@ mod tests {
         let many: Vec<Mover> = (1..=500)
             .map(|id| Mover {
                 host: Bytes::gib(4 + id % 7),
+                more: Bytes::ZERO,
                 ..mover(id)
             })
             .collect();
