@@ -305,8 +305,7 @@ fn a_tenant_nobody_lives_in_shows_new_limits_a_lived_in_one_its_own() {
     let gpu = Gpu::new("mem=16GiB");
     let flags = |limit| ["--mem-limit", limit, "--name", gpu.name()];
     let guest = busy(&gpu, &flags("4GiB"), 512 * MIB);
-    let inside = ["--name", gpu.name()];
-    let seen = monitor(&gpu, &inside, "1");
+    let seen = monitor(&gpu, &flags("4GiB"), "1");
     assert_eq!(number(&seen, "memory:", "total"), 4 * GIB, "{seen}");
     guest.finish().silently();
     let seen = monitor(&gpu, &flags("8GiB"), "1");

@@ -60,6 +60,8 @@ pub(super) struct Asks {
 /// An ask is dropped this long after its deadline if its thread has not returned: it has left its
 /// wait by a jump.
 const FORGOTTEN: Duration = Duration::from_secs(10);
+/// How often a wait asks whether the daemon is still there, where that matters.
+const ASKED_EACH: Duration = Duration::from_secs(1);
 
 impl Question {
     /// As a request that may wait `patience_ms`, `None` for as long as the tenant may.
@@ -140,16 +142,20 @@ impl Asks {
         }
     }
 
-    /// Waits for the reply until `end`, and then for as long as `more` says each time. `None`: it
-    /// did not come, and is no longer waited for.
+    /// Waits for the reply until `end`, and then for as long as `more` says each time, but no longer
+    /// than `is_there`, which is asked once a second. `None`: it did not come, and is no longer
+    /// waited for.
     pub(super) fn wait(
         &self,
         id: u32,
         mut end: Instant,
         more: impl Fn() -> Option<Instant>,
+        is_there: Option<&dyn Fn() -> bool>,
     ) -> Option<Reply> {
         loop {
             let seen = self.answered.load(Ordering::Acquire);
+            // Before the table is locked: it locks the connection, as do threads that enter an ask.
+            let is_gone = is_there.is_some_and(|is_there| !is_there());
             let mut table = self.table();
             let open = table.open.get_mut(&id)?;
             let reply = open.reply.take();
@@ -158,12 +164,13 @@ impl Asks {
                 (end, open.until) = (later, Some(later));
             }
             let left = end.saturating_duration_since(now);
-            if reply.is_some() || left.is_zero() {
+            if reply.is_some() || left.is_zero() || is_gone {
                 table.open.remove(&id);
                 return reply;
             }
             drop(table);
-            frames::sleep_on(&self.answered, seen, left);
+            let nap = is_there.map_or(left, |_| left.min(ASKED_EACH));
+            frames::sleep_on(&self.answered, seen, nap);
         }
     }
 }
@@ -201,7 +208,7 @@ mod tests {
         let (one, _) = asks.enter(grow(1), None, far);
         let (two, _) = asks.enter(grow(2), None, far);
         asks.answer(two, Reply::Granted { grant: 7 });
-        let wait = |id, end| asks.wait(id, end, || None);
+        let wait = |id, end| asks.wait(id, end, || None, None);
         assert_eq!(wait(two, far), Some(Reply::Granted { grant: 7 }));
         assert_eq!(wait(one, soon), None);
         asks.answer(one, Reply::Done);
@@ -214,12 +221,12 @@ mod tests {
         let now = Instant::now();
         let (id, _) = asks.enter(grow(1), None, now);
         let later = now + Duration::from_millis(20);
-        assert_eq!(asks.wait(id, now, || Some(later)), None);
+        assert_eq!(asks.wait(id, now, || Some(later), None), None);
         assert!(Instant::now() >= later);
         let (id, _) = asks.enter(grow(1), None, now);
         let far = now + Duration::from_secs(60);
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| asks.wait(id, now, || Some(far)));
+            let waits = scope.spawn(|| asks.wait(id, now, || Some(far), None));
             // It stays in the table, whatever its own deadline.
             while asks.table().open[&id].until != Some(far) {
                 std::thread::yield_now();
@@ -227,6 +234,19 @@ mod tests {
             asks.answer(id, Reply::Done);
             assert_eq!(waits.join().ok().flatten(), Some(Reply::Done));
         });
+    }
+
+    #[test]
+    fn a_wait_that_needs_a_daemon_ends_once_none_is_there() {
+        let asks = Asks::default();
+        let far = Instant::now() + Duration::from_secs(60);
+        let (id, _) = asks.enter(grow(1), None, far);
+        assert_eq!(asks.wait(id, far, || None, Some(&|| false)), None);
+        assert!(asks.again().is_empty(), "it is not asked again");
+        let (id, _) = asks.enter(grow(1), None, far);
+        asks.answer(id, Reply::Done);
+        let reply = asks.wait(id, far, || None, Some(&|| true));
+        assert_eq!(reply, Some(Reply::Done));
     }
 
     #[test]

@@ -48,6 +48,7 @@ use gpushare_protocol::page::control::ControlPage;
 use gpushare_protocol::wire::{Reply, Request, Spot, encode};
 
 use crate::guest::background::Uncancelled;
+use crate::guest::clock;
 use crate::guest::descriptor::{Descriptor, ParentsOnly};
 use crate::guest::fork::ForkLocal;
 use asks::{Asks, Question, ask};
@@ -371,7 +372,18 @@ impl Session {
             self.send(line.as_ref(), id, &self.as_known(request));
             id
         };
-        let reply = self.asks.wait(id, bound.end, || self.extended());
+        // A further context needs no daemon; one that is restarted meanwhile is told of the ask.
+        let is_there = || self.is_connected() || self.beats(clock::now());
+        let is_there: Option<&dyn Fn() -> bool> = match question {
+            Question::More(_) => Some(&is_there),
+            _ => None,
+        };
+        let more = || self.extended();
+        let reply = self.asks.wait(id, bound.end, more, is_there);
+        if reply.is_none() && is_there.is_some_and(|is_there| !is_there()) {
+            tracing::info!(?question, "the daemon is gone: the driver answers");
+            return true;
+        }
         if patience > 0 && !matches!(reply, Some(Reply::Granted { .. })) {
             call.refuse();
         }

@@ -44,9 +44,13 @@ impl Session {
     /// Whether the daemon's heartbeat is recent, at `now` on `CLOCK_MONOTONIC` (ns). Otherwise its
     /// turns do not count.
     pub(crate) fn daemon_alive(&self, now: u64) -> bool {
+        self.beats(now) && self.line().is_some()
+    }
+
+    /// Whether the heartbeat is recent, of a daemon that may be gone since.
+    pub(super) fn beats(&self, now: u64) -> bool {
         let heartbeat = self.control().header.heartbeat.load(Ordering::Relaxed);
-        let is_fresh = now.saturating_sub(heartbeat) < HEARTBEAT_STALE;
-        is_fresh && self.line().is_some()
+        now.saturating_sub(heartbeat) < HEARTBEAT_STALE
     }
 
     /// Tells the daemon about a turn. Lost where there is none, or an older one.
