@@ -142,9 +142,9 @@ impl Asks {
         }
     }
 
-    /// Waits for the reply until `end`, and then for as long as `more` says each time, but no longer
-    /// than `is_there`, which is asked once a second. `None`: it did not come, and is no longer
-    /// waited for.
+    /// Waits for the reply until `end`, and then for as long as `more` says each time, but no
+    /// longer than `is_there`, which is asked once a second. `None`: it did not come, and is no
+    /// longer waited for.
     pub(super) fn wait(
         &self,
         id: u32,
