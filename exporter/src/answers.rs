@@ -1,54 +1,89 @@
 //! The answers of `gpushare-exporter`: metrics, the page, and that it is alive.
 
 use std::io::Write;
-use std::path::Path;
-use std::sync::Mutex;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use gpushare_client::{Talk, TalkError};
 
-use crate::http::{Answer, Ask};
+use crate::http::{Answer, Ask, METRICS};
+use crate::shared::Shared;
 use crate::{Family, Format, Report, Snapshot, encode, families, host, page};
 
 /// Longest the daemon may take for each list of an answer: a scrape must end.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// For so long a page, or why there is none, is answered again. It costs the daemon several times
+/// what a scrape does, which has to come to its turn beside whatever number of readers.
+const KEEPS: Duration = Duration::from_secs(5);
 
-/// The answer of the daemon in `folder`. It is asked one question at a time, whose asker has the
-/// lock: scrapes that come together must not multiply its work.
-#[must_use]
-pub fn answered(folder: &Path, asking: &Mutex<()>, ask: &Ask) -> Answer {
-    let alone = || {
-        asking
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-    };
-    match ask.path.as_str() {
-        "/metrics" => {
-            let _alone = alone();
-            let format = Format::accepted(&ask.accept);
-            let snapshot = snapshot(folder);
-            if let Err(error) = &snapshot {
-                note(&error.message);
+/// The answers of one daemon.
+#[derive(Debug)]
+pub struct Answers {
+    folder: PathBuf,
+    /// The daemon is asked one question at a time, whose asker has the lock: scrapes that come
+    /// together must not multiply its work. At most one asker for each of the answers below waits.
+    asking: Mutex<()>,
+    prometheus: Shared,
+    open_metrics: Shared,
+    page: Shared,
+}
+
+impl Answers {
+    /// Those of the daemon in this folder.
+    #[must_use]
+    pub fn of(folder: PathBuf) -> Self {
+        Self {
+            folder,
+            asking: Mutex::default(),
+            prometheus: Shared::default(),
+            open_metrics: Shared::default(),
+            page: Shared::default(),
+        }
+    }
+
+    /// The answer to a request. Scrapes that wait share one, whose making began after each of them
+    /// came; the page may be [`KEEPS`] old.
+    #[must_use]
+    pub fn answer(&self, ask: &Ask) -> Answer {
+        match ask.path.as_str() {
+            METRICS => {
+                let format = Format::accepted(&ask.accept);
+                let shared = match format {
+                    Format::Prometheus => &self.prometheus,
+                    Format::OpenMetrics => &self.open_metrics,
+                };
+                shared.get(Duration::ZERO, || self.metrics(format))
             }
-            Answer {
+            "/" => self.page.get(KEEPS, || self.page()),
+            "/healthz" => Answer::plain(200, "ok"),
+            _ => Answer::plain(404, "there is /metrics, / and /healthz"),
+        }
+    }
+
+    fn metrics(&self, format: Format) -> Answer {
+        let _alone = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        let snapshot = snapshot(&self.folder);
+        if let Err(error) = &snapshot {
+            note(&error.message);
+        }
+        Answer {
+            status: 200,
+            media_type: format.media_type(),
+            body: encode(families_of(snapshot.ok()), format).into(),
+        }
+    }
+
+    fn page(&self) -> Answer {
+        let _alone = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        match report(&self.folder) {
+            Ok(report) => Answer {
                 status: 200,
-                media_type: format.media_type(),
-                body: encode(families_of(snapshot.ok()), format),
-            }
+                media_type: "text/html; charset=utf-8",
+                body: page(&report).into(),
+            },
+            Err(error) => Answer::plain(503, &error.message),
         }
-        "/" => {
-            let _alone = alone();
-            match report(folder) {
-                Ok(report) => Answer {
-                    status: 200,
-                    media_type: "text/html; charset=utf-8",
-                    body: page(&report),
-                },
-                Err(error) => Answer::plain(503, &error.message),
-            }
-        }
-        "/healthz" => Answer::plain(200, "ok"),
-        _ => Answer::plain(404, "there is /metrics, / and /healthz"),
     }
 }
 
@@ -90,7 +125,8 @@ fn now() -> (String, u64) {
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
     let millis = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
-    ("As it is now".to_owned(), millis)
+    let text = format!("As it was at most {} s ago", KEEPS.as_secs());
+    (text, millis)
 }
 
 /// One line for the journal. It is no failure if that is closed.
@@ -102,16 +138,28 @@ pub fn note(line: &str) {
 mod tests {
     use super::*;
 
+    fn status(answers: &Answers, path: &str) -> u16 {
+        let (path, accept) = (path.to_owned(), String::new());
+        answers.answer(&Ask { path, accept }).status
+    }
+
     #[test]
     fn health_is_answered_while_a_question_waits_for_the_daemon() {
-        let (folder, asking) = (Path::new("/nowhere"), Mutex::new(()));
-        let status = |path: &str| {
-            let (path, accept) = (path.to_owned(), String::new());
-            answered(folder, &asking, &Ask { path, accept }).status
-        };
-        assert_eq!(status("/"), 503, "no daemon is there");
-        let _asks = asking.lock();
-        assert_eq!(status("/healthz"), 200);
-        assert_eq!(status("/other"), 404);
+        let answers = Answers::of("/nowhere".into());
+        assert_eq!(status(&answers, "/"), 503, "no daemon is there");
+        let _asks = answers.asking.lock();
+        assert_eq!(status(&answers, "/healthz"), 200);
+        assert_eq!(status(&answers, "/other"), 404);
+    }
+
+    #[test]
+    fn a_page_asked_for_again_and_again_does_not_ask_the_daemon_again() {
+        let answers = Answers::of("/nowhere".into());
+        assert_eq!(status(&answers, "/"), 503);
+        // It would wait for ever here, if it asked.
+        let _asks = answers.asking.lock();
+        for _ in 0..20 {
+            assert_eq!(status(&answers, "/"), 503);
+        }
     }
 }

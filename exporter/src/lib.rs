@@ -8,6 +8,7 @@ pub mod http;
 mod metrics;
 mod page;
 mod places;
+mod shared;
 mod snapshot;
 mod text;
 

@@ -5,10 +5,9 @@
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Mutex;
 
 use clap::Parser;
-use gpushare_exporter::answers::{answered, note};
+use gpushare_exporter::answers::{Answers, note};
 use gpushare_exporter::http::{Ask, serve};
 
 /// Serves Prometheus metrics of this machine's gpushare daemon, and a page about it.
@@ -31,10 +30,8 @@ fn main() -> ExitCode {
     };
     let at = listener.local_addr().unwrap_or(args.listen);
     note(&format!("serving http://{at}/metrics"));
-    let folder = args.runtime_dir;
-    let asking = Mutex::new(());
-    let answer = move |ask: &Ask| answered(&folder, &asking, ask);
-    match serve(&listener, answer) {
+    let answers = Answers::of(args.runtime_dir);
+    match serve(&listener, move |ask: &Ask| answers.answer(ask)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(&format!("cannot accept connections: {error}")),
     }

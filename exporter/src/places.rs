@@ -1,5 +1,6 @@
 //! Places for the connections that are served at a time. A connection without a request makes
 //! room for a newer one, so that a local program that connects and is silent keeps no scrape out.
+//! Scrapes have places of their own, so that one that asks for something else does not either.
 
 use std::collections::BTreeMap;
 use std::net::{Shutdown, TcpStream};
@@ -9,8 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// others would have to connect to take its place. The unit's `TasksMax` is twice as many: the
 /// thread of one that made room ends a moment later.
 const MOST: usize = 64;
-/// Connections answered at a time. A further one is closed.
+/// Scrapes answered at a time, and as many other requests. A further one is closed. Both together
+/// leave places for those that have not asked yet.
 const MOST_ASKED: usize = 16;
+const _: () = assert!(2 * MOST_ASKED < MOST);
 
 /// All places.
 #[derive(Clone, Debug, Default)]
@@ -19,8 +22,20 @@ pub(crate) struct Places(Arc<Mutex<Taken>>);
 #[derive(Debug, Default)]
 struct Taken {
     last: u64,
-    /// The connections, oldest first; `None` once its request is whole.
-    all: BTreeMap<u64, Option<Arc<TcpStream>>>,
+    /// The connections, oldest first.
+    all: BTreeMap<u64, Held>,
+}
+
+/// A connection that has a place.
+#[derive(Debug)]
+enum Held {
+    /// Its request is not whole.
+    Silent(Arc<TcpStream>),
+    /// It is answered.
+    Asked {
+        /// Whether that is a scrape.
+        is_scrape: bool,
+    },
 }
 
 /// One place, free again when dropped.
@@ -40,7 +55,7 @@ impl Places {
         }
         taken.last += 1;
         let number = taken.last;
-        taken.all.insert(number, Some(Arc::clone(socket)));
+        taken.all.insert(number, Held::Silent(Arc::clone(socket)));
         let places = self.clone();
         Some(Place { number, places })
     }
@@ -58,28 +73,35 @@ impl Places {
 impl Taken {
     /// Ends the oldest connection that has not asked yet. `false` if there is none.
     fn ends_oldest(&mut self) -> bool {
-        let mut silent = self.all.iter().filter(|(_, socket)| socket.is_some());
-        let Some(number) = silent.next().map(|(number, _)| *number) else {
+        let mut silent = self.all.iter().filter_map(|(number, held)| match held {
+            Held::Silent(socket) => Some((*number, Arc::clone(socket))),
+            Held::Asked { .. } => None,
+        });
+        let Some((number, socket)) = silent.next() else {
             return false;
         };
-        if let Some(Some(socket)) = self.all.remove(&number) {
-            // Its thread reads the end.
-            let _ = socket.shutdown(Shutdown::Both);
-        }
+        self.all.remove(&number);
+        // Its thread reads the end.
+        let _ = socket.shutdown(Shutdown::Both);
         true
     }
 }
 
 impl Place {
-    /// The head of its request is whole. Whether it is answered.
-    pub(crate) fn has_asked(&self) -> bool {
+    /// The head of its request is whole, and it is a scrape or not. Whether it is answered.
+    pub(crate) fn has_asked(&self, is_scrape: bool) -> bool {
         let mut taken = self.places.taken();
-        let asked = taken.all.values().filter(|socket| socket.is_none()).count();
-        if asked >= MOST_ASKED {
+        let is_like =
+            |held: &&Held| matches!(held, Held::Asked { is_scrape: of } if *of == is_scrape);
+        if taken.all.values().filter(is_like).count() >= MOST_ASKED {
             return false;
         }
+        // One that made room is not among them.
         let own = taken.all.get_mut(&self.number);
-        own.is_some_and(|socket| socket.take().is_some())
+        own.is_some_and(|held| {
+            let was = std::mem::replace(held, Held::Asked { is_scrape });
+            matches!(was, Held::Silent(_))
+        })
     }
 }
 
@@ -125,25 +147,40 @@ mod tests {
         client.set_read_timeout(patience).expect("a socket");
         let mut bytes = Vec::new();
         client.read_to_end(&mut bytes).expect("it was ended");
-        assert!(bytes.is_empty() && !first.has_asked());
+        assert!(bytes.is_empty() && !first.has_asked(false));
         // A connection that has asked is left to its client.
         let (socket, _client) = connection();
         let second = places.take(&socket).expect("a place");
-        assert!(second.has_asked());
+        assert!(second.has_asked(false));
         places.lack_thread();
         assert_eq!(places.taken().all.len(), 1);
     }
 
     #[test]
     fn so_many_are_answered_at_a_time_and_another_after_one_of_them() {
+        for is_scrape in [false, true] {
+            let (places, (socket, _client)) = (Places::default(), connection());
+            let take = || places.take(&socket).expect("a place");
+            let mut asked: Vec<Place> = (0..MOST_ASKED).map(|_| take()).collect();
+            assert!(asked.iter().all(|place| place.has_asked(is_scrape)));
+            let next = take();
+            assert!(!next.has_asked(is_scrape));
+            drop(asked.pop());
+            assert!(next.has_asked(is_scrape));
+            assert_eq!(places.taken().all.len(), MOST_ASKED);
+        }
+    }
+
+    #[test]
+    fn scrapes_and_other_requests_have_places_of_their_own() {
         let (places, (socket, _client)) = (Places::default(), connection());
         let take = || places.take(&socket).expect("a place");
-        let mut asked: Vec<Place> = (0..MOST_ASKED).map(|_| take()).collect();
-        assert!(asked.iter().all(Place::has_asked));
-        let next = take();
-        assert!(!next.has_asked());
-        drop(asked.pop());
-        assert!(next.has_asked());
-        assert_eq!(places.taken().all.len(), MOST_ASKED);
+        let places_of = |is_scrape: bool| {
+            let asked: Vec<Place> = (0..MOST_ASKED).map(|_| take()).collect();
+            assert!(asked.iter().all(|place| place.has_asked(is_scrape)));
+            asked
+        };
+        let _both = [places_of(false), places_of(true)];
+        assert!(!take().has_asked(false) && !take().has_asked(true));
     }
 }

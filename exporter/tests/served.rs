@@ -123,3 +123,39 @@ fn a_client_that_has_asked_is_not_closed_for_a_newer_one() {
     client.read_to_string(&mut text).expect("it is answered");
     assert!(text.ends_with("\r\n\r\nlate\n"), "{text}");
 }
+
+#[test]
+fn a_scrape_is_answered_beside_any_number_of_other_requests() {
+    let (go, wait) = channel::<()>();
+    let (says, asked) = channel();
+    let (says, wait) = (Mutex::new(says), Mutex::new(wait));
+    let at = serves(move |ask| {
+        if ask.path == "/" {
+            says.lock().expect("a sender").send(()).expect("it waits");
+            let _ = wait.lock().expect("one waits for the end").recv();
+        }
+        Answer::plain(200, &ask.path)
+    });
+    let asks = |_| {
+        let mut client = TcpStream::connect(at).expect("it listens");
+        let head = b"GET / HTTP/1.1\r\n\r\n";
+        client.write_all(head).expect("it reads");
+        client
+    };
+    let clients: Vec<TcpStream> = (0..16).map(asks).collect();
+    for _ in &clients {
+        asked.recv().expect("it is asked");
+    }
+    // A further one is refused, as long as they are not answered.
+    for _ in 0..4 {
+        assert_eq!(talk(at, &["GET / HTTP/1.1\r\n\r\n"]), "");
+    }
+    let text = talk(at, &["GET /metrics HTTP/1.1\r\n\r\n"]);
+    assert!(text.ends_with("\r\n\r\n/metrics\n"), "{text}");
+    drop(go);
+    for mut client in clients {
+        let mut text = String::new();
+        client.read_to_string(&mut text).expect("it is answered");
+        assert!(text.ends_with("\r\n\r\n/\n"), "{text}");
+    }
+}

@@ -133,3 +133,109 @@ fn a_container_that_takes_the_maxima_has_those_of_its_rule() {
         assert_eq!(machine.tenants()[0].limit, limit, "{namespace}");
     }
 }
+
+const DENY: &str = "[containers]\nunlimited = \"deny\"\n";
+
+/// What becomes of a container that says this of `devices`, on a node with these settings.
+fn injected(text: &str, said: &[(&str, &str)], devices: &[&str]) -> Result<(), String> {
+    let mut injection = asks("a", "1GiB");
+    let said = said.iter().map(|(name, value)| label(name, value));
+    injection.environment = said.collect();
+    injection.devices = devices.iter().map(|name| (*name).to_owned()).collect();
+    injection.labels = vec![label("namespace", "team")];
+    let told = Machine::configured(text).inject(&injection, &First::start(&group("a")));
+    told.map(drop).map_err(|error| {
+        assert_eq!(error.code, ErrorCode::Forbidden, "{error}");
+        error.message
+    })
+}
+
+#[test]
+fn what_limits_no_memory_is_not_enough_where_limits_are_mandatory() {
+    let rule = "[[containers.rules]]\nnamespace = \"team\"\nunlimited = \"deny\"\n";
+    let time = "[defaults]\nGPUSHARE_SM_LIMIT = \"50%\"\n";
+    for said in [
+        &[][..],
+        &[("GPUSHARE_PRIORITY", "400")],
+        &[("GPUSHARE_SM_LIMIT", "50%")],
+        &[("GPUSHARE_MEM_REQUEST", "1GiB")],
+        &[("CUDA_DEVICE_MEMORY_LIMIT", "0")],
+        &[("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100")],
+        &[("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "")],
+    ] {
+        for text in [DENY, rule, &format!("{DENY}{time}")] {
+            let told = injected(text, said, &["0"]).unwrap_err();
+            for word in [
+                "container a",
+                "unlimited = \"deny\"",
+                "GPUSHARE_MEM_LIMIT",
+                "gpushare.io/mem-limit",
+                "100%",
+            ] {
+                assert!(told.contains(word), "{said:?}: {word} in {told}");
+            }
+        }
+        // Where they are not, it is a tenant with all of the device, as it asks.
+        injected("", said, &["0"]).unwrap();
+    }
+}
+
+#[test]
+fn a_limit_of_memory_counts_where_limits_are_mandatory_also_all_of_it() {
+    for said in [
+        ("GPUSHARE_MEM_LIMIT", "100%"),
+        ("GPUSHARE_MEM_LIMIT", "1GiB"),
+        ("GPUSHARE_MEM_LIMIT_0", "1GiB"),
+        ("CUDA_DEVICE_MEMORY_LIMIT", "1g"),
+        ("NVIDIA_GPU_MEMORY_LIMIT", "1024"),
+    ] {
+        injected(DENY, &[said], &["0"]).unwrap();
+    }
+}
+
+#[test]
+fn the_nodes_own_limits_of_memory_count_where_limits_are_mandatory() {
+    let rule = "[[containers.rules]]\nnamespace = \"NAME\"\n\
+        [containers.rules.maxima]\nGPUSHARE_MEM_LIMIT = \"8GiB\"\n";
+    let priority = [("GPUSHARE_PRIORITY", "400")];
+    for (own, is_enough) in [
+        ("[defaults]\nGPUSHARE_MEM_LIMIT = \"8GiB\"\n", true),
+        ("[maxima]\nGPUSHARE_MEM_LIMIT = \"8GiB\"\n", true),
+        (&*rule.replace("NAME", "team"), true),
+        (&rule.replace("NAME", "other"), false),
+        ("[maxima]\nGPUSHARE_MEM_REQUEST = \"8GiB\"\n", false),
+    ] {
+        let told = injected(&format!("{DENY}{own}"), &priority, &["0"]);
+        assert_eq!(told.is_ok(), is_enough, "{own}: {told:?}");
+    }
+}
+
+#[test]
+fn a_rule_that_allows_or_takes_maxima_lets_such_a_container_through() {
+    let priority = [("GPUSHARE_PRIORITY", "400")];
+    for word in ["allow", "maxima"] {
+        let rule = |namespace: &str| {
+            format!(
+                "{DENY}[[containers.rules]]\nnamespace = \"{namespace}\"\nunlimited = \"{word}\"\n\
+                 maxima = {{ GPUSHARE_MEM_LIMIT = \"100%\" }}\n"
+            )
+        };
+        injected(&rule("team"), &priority, &["0"]).unwrap();
+        injected(&rule("other"), &priority, &["0"]).unwrap_err();
+    }
+    let open = "[[containers.rules]]\nnamespace = \"team\"\nunlimited = \"allow\"\n";
+    injected(&format!("{DENY}{open}"), &priority, &["0"]).unwrap();
+}
+
+#[test]
+fn each_device_of_the_container_takes_a_limit_where_limits_are_mandatory() {
+    let first = ("GPUSHARE_MEM_LIMIT_0", "1GiB");
+    let second = ("GPUSHARE_MEM_LIMIT_1", "100%");
+    injected(DENY, &[first], &["0"]).unwrap();
+    let told = injected(DENY, &[first], &["0", "1"]).unwrap_err();
+    let device = injected(DENY, &[], &["1"]).unwrap_err();
+    let uuid = |text: &str| text.split(['(', ')']).nth(1).map(str::to_owned);
+    assert_eq!(uuid(&told), uuid(&device), "{told}");
+    injected(DENY, &[first, second], &["0", "1"]).unwrap();
+    injected(DENY, &[("GPUSHARE_MEM_LIMIT", "100%")], &["0", "1"]).unwrap();
+}

@@ -58,6 +58,12 @@ fn no_container_with_a_gpu_runs_without_limits_where_they_are_mandatory() {
     asks.annotations
         .push(("gpushare.io/mem-limit".to_owned(), "2GiB".to_owned()));
     assert_eq!(total(&lab, &asks), limit);
+    // What an image may say of itself is no limit.
+    let mut priority = silent("nine", "other", "0");
+    priority
+        .environment
+        .push("GPUSHARE_PRIORITY=400".to_owned());
+    refused(&lab, &priority, "GPUSHARE_MEM_LIMIT");
     // Also while no daemon runs.
     lab.kill_daemon();
     refused(&lab, &silent("six", "other", "0"), "does not answer");

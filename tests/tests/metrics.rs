@@ -208,7 +208,10 @@ fn the_exporter_serves_both_formats_and_says_when_the_daemon_is_gone() {
     assert!(page.status.contains(" 200 "), "{page:?}");
     assert_eq!(value(&page.body, "gpushare_daemon_up"), Some(0.0));
     assert!(!page.body.contains("served"), "{page:?}");
-    assert!(exporter.get("/", &[]).status.contains(" 503 "));
+    // The page may be some seconds old.
+    until("the page says that no daemon answers", || {
+        exporter.get("/", &[]).status.contains(" 503 ")
+    });
     daemon.restart();
     assert_eq!(value(&exporter.metrics(), "gpushare_daemon_up"), Some(1.0));
 }

@@ -117,6 +117,7 @@ impl Node {
         let owner = self.users.of(from);
         let pod = pod_of(&injection.labels);
         let spec = self.spec(&limits, &device_ids, &Whose::of(owner, &pod))?;
+        self.may_lack_limits(injection, &limits, &device_ids)?;
         self.host_holds(&limits, &spec, &groups)?;
         if self.is_recovering() {
             let text = "programs of the previous daemon are being counted; try again in a moment";

@@ -1,9 +1,12 @@
-//! Containers that have a GPU and ask for nothing ([ADR
+//! Containers that have a GPU and no limit of its memory ([ADR
 //! 228](../../../docs/adr/0228-limits-can-be-mandatory.md)).
 
-use gpushare_protocol::wire::{ControlReply, WireError};
+use gpushare_core::DeviceId;
+use gpushare_protocol::limits::Limits;
+use gpushare_protocol::wire::{ControlReply, ErrorCode, Injection, WireError};
 
 use super::Node;
+use super::tenant::index;
 use super::users::forbidden;
 use crate::containers::Unlimited;
 
@@ -33,5 +36,34 @@ impl Node {
             }
         };
         Ok(ControlReply::Unlimited { takes_maxima })
+    }
+    /// Refuses a container that asks for something, but for no limit of the memory of some device
+    /// of its own, where limits are mandatory and the node has none for it either: a variable of
+    /// its image, such as a priority, would give it all of the device, which it has to say.
+    pub(super) fn may_lack_limits(
+        &self,
+        injection: &Injection,
+        limits: &Limits,
+        device_ids: &[DeviceId],
+    ) -> Result<(), WireError> {
+        if self.containers.unlimited(&injection.labels) != Unlimited::Deny {
+            return Ok(());
+        }
+        for (ordinal, device) in (0..).zip(device_ids) {
+            let Some(known) = index(*device).and_then(|at| self.devices.get(at)) else {
+                continue;
+            };
+            let held = limits
+                .for_device(ordinal, &known.uuid, known.capacity.0)
+                .map_err(|error| WireError::new(ErrorCode::BadLimits, error.to_string()))?;
+            if held.limit.is_none() {
+                return Err(forbidden(&format!(
+                    "container {} has a GPU ({}) and nothing limits its memory there, which this node refuses ([containers] unlimited = \"deny\"); accepted: the variable GPUSHARE_MEM_LIMIT or the annotation gpushare.io/mem-limit (100% for all of it)",
+                    injection.id,
+                    known.text(),
+                )));
+            }
+        }
+        Ok(())
     }
 }
