@@ -7,6 +7,7 @@ use crate::daemon::{self, Talk};
 use crate::failure::Failure;
 use crate::output;
 use crate::settings::Environment;
+use gpushare_journal::in_order;
 use gpushare_protocol::wire::EventRecord;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -47,26 +48,31 @@ pub(crate) fn begin(journal: &Path) {
     siblings::bound(journal);
 }
 
-/// Everything since then that is still known, oldest first.
-pub(crate) fn read(daemons: &mut [Talk], since_ms: u64) -> Result<Vec<EventRecord>, Failure> {
+/// Everything since then that is still known, in order. Of the daemon `whole`, all that it remembers,
+/// whatever its label.
+pub(crate) fn read(
+    daemons: &mut [Talk],
+    since_ms: u64,
+    whole: Option<u64>,
+) -> Result<Vec<EventRecord>, Failure> {
     // The daemons first: what they have told is in the journals a moment later.
     let mut told = Vec::new();
     for daemon in daemons.iter_mut() {
         told.extend(daemon.past()?);
     }
-    with_journals(told, !daemons.is_empty(), since_ms)
+    with_journals(told, !daemons.is_empty(), (since_ms, whole))
 }
 
 /// The events of the journals, for a caller to which serving daemons tell their own.
 pub(crate) fn beside_daemons(since_ms: u64) -> Result<Vec<EventRecord>, Failure> {
-    with_journals(Vec::new(), true, since_ms)
+    with_journals(Vec::new(), true, (since_ms, None))
 }
 
 /// The events that daemons told, and those of the journals; `served` if a daemon serves.
 fn with_journals(
     mut all: Vec<EventRecord>,
     served: bool,
-    since_ms: u64,
+    (since_ms, whole): (u64, Option<u64>),
 ) -> Result<Vec<EventRecord>, Failure> {
     let mut failed = Vec::new();
     for folder in journals() {
@@ -96,7 +102,7 @@ fn with_journals(
     for text in failed {
         output::note(&format!("note: {text}; its events are left out"));
     }
-    Ok(merged(all, since_ms))
+    Ok(merged(all, since_ms, whole))
 }
 
 /// The folders of the journals there may be.
@@ -107,15 +113,14 @@ pub(crate) fn journals() -> Vec<PathBuf> {
     machine.chain(own.into_iter().flatten()).collect()
 }
 
-/// Each event once, in order.
-fn merged(mut all: Vec<EventRecord>, since_ms: u64) -> Vec<EventRecord> {
+/// Each event once, in order: those since then, and all of the daemon `whole`.
+fn merged(mut all: Vec<EventRecord>, since_ms: u64, whole: Option<u64>) -> Vec<EventRecord> {
     let mut seen = BTreeSet::new();
-    all.retain(|record| {
-        let is_new = record.number == 0 || seen.insert((record.instance, record.number));
-        is_new && record.at_ms >= since_ms
-    });
-    all.sort_by_key(|record| (record.at_ms, record.instance, record.number));
-    all
+    all.retain(|record| record.number == 0 || seen.insert((record.instance, record.number)));
+    let is_whole = |record: &EventRecord| Some(record.instance) == whole;
+    let (remembered, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_whole);
+    let since = in_order(others, since_ms).into_iter();
+    in_order(since.chain(remembered).collect(), 0)
 }
 
 /// The daemons that serve. If there is none, the reason is only noted where there are journals to
@@ -144,9 +149,8 @@ pub(crate) fn daemons() -> Result<Vec<Talk>, Failure> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn an_event_that_daemon_and_journal_tell_is_one() {
-        let record = |instance, number, at_ms| EventRecord {
+    fn record(instance: u64, number: u64, at_ms: u64) -> EventRecord {
+        EventRecord {
             instance,
             number,
             at_ms,
@@ -155,7 +159,26 @@ mod tests {
             device: None,
             text: String::new(),
             facts: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn all_that_a_wanted_daemon_remembers_is_told_whatever_its_label() {
+        let all = vec![record(1, 1, 10), record(1, 2, 90), record(2, 1, 20)];
+        let told = |whole| -> Vec<(u64, u64)> {
+            let merged = merged(all.clone(), 50, whole);
+            let merged = merged.iter();
+            merged
+                .map(|record| (record.instance, record.number))
+                .collect()
         };
+        assert_eq!(told(Some(1)), [(1, 1), (1, 2)]);
+        assert_eq!(told(None), [(1, 2)]);
+        assert_eq!(told(Some(2)), [(2, 1), (1, 2)]);
+    }
+
+    #[test]
+    fn an_event_that_daemon_and_journal_tell_is_one() {
         let all = vec![
             record(2, 1, 50),
             record(2, 2, 60),
@@ -167,7 +190,7 @@ mod tests {
             record(0, 0, 55),
         ];
         let times = |since| -> Vec<u64> {
-            let merged = merged(all.clone(), since);
+            let merged = merged(all.clone(), since, None);
             merged.iter().map(|record| record.at_ms).collect()
         };
         assert_eq!(times(0), [10, 20, 50, 55, 55, 60]);

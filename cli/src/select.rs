@@ -72,11 +72,24 @@ impl Wanted {
 
     /// Whether an event is asked for.
     pub(crate) fn has(&self, record: &EventRecord) -> bool {
+        record.at_ms >= self.since_ms && self.is_of_any_time(record)
+    }
+
+    /// The same of one daemon's events, in their order: what follows on one of the time that is asked
+    /// for is of that time, too, whatever the clock was set to.
+    pub(crate) fn has_next(&mut self, record: &EventRecord) -> bool {
+        if record.at_ms >= self.since_ms {
+            self.since_ms = 0;
+        }
+        self.has(record)
+    }
+
+    /// Whether an event is asked for, but for its time.
+    pub(crate) fn is_of_any_time(&self, record: &EventRecord) -> bool {
         let is_one = |of: &[String], name: Option<&str>| {
             of.is_empty() || of.iter().any(|wanted| Some(&**wanted) == name)
         };
-        record.at_ms >= self.since_ms
-            && is_one(&self.tenants, record.tenant.as_deref())
+        is_one(&self.tenants, record.tenant.as_deref())
             && is_one(&self.kinds, Some(&*record.kind))
             && self.is_on_gpu(record)
     }
@@ -226,6 +239,23 @@ mod tests {
         };
         assert!(kind("refused").has(&record(None, None)));
         assert!(!kind("ended").has(&record(None, None)));
+    }
+
+    #[test]
+    fn what_follows_on_an_event_of_the_time_is_of_it_whatever_its_label() {
+        let mut wanted = Wanted {
+            since_ms: 50,
+            kinds: vec!["refused".to_owned()],
+            ..Wanted::default()
+        };
+        let told = [(40, false), (50, true), (40, true)];
+        for (at_ms, is_told) in told {
+            let mut record = record(None, None);
+            record.at_ms = at_ms;
+            assert_eq!(wanted.has_next(&record), is_told, "{at_ms}");
+            record.kind = "gone".to_owned();
+            assert!(!wanted.has_next(&record), "{at_ms}");
+        }
     }
 
     #[test]

@@ -42,12 +42,16 @@ pub(crate) fn events(arguments: &Events) -> Result<ExitCode, Failure> {
         Some(_) => 0,
         None => wanted.since_ms,
     };
-    let mut all = history::read(&mut daemons, from)?;
+    let mut all = history::read(&mut daemons, from, None)?;
     wanted.learn_places(&all);
     if !all.iter().any(|record| wanted.is_on_gpu(record)) {
         select::is_there(wanted.gpu.as_ref(), &mut daemons)?;
     }
     let lives = Lives::of(&all);
+    if arguments.perfetto.is_none() {
+        // Those since then are what was read.
+        wanted.since_ms = 0;
+    }
     all.retain(|record| wanted.has(record));
     let first = match since {
         Some(_) => 0,
@@ -87,7 +91,7 @@ fn follow(as_json: bool, mut wanted: Wanted, with_journals: bool) -> Result<Exit
         wanted.learn_places(&past);
         for record in past {
             seen.insert((record.instance, record.number));
-            if wanted.has(&record) {
+            if wanted.is_of_any_time(&record) {
                 print(&record, as_json)?;
             }
         }
@@ -99,12 +103,12 @@ fn follow(as_json: bool, mut wanted: Wanted, with_journals: bool) -> Result<Exit
         let shared = Arc::clone(&shared);
         in_thread(&say, move || {
             let (wanted, seen) = &*shared;
-            let mut next = 0;
+            let (mut wanted, mut next) = (wanted.clone(), 0);
             Ended::Daemon(daemon.follow(u32::MAX, |record: EventRecord| {
                 note_missing(next, record.number);
                 next = record.number + 1;
                 let known = record.number > 0 && seen.contains(&(record.instance, record.number));
-                match wanted.has(&record) && !known {
+                match wanted.has_next(&record) && !known {
                     true => print(&record, as_json),
                     false => Ok(()),
                 }

@@ -32,7 +32,9 @@ pub(super) struct Facts {
     pub(super) unserved: Vec<PathBuf>,
     /// How many other daemons have a tenant of that name.
     pub(super) others: usize,
-    /// Events of all tenants of that name, oldest first.
+    /// The daemon that has it.
+    pub(super) instance: u64,
+    /// Events of all tenants of that name, in the order in which they happened.
     pub(super) past: Vec<EventRecord>,
 }
 
@@ -104,13 +106,13 @@ pub(super) struct Answer {
 /// The tenant's state, and sentences that explain it: the present first, then the past.
 pub(super) fn answer(facts: &Facts) -> Answer {
     let now = status::now(facts).or_else(|| status::in_files(facts));
-    let life = past::life(&facts.past, now.is_some());
-    let (state, mut sentences) = now.unwrap_or_else(|| past::gone(facts, life));
-    sentences.extend(past::refusals(facts, life));
-    sentences.extend(past::overruns(life));
-    sentences.extend(past::moves(life));
+    let life = past::life(&facts.past, now.is_some(), facts.instance);
+    let (state, mut sentences) = now.unwrap_or_else(|| past::gone(facts, &life));
+    sentences.extend(past::refusals(facts, &life));
+    sentences.extend(past::overruns(&life));
+    sentences.extend(past::moves(&life));
     if state != State::Gone {
-        sentences.extend(past::warned(life));
+        sentences.extend(past::warned(&life));
     }
     if facts.others > 0 {
         sentences.push(format!(
@@ -127,6 +129,14 @@ impl Facts {
         let mut names = self.tenants.iter().map(|row| &row.name);
         let mut queued = self.status.iter().map(|row| &row.name);
         queued.any(|name| *name == self.name) || names.any(|name| *name == self.name)
+    }
+
+    /// The daemon that has the tenant, if it admitted it, or was told of it, since `since_ms`: its
+    /// events of this life are of the time that is asked for, whatever their label.
+    pub(super) fn began_since(&self, now_ms: u64) -> Option<u64> {
+        let row = self.status.iter().find(|row| row.name == self.name)?;
+        let began = now_ms.saturating_sub(row.for_ms);
+        (began >= self.since_ms).then_some(self.instance)
     }
 
     /// A device's name.

@@ -21,7 +21,8 @@ const UNKNOWN: u8 = 1;
 
 /// Says in sentences why a tenant is as it is.
 pub(crate) fn why(arguments: &args::Why) -> Result<ExitCode, Failure> {
-    let since_ms = when::since(&arguments.since, when::now_ms())?;
+    let now_ms = when::now_ms();
+    let since_ms = when::since(&arguments.since, now_ms)?;
     let in_files = ps::in_files(&arguments.tenant);
     let unserved = daemon::unserved_with(&arguments.tenant);
     let mut daemons = match history::daemons() {
@@ -46,11 +47,10 @@ pub(crate) fn why(arguments: &args::Why) -> Result<ExitCode, Failure> {
     facts.unserved = unserved;
     let wanted = Wanted {
         tenants: vec![arguments.tenant.clone()],
-        since_ms,
         ..Wanted::default()
     };
     if facts.has_it() || in_files.is_empty() {
-        facts.past = history::read(&mut daemons, since_ms)?;
+        facts.past = history::read(&mut daemons, since_ms, facts.began_since(now_ms))?;
         let is_others = |instance| others.iter().any(|(other, _)| *other == instance);
         let is_its = |record: &EventRecord| wanted.has(record) && !is_others(record.instance);
         facts.past.retain(is_its);
@@ -95,6 +95,7 @@ fn facts_of(daemon: &mut Talk, tenant: &str) -> Result<Facts, Failure> {
     let lost = devices.iter().filter(|row| row.is_lost());
     Ok(Facts {
         name: tenant.to_owned(),
+        instance: daemon.instance(),
         status,
         tenants: daemon.tenants()?,
         shares: daemon.shares()?,

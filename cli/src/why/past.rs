@@ -9,16 +9,26 @@ use std::path::PathBuf;
 /// The events of one life of a name, of all that are known: of the tenant that a daemon has now, if
 /// it `lives`, else of the last one. A restart of the daemon does not end a life, and admits its
 /// tenant anew.
-pub(super) fn life(past: &[EventRecord], lives: bool) -> &[EventRecord] {
-    let after_end = |past: &[EventRecord]| {
-        let end = past.iter().rposition(|record| record.kind == "gone");
-        end.map_or(0, |end| end + 1)
+///
+/// What the daemon of that `instance`, which has it now, told after the last end that it told itself
+/// is of this life, whatever the labels of ends that others told.
+pub(super) fn life(past: &[EventRecord], lives: bool, instance: u64) -> Vec<EventRecord> {
+    let after = |past: &[EventRecord], of: Option<u64>| {
+        let is_end = |record: &EventRecord| {
+            record.kind == "gone" && of.is_none_or(|instance| record.instance == instance)
+        };
+        past.iter().rposition(is_end).map_or(0, |end| end + 1)
     };
-    let last = after_end(past);
-    if lives || last == 0 || past[last..].iter().any(begins) {
-        return &past[last..];
+    let last = after(past, None);
+    if lives {
+        let own = past[after(past, Some(instance))..last].iter();
+        let own = own.filter(|record| record.instance == instance);
+        return own.chain(&past[last..]).cloned().collect();
     }
-    &past[after_end(&past[..last - 1])..]
+    if last == 0 || past[last..].iter().any(begins) {
+        return past[last..].to_vec();
+    }
+    past[after(&past[..last - 1], None)..].to_vec()
 }
 
 /// Whether a life may begin with it.

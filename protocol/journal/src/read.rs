@@ -20,8 +20,8 @@ pub struct Past {
     pub unreadable: u64,
 }
 
-/// Reads what the journal in `folder` has since `since_ms`, milliseconds since 1970. A folder
-/// without a journal has nothing.
+/// Reads what the journal in `folder` has since `since_ms`, milliseconds since 1970, in the order of
+/// [`in_order`]. A folder without a journal has nothing.
 ///
 /// # Errors
 /// If a file that is there cannot be read.
@@ -45,7 +45,6 @@ pub fn read(folder: &Path, since_ms: u64) -> io::Result<Past> {
             }
             match Line::parse(&text).and_then(Line::record) {
                 None => past.unreadable += 1,
-                Some(record) if record.at_ms < since_ms => {}
                 Some(record) => {
                     if record.number == 0 || seen.insert((record.instance, record.number)) {
                         past.records.push(record);
@@ -54,13 +53,97 @@ pub fn read(folder: &Path, since_ms: u64) -> io::Result<Past> {
             }
         }
     }
-    let order = |record: &EventRecord| (record.at_ms, record.instance, record.number);
-    past.records.sort_by_key(order);
+    past.records = in_order(past.records, since_ms);
     Ok(past)
+}
+
+/// These events in the order in which they happened, as far as that is known, from `since_ms` on, in
+/// milliseconds since 1970.
+///
+/// Events of one daemon are in the order of their numbers, whatever the clock was set to meanwhile.
+/// Where daemons, or events without a number, are put between each other, an event counts as of
+/// the latest time that its daemon has labelled by then.
+#[must_use]
+pub fn in_order(mut records: Vec<EventRecord>, since_ms: u64) -> Vec<EventRecord> {
+    records.sort_by_key(|record| (record.instance, record.number));
+    let mut latest = (0, 0);
+    let at = |record: EventRecord| {
+        if record.number == 0 {
+            return (record.at_ms, record);
+        }
+        if latest.0 != record.instance {
+            latest = (record.instance, 0);
+        }
+        latest.1 = latest.1.max(record.at_ms);
+        (latest.1, record)
+    };
+    let mut all: Vec<(u64, EventRecord)> = records.into_iter().map(at).collect();
+    all.retain(|(at, _)| *at >= since_ms);
+    all.sort_by_key(|(at, _)| *at);
+    all.into_iter().map(|(_, record)| record).collect()
 }
 
 /// Whether the file was last written before that time.
 fn ended_before(file: &File, since_ms: u64) -> bool {
     let written = file.metadata().and_then(|known| known.modified());
     written.is_ok_and(|at| at < UNIX_EPOCH + Duration::from_millis(since_ms))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record((instance, number, at_ms): (u64, u64, u64)) -> EventRecord {
+        EventRecord {
+            instance,
+            number,
+            at_ms,
+            kind: "k".to_owned(),
+            tenant: None,
+            device: None,
+            text: String::new(),
+            facts: vec![],
+        }
+    }
+
+    /// Instance and number of each, in order.
+    fn ordered(records: &[(u64, u64, u64)], since_ms: u64) -> Vec<(u64, u64)> {
+        let all = in_order(records.iter().copied().map(record).collect(), since_ms);
+        let all = all.iter();
+        all.map(|record| (record.instance, record.number)).collect()
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_moves_no_event_before_its_predecessor() {
+        let set_back = [(1, 1, 20_000), (1, 2, 10_000), (1, 3, 10_500)];
+        assert_eq!(ordered(&set_back, 0), [(1, 1), (1, 2), (1, 3)]);
+        // Another daemon's come where the first one was by then.
+        let two = [&set_back[..], &[(2, 1, 19_000), (2, 2, 21_000)]].concat();
+        let all = [(2, 1), (1, 1), (1, 2), (1, 3), (2, 2)];
+        assert_eq!(ordered(&two, 0), all);
+        // What happened after an event that is wanted is wanted, too.
+        assert_eq!(ordered(&two, 20_000), all[1..]);
+    }
+
+    #[test]
+    fn with_a_clock_that_runs_right_events_are_in_the_order_of_its_time() {
+        let right = [
+            (2, 2, 60),
+            (2, 1, 50),
+            (1, 10, 60),
+            (1, 9, 10),
+            (1, 11, 70),
+            // Without a number: by its label alone.
+            (1, 0, 55),
+            (0, 0, 50),
+            (0, 0, 5),
+        ];
+        let mut by_time = right;
+        by_time.sort_by_key(|(instance, number, at)| (*at, *instance, *number));
+        for since in [0, 50, 61] {
+            let wanted = by_time.iter().filter(|(.., at)| *at >= since);
+            let wanted: Vec<_> = wanted.map(|(of, number, _)| (*of, *number)).collect();
+            assert_eq!(ordered(&right, since), wanted);
+        }
+    }
 }

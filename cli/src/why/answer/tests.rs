@@ -1,5 +1,6 @@
 //! The answers, each from the facts that lead to it, and the opposite.
 
+mod lives;
 mod moved;
 mod refused;
 
