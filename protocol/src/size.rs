@@ -121,6 +121,24 @@ impl fmt::Display for Size {
     }
 }
 
+/// The size that a text which is none was perhaps meant to be: its unit in another case, with spaces,
+/// or with a comma for the point.
+///
+/// ```
+/// use gpushare_protocol::size::perhaps;
+/// assert_eq!(perhaps("1,5 gib").as_deref(), Some("1.5GiB"));
+/// assert_eq!(perhaps("plenty"), None);
+/// ```
+pub fn perhaps(text: &str) -> Option<String> {
+    let text: String = text.split_whitespace().collect();
+    let text = text.replace(',', ".");
+    let (number, unit) = split_unit(&text);
+    let names = UNITS.iter().map(|(name, _)| *name).chain(["%"]);
+    let mut names = names.filter(|name| name.eq_ignore_ascii_case(unit));
+    let meant = format!("{number}{}", names.next()?);
+    Size::parse(&meant).is_ok().then_some(meant)
+}
+
 /// HAMi's and MPS's grammar: digits and at most one letter of either case, `k`, `m` and `g` being
 /// powers of two. With `byte_suffix` a `B` may follow the letter (MPS). `None`, which both take for
 /// "no limit", if empty or zero.

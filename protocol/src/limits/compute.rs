@@ -123,7 +123,19 @@ pub(super) fn mps(time: &mut Amounts<OWNERS>, set: &Setting<'_>) -> Result<(), L
 }
 
 fn refused(set: &Setting<'_>) -> LimitError {
-    set.refuse("not understood as a percentage", ACCEPTED)
+    set.refuse(wrong(set.value), ACCEPTED)
+}
+
+/// Why a text is no percentage that is accepted.
+pub(super) fn wrong(text: &str) -> &'static str {
+    let number = text.strip_suffix('%').unwrap_or(text);
+    let plain = number
+        .bytes()
+        .all(|byte| byte.is_ascii_digit() || byte == b'.');
+    match number.parse::<f64>() {
+        Ok(number) if plain && !(1.0..=100.0).contains(&number) => "out of range",
+        _ => "not understood as a percentage",
+    }
 }
 
 fn entry(set: &Setting<'_>, part: Permille) -> Entry {

@@ -257,8 +257,13 @@ pub(super) fn priority(policy: &mut Policy, set: &Setting<'_>) -> Result<(), Lim
         .parse()
         .ok()
         .filter(|number| digits && *number <= 1000);
-    let number = number
-        .ok_or_else(|| set.refuse("not understood", "a whole number, 0 to 1000, higher first"))?;
+    let problem = if digits {
+        "out of range"
+    } else {
+        "not understood"
+    };
+    let accepted = "a whole number, 0 to 1000, higher first";
+    let number = number.ok_or_else(|| set.refuse(problem, accepted))?;
     if policy.says_priority {
         // This is a default, and the tenant's alias wins.
         return Ok(());

@@ -357,7 +357,7 @@ fn ours(limits: &mut Limits, set: &Setting<'_>, request: bool) -> Result<(), Lim
         true => Size::parse_request(set.value).map_err(|bad| (bad, size::REQUESTED)),
         false => Size::parse(set.value).map_err(|bad| (bad, size::ACCEPTED)),
     };
-    let size = size.map_err(|(bad, accepted)| set.refuse(problem(bad), accepted))?;
+    let size = size.map_err(|(bad, accepted)| set.refuse(problem(bad, set.value), accepted))?;
     if let (Size::Bytes(bytes), false) = (size, request) {
         meant(set, bytes)?;
     }
@@ -368,8 +368,8 @@ fn ours(limits: &mut Limits, set: &Setting<'_>, request: bool) -> Result<(), Lim
 fn hami(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
     let accepted =
         "bytes, or a whole number with k, m or g (powers of two: 4g); 0 or empty for no limit";
-    let bytes =
-        size::parse_letters(set.value, false).map_err(|bad| set.refuse(problem(bad), accepted))?;
+    let bytes = size::parse_letters(set.value, false)
+        .map_err(|bad| set.refuse(problem(bad, set.value), accepted))?;
     if let Some(bytes) = bytes {
         meant(set, bytes)?;
         limits.insert(set, Owner::Hami, false, set.device, Size::Bytes(bytes));
@@ -379,8 +379,8 @@ fn hami(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
 
 fn toolkit(limits: &mut Limits, set: &Setting<'_>, request: bool) -> Result<(), LimitError> {
     let accepted = "a whole number of MiB (4096); 0 or empty for none";
-    let bytes =
-        size::parse_mebibytes(set.value).map_err(|bad| set.refuse(problem(bad), accepted))?;
+    let bytes = size::parse_mebibytes(set.value)
+        .map_err(|bad| set.refuse(problem(bad, set.value), accepted))?;
     if let Some(bytes) = bytes {
         limits.insert(set, Owner::Toolkit, request, set.device, Size::Bytes(bytes));
     }
@@ -447,23 +447,29 @@ pub fn flag<'a>(kind: Kind, flag: &str, value: &'a str) -> Result<(Selector, &'a
         ),
     };
     let refuse = |problem| LimitError::new(flag, value, problem, accepted());
-    let device = device.ok_or_else(|| refuse("there is no such device"))?;
+    let device = device.ok_or_else(|| refuse("there is no such device".to_owned()))?;
+    let wrong = |bad| problem(bad, amount);
     match kind {
-        Kind::Memory => Size::parse(amount).map(drop).map_err(problem),
-        Kind::Request => Size::parse_request(amount).map(drop).map_err(problem),
+        Kind::Memory => Size::parse(amount).map(drop).map_err(wrong),
+        Kind::Request => Size::parse_request(amount).map(drop).map_err(wrong),
         Kind::Time => compute::parse(amount)
             .map(drop)
-            .ok_or("not understood as a percentage"),
+            .ok_or_else(|| compute::wrong(amount).to_owned()),
     }
     .map_err(refuse)?;
     Ok((device, amount))
 }
 
-fn problem(bad: BadSize) -> &'static str {
-    match bad {
+fn problem(bad: BadSize, text: &str) -> String {
+    let problem = match bad {
         BadSize::Grammar => "not understood as a size",
         BadSize::Zero => "it comes to zero",
+        BadSize::TooLarge if text.ends_with('%') => "it is too large: the device is 100%",
         BadSize::TooLarge => "it is too large",
+    };
+    match size::perhaps(text).filter(|_| bad == BadSize::Grammar) {
+        Some(meant) => format!("{problem}; did you mean {meant}?"),
+        None => problem.to_owned(),
     }
 }
 
