@@ -121,8 +121,8 @@ impl fmt::Display for Size {
     }
 }
 
-/// The size that a text which is none was perhaps meant to be: its unit in another case, with spaces,
-/// or with a comma for the point.
+/// The size that a text which is none was perhaps meant to be: its unit in another case, with
+/// spaces, or with a comma for the point.
 ///
 /// ```
 /// use gpushare_protocol::size::perhaps;
