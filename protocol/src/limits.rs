@@ -205,6 +205,8 @@ mod maxima_tests;
 #[cfg(test)]
 mod policy_tests;
 #[cfg(test)]
+mod said_tests;
+#[cfg(test)]
 mod service_tests;
 #[cfg(test)]
 mod tests;

@@ -151,18 +151,10 @@ fn ours_win_over_aliases_per_device_and_as_a_block() {
 }
 
 /// Variable, value, and a word the message must contain.
-const REFUSED: [(&str, &str, &str); 77] = [
+const REFUSED: [(&str, &str, &str); 69] = [
     ("GPUSHARE_MEM_LIMIT", "", "not understood"),
     ("GPUSHARE_MEM_LIMIT", "0", "zero"),
     ("GPUSHARE_MEM_LIMIT", "4gb", "512MiB"),
-    ("GPUSHARE_MEM_LIMIT", "4gib", "did you mean 4GiB?"),
-    ("GPUSHARE_MEM_LIMIT", "1,5 GiB", "did you mean 1.5GiB?"),
-    (
-        "GPUSHARE_MEM_LIMIT",
-        "4 gigs",
-        "not understood as a size; accepted",
-    ),
-    ("GPUSHARE_MEM_LIMIT", "150%", "the device is 100%"),
     ("GPUSHARE_MEM_LIMIT", "50", "did you mean 50% or 50GiB?"),
     ("GPUSHARE_MEM_LIMIT", "4096", "did you mean 4096MiB?"),
     ("GPUSHARE_MEM_LIMIT_0", "512KiB", "at least 1MiB"),
@@ -210,11 +202,7 @@ const REFUSED: [(&str, &str, &str); 77] = [
     ("GPUSHARE_SM_LIMIT", "30 %", "percentage"),
     ("GPUSHARE_SM_REQUEST", "101", "1 to 100"),
     ("GPUSHARE_SM_REQUEST_GPU", "50", "GPUSHARE_SM_REQUEST"),
-    ("GPUSHARE_SM_LIMIT", "101", "out of range"),
-    ("GPUSHARE_SM_LIMIT", "0%", "out of range"),
-    ("GPUSHARE_SM_LIMIT", "half", "not understood"),
     ("GPUSHARE_PRIORITY", "1001", "0 to 1000"),
-    ("GPUSHARE_PRIORITY", "1001", "out of range"),
     ("GPUSHARE_PRIORITY", "high", "not understood"),
     ("GPUSHARE_ON_COLLISION", "wait,swap", "ever tried"),
     ("GPUSHARE_ON_COLLISION", "swap,swap", "twice"),
