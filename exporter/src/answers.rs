@@ -43,7 +43,7 @@ impl Answers {
     }
 
     /// The answer to a request. Scrapes that wait share one, whose making began after each of them
-    /// came; the page may be [`KEEPS`] old.
+    /// came; the page may be `KEEPS` old.
     #[must_use]
     pub fn answer(&self, ask: &Ask) -> Answer {
         match ask.path.as_str() {
