@@ -14,7 +14,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Refuses what the library would: limits that differ from those of a tenant that lives, and a
-/// folder where no books can be made. What another program does at this moment the library sees.
+/// folder where no books can be made. A program that starts at the same moment is not seen: the
+/// library checks again.
 pub(crate) fn check(plan: &Plan) -> Result<(), Failure> {
     if plan.limits.disabled() {
         return Ok(());

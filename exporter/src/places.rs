@@ -96,7 +96,7 @@ impl Place {
         if taken.all.values().filter(is_like).count() >= MOST_ASKED {
             return false;
         }
-        // One that made room is not among them.
+        // A connection that was closed to make room is not among them.
         let own = taken.all.get_mut(&self.number);
         own.is_some_and(|held| {
             let was = std::mem::replace(held, Held::Asked { is_scrape });

@@ -21,7 +21,7 @@ struct State {
     is_made: bool,
     /// How many wait for the end of that.
     waits: usize,
-    /// Kept while somebody may be given it: a body may have tens of megabytes.
+    /// Kept while a scrape may still be given it: a body may have tens of megabytes.
     last: Option<Last>,
 }
 
@@ -126,7 +126,7 @@ mod tests {
             }
             go.send(()).expect("it waits");
             assert_eq!(&*first.join().expect("it is answered").body, "1\n");
-            // What was being made when they came tells them nothing of now.
+            // The answer that was being made when they came is too old for them.
             for other in others {
                 assert_eq!(&*other.join().expect("it is answered").body, "2\n");
             }

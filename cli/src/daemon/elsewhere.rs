@@ -47,7 +47,7 @@ pub(super) fn told(own: &Path) -> Option<String> {
     ))
 }
 
-/// What makes a command see the daemon of this folder.
+/// How a command is made to see the daemon of this folder: an instruction for its user.
 fn way_to(folder: &Path) -> String {
     let base = folder.parent().and_then(Path::parent);
     let runtime = base.filter(|base| base.ends_with("gpushare"));

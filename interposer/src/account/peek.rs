@@ -215,7 +215,7 @@ fn in_page(page: &Snapshot, uuid: &[u8; 16], members: Members) -> Option<Glance>
     })
 }
 
-/// What the files of a tenant say.
+/// A tenant's limits and processes, as its files have them.
 #[derive(Debug)]
 struct Books {
     /// Its page with the rows of living processes; where none lives, without devices too, because

@@ -32,7 +32,7 @@ fn a_look_counts_the_living_and_knows_the_dead_by_pids_of_their_own() {
     };
     for (me, alive, dead) in [
         (gone, true, true),
-        // What has its pid now, or has taken its place, is not the tenant's.
+        // Another process that has its pid now is not the tenant's.
         (another, false, false),
         (this, true, false),
     ] {

@@ -1,4 +1,4 @@
-//! What this shell says, and where it looks.
+//! The checks of the shell's variables and folders.
 
 use super::*;
 
