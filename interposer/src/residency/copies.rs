@@ -140,13 +140,14 @@ impl Begun {
 
 /// Waits until our copies are complete. Where the driver refuses to wait, they may still be under
 /// way, on memory that is about to be given up: it is asked again, unless nothing runs any more.
+/// A context that has failed says so each time, so one such answer alone is no proof.
 fn awaited(context: CUcontext, stream: CUstream) -> Result<(), CUresult> {
     let mut last = CUresult::UNKNOWN;
     for _ in 0..WAITS {
         let answer = CurrentContext::make(context).and_then(|_current| vmm::await_stream(stream));
         match answer {
             Ok(()) => return Ok(()),
-            Err(why) if is_over(why) => return Err(why),
+            Err(why) if is_over(why) && last == why => return Err(why),
             Err(why) => last = why,
         }
     }
