@@ -48,8 +48,8 @@ pub(crate) fn begin(journal: &Path) {
     siblings::bound(journal);
 }
 
-/// Everything since then that is still known, in order. Of the daemon `whole`, all that it remembers,
-/// whatever its label.
+/// Everything since then that is still known, in order. Of the daemon `whole`, all that it
+/// remembers, whatever its label.
 pub(crate) fn read(
     daemons: &mut [Talk],
     since_ms: u64,

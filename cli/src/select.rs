@@ -75,8 +75,8 @@ impl Wanted {
         record.at_ms >= self.since_ms && self.is_of_any_time(record)
     }
 
-    /// The same of one daemon's events, in their order: what follows on one of the time that is asked
-    /// for is of that time, too, whatever the clock was set to.
+    /// The same of one daemon's events, in their order: what follows on one of the time that is
+    /// asked for is of that time, too, whatever the clock was set to.
     pub(crate) fn has_next(&mut self, record: &EventRecord) -> bool {
         if record.at_ms >= self.since_ms {
             self.since_ms = 0;

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 /// it `lives`, else of the last one. A restart of the daemon does not end a life, and admits its
 /// tenant anew.
 ///
-/// What the daemon of that `instance`, which has it now, told after the last end that it told itself
-/// is of this life, whatever the labels of ends that others told.
+/// What the daemon of that `instance`, which has it now, told after the last end that it told
+/// itself is of this life, whatever the labels of ends that others told.
 pub(super) fn life(past: &[EventRecord], lives: bool, instance: u64) -> Vec<EventRecord> {
     let after = |past: &[EventRecord], of: Option<u64>| {
         let is_end = |record: &EventRecord| {

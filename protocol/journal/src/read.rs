@@ -20,23 +20,26 @@ pub struct Past {
     pub unreadable: u64,
 }
 
-/// Reads what the journal in `folder` has since `since_ms`, milliseconds since 1970, in the order of
-/// [`in_order`]. A folder without a journal has nothing.
+/// Reads what the journal in `folder` has since `since_ms`, milliseconds since 1970, in the order
+/// of [`in_order`]. A folder without a journal has nothing.
 ///
 /// # Errors
 /// If a file that is there cannot be read.
 pub fn read(folder: &Path, since_ms: u64) -> io::Result<Past> {
     let (mut past, mut seen) = (Past::default(), BTreeSet::new());
+    let mut files = Vec::new();
     // The newest first: a file that is renamed meanwhile is read twice, and none is missed.
     for path in files::all(folder) {
-        let file = match File::open(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+        match File::open(&path) {
+            Ok(file) => files.push(file),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),
-        };
-        if ended_before(&file, since_ms) {
-            continue;
         }
+    }
+    // One that follows on one of that time is of it, though the clock was set back meanwhile.
+    let oldest = files.iter().rposition(|file| !ended_before(file, since_ms));
+    files.truncate(oldest.map_or(0, |at| at + 1));
+    for file in files {
         for line in BufReader::new(file).split(b'\n') {
             let line = line?;
             let text = String::from_utf8_lossy(&line);
@@ -57,8 +60,8 @@ pub fn read(folder: &Path, since_ms: u64) -> io::Result<Past> {
     Ok(past)
 }
 
-/// These events in the order in which they happened, as far as that is known, from `since_ms` on, in
-/// milliseconds since 1970.
+/// These events in the order in which they happened, as far as that is known, from `since_ms` on,
+/// in milliseconds since 1970.
 ///
 /// Events of one daemon are in the order of their numbers, whatever the clock was set to meanwhile.
 /// Where daemons, or events without a number, are put between each other, an event counts as of
@@ -123,6 +126,25 @@ mod tests {
         assert_eq!(ordered(&two, 0), all);
         // What happened after an event that is wanted is wanted, too.
         assert_eq!(ordered(&two, 20_000), all[1..]);
+    }
+
+    #[test]
+    fn a_file_that_follows_on_one_of_the_time_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, number: u64, at_ms: u64| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, crate::json(&record((1, number, at_ms)))).unwrap();
+            let file = File::options().append(true).open(path).unwrap();
+            file.set_modified(UNIX_EPOCH + Duration::from_millis(at_ms))
+                .unwrap();
+        };
+        let since = |since_ms| read(folder.path(), since_ms).unwrap().records.len();
+        write("journal.1.jsonl", 1, 20_000);
+        write("journal.jsonl", 2, 10_000);
+        assert_eq!([10_001, 20_000, 20_001].map(since), [2, 2, 0]);
+        // The clock runs right.
+        write("journal.jsonl", 2, 30_000);
+        assert_eq!([20_000, 20_001].map(since), [2, 1]);
     }
 
     #[test]

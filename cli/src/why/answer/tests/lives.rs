@@ -37,7 +37,7 @@ fn an_end_is_the_last_of_a_life_whatever_the_clock_was_set_to() {
 }
 
 #[test]
-fn a_living_tenants_refusals_are_told_whatever_the_label_of_an_earlier_end() {
+fn a_living_tenants_refusals_are_told_whatever_an_earlier_ends_label() {
     // The clock was right, or it was set back by an hour between the lives.
     for since in [4_000_000, 400_000] {
         let earlier = |instance| {
