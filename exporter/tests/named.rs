@@ -288,6 +288,7 @@ fn a_static_first_program_is_information_and_a_loss_is_not() {
             .collect()
     };
     assert_eq!(severities("unenforced"), ["info"]);
+    assert_eq!(severities("container-refused"), ["info"]);
     assert_eq!(severities("no-return"), ["warning"]);
     assert_eq!(severities("memory-lost"), ["critical"]);
 }

@@ -18,6 +18,7 @@ mod containers_classes;
 mod containers_devices;
 mod containers_gangs;
 mod containers_priority;
+mod containers_refused;
 mod containers_restarts;
 mod containers_unlimited;
 mod counts;

@@ -4,12 +4,13 @@ use super::EventRecord;
 
 impl EventRecord {
     /// As in the table of events in docs/OPERATIONS.md.
-    pub const KINDS: [&'static str; 60] = [
+    pub const KINDS: [&'static str; 61] = [
         "active",
         "admitted",
         "attached",
         "awaited",
         "balanced",
+        "container-refused",
         "did-not-leave",
         "ended",
         "ends-soon",

@@ -26,7 +26,8 @@ pub struct EventRecord {
 }
 
 /// Kinds of events that say that the node needs a person, or has ended a program.
-const GRAVE: [&str; 20] = [
+const GRAVE: [&str; 21] = [
+    "container-refused",
     "ended",
     "excess",
     "fence-failed",

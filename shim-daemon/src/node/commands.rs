@@ -52,7 +52,13 @@ impl Node {
                 id,
                 devices,
                 labels,
-            } => self.may_be_unlimited((id, devices), labels).map(Some),
+            } => {
+                let answer = self.may_be_unlimited((id, devices), labels);
+                if let Err(error) = &answer {
+                    self.tell_refused_silent(now, from, (id, labels), error);
+                }
+                answer.map(Some)
+            }
             Control::Suspend { tenant } => self.suspend(now, (from, id), tenant, true),
             Control::Resume { tenant } => self.suspend(now, (from, id), tenant, false),
             Control::Attach { tenant } => self.attach((from, id), tenant),

@@ -36,9 +36,10 @@ const ALWAYS: [&str; 2] = [LEFT_OUT, "unmanaged"];
 
 /// Kinds of events that commands cause. They are told of each tenant of the machine, and a user's
 /// tenants have a budget together: a user can command, register and end them without end.
-const COMMANDED: [&str; 10] = [
+const COMMANDED: [&str; 11] = [
     "admitted",
     "attached",
+    "container-refused",
     "ended",
     "gone",
     "not-registered",
@@ -155,6 +156,8 @@ impl Budget {
 pub(super) struct Budgets {
     tenants: BTreeMap<TenantId, Budget>,
     users: BTreeMap<u32, OfUser>,
+    /// Of containers that root's hooks brought and the daemon refused. Authors of pods cause them.
+    refused: Option<Budget>,
 }
 
 /// The budgets of a user's tenants together.
@@ -207,6 +210,29 @@ impl Budgets {
             new
         });
         own.allows(now, kind)
+    }
+
+    /// Whether an event of this kind is told now of a container that is no tenant, which this
+    /// user's hook brought; `None`: root's.
+    pub(super) fn allows_refusal(
+        &mut self,
+        now: Nanos,
+        kind: &'static str,
+        user: Option<u32>,
+    ) -> bool {
+        let budget = match user {
+            Some(user) => {
+                let of = self.users.entry(user);
+                &mut of.or_insert_with(|| OfUser::new(now)).commanded
+            }
+            None => self.refused.get_or_insert_with(|| Budget::of_tenant(now)),
+        };
+        budget.allows(now, kind)
+    }
+
+    /// What was left out of refused containers that root's hooks brought, once it is time to tell.
+    pub(super) fn take_left_out_of_refused(&mut self, now: Nanos) -> Option<LeftOut> {
+        self.refused.as_mut()?.take_left_out(now, false)
     }
 
     /// Forgets tenants that have ended, and users that have all of their budget.
@@ -357,6 +383,23 @@ mod tests {
         assert!(budgets.allows(now, "gone", (ONE, USER)));
         // A new tenant has what programs may cause.
         assert!((0..BURST).all(|_| budgets.allows(now, "refused", (TenantId(2), USER))));
+    }
+
+    #[test]
+    fn refused_containers_are_told_at_a_tenants_rate_or_of_a_users_commands() {
+        let (mut budgets, now) = (Budgets::default(), Nanos::ZERO);
+        let mut told = |now, user| {
+            let told =
+                (0..1_000).filter(|_| budgets.allows_refusal(now, "container-refused", user));
+            told.count() as u64
+        };
+        assert_eq!(told(now, None), BURST);
+        assert_eq!(told(now, USER), BURST_OF_USER - KEPT_FOR_ENDS);
+        assert_eq!(told(Nanos::secs(5), None), 5);
+        assert_eq!(budgets.take_left_out_of_refused(Nanos::secs(5)), None);
+        let left_out = budgets.take_left_out_of_refused(Nanos::secs(10)).unwrap();
+        assert_eq!(left_out.kinds["container-refused"], 2_000 - BURST - 5);
+        assert!(budgets.allows(now, "gone", (ONE, USER)), "kept for ends");
     }
 
     #[test]

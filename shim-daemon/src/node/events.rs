@@ -50,7 +50,9 @@ pub(super) struct Events {
     /// Events so far.
     number: u64,
     /// What may be told of tenants and users.
-    budgets: Budgets,
+    pub(super) budgets: Budgets,
+    /// The refused container that was told last, with why.
+    pub(super) refused: Option<(String, String)>,
     /// Events of each kind so far, told or left out.
     counts: BTreeMap<&'static str, u64>,
     /// How often the journal lacks events.
@@ -107,7 +109,7 @@ impl Node {
         text: String,
         facts: &[Told],
     ) {
-        *self.events.counts.entry(kind).or_default() += 1;
+        self.count_event(kind);
         if let Some(tenant) = tenant {
             let now = self.world.now();
             let of = (tenant, self.owner(tenant));
@@ -116,6 +118,11 @@ impl Node {
             }
         }
         self.put_event(kind, (tenant, device), text, facts);
+    }
+
+    /// Counts an event, told or left out.
+    pub(super) fn count_event(&mut self, kind: &'static str) {
+        *self.events.counts.entry(kind).or_default() += 1;
     }
 
     /// How often the journal lacks events, as it says now.
@@ -150,6 +157,9 @@ impl Node {
             let whose = format!(" of user {user}");
             let user = number("user", user.into());
             self.put_left_out(now, (None, &whose), &left_out, vec![user]);
+        }
+        if let Some(left_out) = self.events.budgets.take_left_out_of_refused(now) {
+            self.put_left_out(now, (None, " of refused containers"), &left_out, Vec::new());
         }
     }
 
@@ -186,7 +196,7 @@ impl Node {
         clippy::disallowed_methods,
         reason = "a label for people: nothing is decided by it"
     )]
-    fn put_event(
+    pub(super) fn put_event(
         &mut self,
         kind: &str,
         (tenant, device): (Option<TenantId>, Option<DeviceId>),

@@ -85,6 +85,7 @@ impl Node {
         asker: &Groups,
     ) {
         if let Err(error) = self.try_inject(now, (from, id), injection, init, asker) {
+            self.tell_refused_injection(now, from, injection, &error);
             let reply = ControlReply::Error(error);
             self.effect(Effect::Command {
                 to: from,

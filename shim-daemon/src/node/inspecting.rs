@@ -255,7 +255,7 @@ impl Node {
                 _,
             ) => match *found {
                 Ok(init) => self.inject(now, command, &injection, init, &asker),
-                Err(error) => self.not_named(command, &error.to_string()),
+                Err(error) => self.not_named(command, &injection, &error.to_string()),
             },
             (presented, ..) => self.refuse_file(presented, NOT_OURS),
         }
@@ -286,7 +286,9 @@ impl Node {
                     self.event("file-refused", Some(tenant), None, text);
                 }
             }
-            Presented::Named { command, .. } => self.not_named(command, STUCK),
+            Presented::Named {
+                command, injection, ..
+            } => self.not_named(command, &injection, STUCK),
             Presented::Given { command, .. } if why == SILENT => {
                 let text = format!("the file is refused: {why}");
                 let error = WireError::new(ErrorCode::OutOfOrder, text);
@@ -305,7 +307,7 @@ impl Node {
         (pidfd, asker): (Option<Foreign>, Groups),
     ) {
         let Some(pidfd) = pidfd else {
-            return self.not_named(command, "no pidfd came with the request");
+            return self.not_named(command, &injection, "no pidfd came with the request");
         };
         let presented = Presented::Named {
             command,
@@ -315,9 +317,11 @@ impl Node {
         self.look_at(now, presented, What::Pidfd(pidfd));
     }
 
-    fn not_named(&mut self, command: (ConnId, u32), why: &str) {
+    fn not_named(&mut self, command: (ConnId, u32), injection: &Injection, why: &str) {
         let text = format!("the container cannot be registered: {why}");
         let error = WireError::new(ErrorCode::NotFound, text);
+        let of = (&*injection.id, &*injection.labels);
+        self.tell_refused_container(self.world.now(), command.0, of, ("process", &error));
         self.answer_command(command, ControlReply::Error(error));
     }
 

@@ -7,6 +7,7 @@ mod asks;
 mod awaited;
 mod classes;
 mod commands;
+mod containers_refused;
 mod contexts;
 mod decisions;
 mod device_ids;

@@ -2,6 +2,7 @@
 
 use gpushare_protocol::wire::PodRow;
 
+use super::events::{Told, word};
 use super::tenant::Tenant;
 
 /// The labels by which a pod is shown.
@@ -17,6 +18,22 @@ pub(super) fn pod_of(labels: &[(String, String)]) -> Vec<(String, String)> {
     };
     let all = KINDS.iter().filter_map(|kind| first(kind));
     all.cloned().collect()
+}
+
+/// The facts of an event that name a pod.
+pub(super) fn facts_of(pod: &[(String, String)]) -> Vec<Told> {
+    let names = KINDS.iter().zip(["namespace", "pod", "container"]);
+    let found = names.filter_map(|(kind, name)| {
+        let (_, value) = pod.iter().find(|(of, _)| of == kind)?;
+        Some(word(name, value.clone()))
+    });
+    found.collect()
+}
+
+/// The facts that name a tenant's pod.
+pub(super) fn facts_of_tenant(known: &Tenant) -> Vec<Told> {
+    let container = known.registration().container.as_ref();
+    container.map_or_else(Vec::new, |container| facts_of(&container.pod))
 }
 
 /// The namespace among the labels that name a pod.

@@ -5,12 +5,13 @@
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 
 use crate::driver::{Backend, Driver};
 use gpushare_core::{Nanos, ProcessId, TenantId};
 use gpushare_protocol::wire::{
-    Control, ControlReply, Cursor, Injection, Listing, PodRow, Register, Reply, Rows, TenantRow,
-    WireError,
+    Control, ControlReply, Cursor, EventRecord, Injection, Listing, PodRow, Register, Reply, Rows,
+    TenantRow, WireError,
 };
 use gpushared::devices::{Device, Devices as _, LookError};
 use gpushared::groups::Groups;
@@ -75,6 +76,8 @@ pub struct Machine {
     last: u64,
     pub made: Vec<(TenantId, Registration)>,
     pub gone: Vec<TenantId>,
+    /// The events that were told, oldest first.
+    pub told: Vec<Arc<EventRecord>>,
 }
 
 impl Machine {
@@ -93,6 +96,7 @@ impl Machine {
             last: 0,
             made: Vec::new(),
             gone: Vec::new(),
+            told: Vec::new(),
         }
     }
 
@@ -122,6 +126,7 @@ impl Machine {
                 }
                 Effect::Unlisten { tenant, .. } => self.gone.push(tenant),
                 Effect::Command { reply, .. } => told = Some(reply),
+                Effect::Event { record, .. } => self.told.push(record),
                 Effect::Client { reply, .. } => answered = Some(reply),
                 _ => {}
             }
