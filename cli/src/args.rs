@@ -258,7 +258,7 @@ pub(crate) struct Events {
     #[arg(long, value_name = "GPU", allow_hyphen_values = true)]
     pub(crate) gpu: Option<String>,
     /// Of this kind, such as refused or ended (docs/OPERATIONS.md has all). May be repeated.
-    #[arg(long, value_name = "KIND", value_parser = clap::builder::PossibleValuesParser::new(crate::events::KINDS), hide_possible_values = true)]
+    #[arg(long, value_name = "KIND", value_parser = crate::events::Kind, hide_possible_values = true)]
     pub(crate) kind: Vec<String>,
     /// Print one JSON object a line (docs/schema/event.json).
     #[arg(long)]

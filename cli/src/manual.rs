@@ -126,7 +126,7 @@ mod tests {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut Args::command(), NAME, &mut text);
             let text = String::from_utf8_lossy(&text);
-            for word in ["doctor", "why", "mem-limit"] {
+            for word in ["doctor", "why", "mem-limit", "memory-lost"] {
                 assert!(text.contains(word), "{shell}: {word}");
             }
         }

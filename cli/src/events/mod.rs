@@ -3,7 +3,7 @@
 mod kinds;
 mod show;
 
-pub(crate) use kinds::KINDS;
+pub(crate) use kinds::Kind;
 
 use crate::args::Events;
 use crate::daemon;
