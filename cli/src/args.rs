@@ -206,7 +206,8 @@ pub(crate) struct Ps {
 #[derive(Debug, clap::Args)]
 #[command(mut_arg("oversubscribe", |flag| flag.hide(true)))]
 pub(crate) struct Set {
-    /// The tenant's name, as `ps` shows it: of those that have it, yours.
+    /// The tenant's name, as `ps` shows it: of those that have it, yours. Of a container also the
+    /// first 12 or more digits of its id, or NAMESPACE/POD.
     pub(crate) tenant: String,
     #[command(flatten)]
     pub(crate) amounts: Amounts,
@@ -219,7 +220,8 @@ pub(crate) struct Set {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Suspend {
-    /// The tenant's name, as `ps` shows it: of those that have it, yours.
+    /// The tenant's name, as `ps` shows it: of those that have it, yours. Of a container also the
+    /// first 12 or more digits of its id, or NAMESPACE/POD.
     pub(crate) tenant: String,
     /// Store the memory in a file without a name in this folder, and free the host's: on a disk
     /// with room for all of it, with ext2 to ext4, xfs, btrfs, tmpfs, f2fs, bcachefs or zfs, or
@@ -235,7 +237,8 @@ pub(crate) struct Suspend {
 /// One tenant.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Named {
-    /// The tenant's name, as `ps` shows it: of those that have it, yours.
+    /// The tenant's name, as `ps` shows it: of those that have it, yours. Of a container also the
+    /// first 12 or more digits of its id, or NAMESPACE/POD.
     pub(crate) tenant: String,
     /// Print the tenant as it is then, as `ps --json` does (docs/schema/ps.json).
     #[arg(long)]
@@ -294,7 +297,8 @@ pub(crate) struct Doctor {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Why {
-    /// The tenant's name, as `ps` or `events` shows it.
+    /// The tenant's name, as `ps` or `events` shows it. Of a container also the first 12 or more
+    /// digits of its id, or NAMESPACE/POD.
     pub(crate) tenant: String,
     /// How far to look back, as for `events`.
     #[arg(

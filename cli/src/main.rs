@@ -24,6 +24,7 @@ mod log_file;
 mod manual;
 mod metrics;
 mod mps;
+mod names;
 mod order;
 mod output;
 mod perfetto;

@@ -8,7 +8,7 @@ mod table;
 
 use crate::args::{Ps, Set};
 use crate::failure::Failure;
-use crate::{daemon, order, output, select, settings, sharing};
+use crate::{daemon, names, order, output, select, settings, sharing};
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{Control, TenantRow};
@@ -70,16 +70,17 @@ pub(crate) fn ps(arguments: &Ps) -> Result<ExitCode, Failure> {
 /// Changes a tenant's limits while it runs.
 pub(crate) fn set(arguments: &Set) -> Result<ExitCode, Failure> {
     let changes = arguments.changes()?;
+    let name = names::of_living(&arguments.tenant)?;
     let request = Control::Set {
-        tenant: arguments.tenant.clone(),
+        tenant: name.clone(),
         changes,
     };
-    let tenant = (&*arguments.tenant, arguments.json);
+    let tenant = (&*name, arguments.json);
     let change = |daemon: &mut daemon::Talk| {
         daemon.call(&request)?;
         // It is done, and a daemon that leaves now takes nothing back.
         for row in daemon.tenants().unwrap_or_default() {
-            above(&row, &arguments.tenant).inspect(|note| output::note(note));
+            above(&row, &name).inspect(|note| output::note(note));
         }
         Ok(())
     };

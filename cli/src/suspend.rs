@@ -4,7 +4,7 @@
 use crate::args::{Named, Suspend};
 use crate::failure::Failure;
 use crate::when::local;
-use crate::{order, output, why};
+use crate::{names, order, output, why};
 use gpushare_client::{Talk, TalkError};
 use gpushare_protocol::wire::{Control, EventRecord};
 use nix::errno::Errno;
@@ -34,7 +34,7 @@ const SINCE: u16 = 14;
 
 /// Moves a tenant's memory to the host, or to a file.
 pub(crate) fn suspend(given: &Suspend) -> Result<ExitCode, Failure> {
-    let tenant = given.tenant.clone();
+    let tenant = names::of_living(&given.tenant)?;
     let Some(folder) = &given.to else {
         return order::give((&tenant, given.json), |daemon| {
             daemon
@@ -70,7 +70,7 @@ pub(crate) fn suspend(given: &Suspend) -> Result<ExitCode, Failure> {
 
 /// Brings it back. What keeps it away for long is said, and waited for.
 pub(crate) fn resume(named: &Named) -> Result<ExitCode, Failure> {
-    let tenant = named.tenant.clone();
+    let tenant = names::of_living(&named.tenant)?;
     order::give((&tenant, named.json), |daemon| {
         let id = daemon.ask(&Control::Resume {
             tenant: tenant.clone(),

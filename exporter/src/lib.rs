@@ -15,5 +15,5 @@ mod text;
 pub use host::host;
 pub use metrics::families;
 pub use page::{Report, page};
-pub use snapshot::{Snapshot, device_name};
+pub use snapshot::{Snapshot, above_limit, device_name};
 pub use text::{Family, Format, Kind, Sample, Value, encode};

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use gpushare_protocol::histogram::BOUNDS;
 use gpushare_protocol::wire::{EventRecord, ProcessState, SeriesRow, TenantRow};
 
-use crate::snapshot::{Snapshot, device_name};
+use crate::snapshot::{Snapshot, above_limit, device_name};
 use picture::{Line, Reach, picture};
 
 /// Events shown, the newest first.
@@ -245,7 +245,9 @@ fn processes(row: &TenantRow) -> String {
     } else {
         String::new()
     };
-    format!("{}{more}", all.join("<br>"))
+    let above = above_limit(row.charged, row.limit);
+    let above = above.map(|text| format!("<span class=\"warn\">{text}</span><br>"));
+    format!("{}{}{more}", above.unwrap_or_default(), all.join("<br>"))
 }
 
 fn queued(out: &mut String, report: &Report) {

@@ -3,12 +3,21 @@
 use std::collections::BTreeMap;
 
 use gpushare_client::{Talk, TalkError};
+use gpushare_protocol::units::Bytes;
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{
     BusyRow, DeviceMetrics, DeviceRow, EndRow, EventCountRow, ExcessRow, HealthRow, Identity,
     MetricsRow, NodeMetrics, PodRow, QueuedTenant, RefusedRow, ResidencyRow, ShareRow, SharingRow,
     SwapRoom, SwapRow, TenantMetrics, TenantRow, TenantSwaps,
 };
+
+/// That a tenant is charged more on a device than its limit, which was lowered; `None`: it is not.
+#[must_use]
+pub fn above_limit(charged: u64, limit: u64) -> Option<String> {
+    let more = charged.checked_sub(limit).filter(|more| *more > 0)?;
+    let more = Bytes(more).human();
+    Some(format!("over its limit by {more}: it gets no new memory"))
+}
 
 /// See the module's page. Each list is in the daemon's order.
 #[derive(Clone, Debug, Default)]

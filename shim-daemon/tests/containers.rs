@@ -184,6 +184,31 @@ fn a_containers_pod_is_told_by_every_daemon_and_others_have_none() {
 }
 
 #[test]
+fn the_events_of_a_containers_beginning_and_end_name_its_pod() {
+    let mut machine = Machine::new();
+    let both = ["a", "b"].map(|id| First::start(&group(id)));
+    let mut of_pod = asks("a", "1GiB");
+    let label = |kind: &str, value: &str| (kind.to_owned(), value.to_owned());
+    of_pod.labels = vec![label("namespace", "team"), label("pod", "web-0")];
+    machine.inject(&of_pod, &both[0]).unwrap();
+    machine.inject(&asks("b", "1GiB"), &both[1]).unwrap();
+    drop(both);
+    machine.node.tick(NOW);
+    machine.drain();
+    for kind in ["admitted", "gone"] {
+        let of = |name: &str| {
+            let mut all = machine.told.iter();
+            let record = all.find(|one| one.kind == kind && one.tenant.as_deref() == Some(name));
+            let record = record.unwrap();
+            ["namespace", "pod", "container"].map(|fact| record.word_of(fact).map(str::to_owned))
+        };
+        let pod = [Some("team"), Some("web-0"), None].map(|word| word.map(str::to_owned));
+        assert_eq!(of("a"), pod, "{kind}");
+        assert_eq!(of("b"), [None, None, None], "{kind}");
+    }
+}
+
+#[test]
 fn what_does_not_fit_now_is_refused_with_the_numbers_and_leaves_nothing() {
     let mut machine = Machine::new();
     let [a, b, c] = ["a", "b", "c"].map(|id| First::start(&group(id)));

@@ -3,8 +3,8 @@
 
 use gpushare_tests::container::{Bundle, Lab, Runtime};
 use gpushare_tests::machine::ROOT;
-use gpushare_tests::{GIB, artefacts, clients};
-use serde_json::Value;
+use gpushare_tests::{GIB, artefacts, clients, until};
+use serde_json::{Value, json};
 
 /// Two GiB of the only device.
 const TWO: [(&str, &str); 2] = [("mem-limit", "2GiB"), ("devices", "0")];
@@ -103,4 +103,64 @@ fn commands_in_a_container_say_that_the_daemon_is_on_the_host() {
     }
     let found = check("daemon")["found"].to_string();
     assert!(found.contains("on its host"), "{found}");
+}
+
+/// The container of a pod, as containerd's plug-in for Kubernetes writes it.
+fn of_pod(id: &str, pod: &str, limit: &str) -> Bundle {
+    let mut bundle = Bundle::new(
+        id,
+        Runtime::ByHand,
+        &[("mem-limit", limit), ("devices", "0")],
+    );
+    let cri = |name: &str| format!("io.kubernetes.cri.{name}");
+    bundle.annotations.extend([
+        (cri("sandbox-namespace"), "team".to_owned()),
+        (cri("sandbox-name"), pod.to_owned()),
+        (cri("container-name"), "main".to_owned()),
+    ]);
+    bundle
+}
+
+#[test]
+fn a_pods_tenant_is_found_and_changed_by_its_pod_or_its_ids_beginning() {
+    let Some(lab) = lab() else { return };
+    let id = "3f9c0d5512e1".repeat(5);
+    let other = format!("{}77", &id[..20]);
+    let mut guest = lab.run(&of_pod(&id, "web-0", "2GiB")).started();
+    let beside = lab.run(&of_pod(&other, "web-1", "2GiB")).started();
+    assert_eq!(guest.ask(&format!("alloc {GIB}")), "alloc 0");
+    let row = lab.row(&id).expect("it is a tenant");
+    let pod = json!({"namespace": "team", "name": "web-0", "container": "main"});
+    assert_eq!(row["pod"], pod);
+    let run = |arguments: &[&str]| lab.machine().run(ROOT, arguments);
+    let text = |arguments: &[&str]| {
+        let output = run(arguments);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let shown = text(&["ps"]);
+    assert!(shown.contains("pod team/web-0 (main)"), "{shown}");
+    for (name, limit) in [("team/web-0", 3), (&id[..24], 4)] {
+        text(&["set", name, "--mem-limit", &format!("{limit}GiB")]);
+        assert_eq!(lab.row(&id).expect("it runs")["limit"], limit * GIB);
+    }
+    // Short for both, and for none: nothing is changed.
+    for name in [&id[..12], "team/web", "other/web-0"] {
+        let output = run(&["set", name, "--mem-limit", "1GiB"]);
+        assert_eq!(output.status.code(), Some(1), "{name}: {output:?}");
+    }
+    assert_eq!(lab.row(&id).expect("it runs")["limit"], 4 * GIB);
+    // A limit below what is charged.
+    text(&["set", "team/web-0", "--mem-limit", "512MiB"]);
+    let shown = text(&["ps"]);
+    assert!(shown.contains("over its limit by 512 MiB"), "{shown}");
+    guest.finish().silently();
+    beside.finish().silently();
+    until("it is gone", || lab.row(&id).is_none());
+    let told = text(&["why", "team/web-0", "--json"]);
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!(
+        (&told["tenant"], &told["state"]),
+        (&json!(id), &json!("gone"))
+    );
 }

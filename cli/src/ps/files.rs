@@ -81,6 +81,7 @@ fn row(name: &str, uid: u32, device: &SnapshotDevice, processes: &[ProcessUse]) 
         time: None,
         sharing: None,
         gang: None,
+        pod: None,
         residency: None,
         residency_text: Vec::new(),
         ends: None,

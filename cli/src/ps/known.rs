@@ -1,14 +1,14 @@
 //! The tenants that one daemon lists, as rows of `ps`.
 
-use super::row::{Ends, Process, Queued, Row, SCHEMA};
+use super::row::{Ends, Pod, Process, Queued, Row, SCHEMA};
 use crate::daemon::Talk;
 use crate::devices::named;
 use crate::failure::Failure;
 use crate::select::Seen;
-use crate::{residency, shares, sharing};
+use crate::{names, residency, shares, sharing};
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{
-    AskedRow, DeviceRow, EndRow, EndsBy, ProcessRow, ProcessState, ResidencyRow, ShareRow,
+    AskedRow, DeviceRow, EndRow, EndsBy, PodRow, ProcessRow, ProcessState, ResidencyRow, ShareRow,
     SharingRow, TenantRow, TenantStatusRow, TenantSwaps,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,6 +35,8 @@ pub(super) struct Known {
     pub(super) sharing: Vec<SharingRow>,
     /// The gangs of tenants in one.
     gangs: BTreeMap<String, String>,
+    /// The pods of tenants that are containers of one.
+    pods: BTreeMap<String, Pod>,
     /// Where memory is that can move.
     residency: Vec<ResidencyRow>,
     /// Its moves between the device and the host.
@@ -47,6 +49,7 @@ impl Known {
         // A tenant may be admitted meanwhile. In this order it is in one of the two lists at least.
         let (status, tenants) = (daemon.status()?, daemon.tenants()?);
         let gangs = daemon.gangs()?.into_iter();
+        let pods = daemon.pods()?.into_iter();
         Ok(Self {
             devices: daemon.devices()?,
             status,
@@ -56,6 +59,7 @@ impl Known {
             mps: daemon.mps_clients()?.into_iter().collect(),
             sharing: daemon.sharing()?,
             gangs: gangs.map(|row| (row.name, row.gang)).collect(),
+            pods: pods.map(|row| (row.name.clone(), pod(row))).collect(),
             residency: daemon.residency()?,
             swaps: residency::swaps(daemon)?,
         })
@@ -119,6 +123,7 @@ impl Known {
             time: share.map(|share| shares::data(share, mps)),
             sharing: sharing::of(row.device, &self.sharing).map(sharing::data),
             gang: self.gangs.get(&row.name).cloned(),
+            pod: self.pods.get(&row.name).cloned(),
             residency: place.map(|place| residency::data(place, swaps)),
             residency_text: place.map_or_else(Vec::new, |place| {
                 let moved = residency::moved(place, swaps);
@@ -176,6 +181,7 @@ impl Known {
             time: None,
             sharing: sharing::of(asked.device, &self.sharing).map(sharing::data),
             gang: self.gangs.get(&row.name).cloned(),
+            pod: self.pods.get(&row.name).cloned(),
             residency: None,
             residency_text: Vec::new(),
             ends: None,
@@ -202,6 +208,15 @@ impl Known {
                 _ => "a limit this version does not know",
             },
         })
+    }
+}
+
+fn pod(row: PodRow) -> Pod {
+    Pod {
+        text: names::pod_text(&row),
+        namespace: row.namespace,
+        name: row.pod,
+        container: row.container,
     }
 }
 

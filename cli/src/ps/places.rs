@@ -100,6 +100,7 @@ mod tests {
             time: None,
             sharing: None,
             gang: None,
+            pod: None,
             residency: None,
             residency_text: Vec::new(),
             ends: None,

@@ -32,6 +32,8 @@ pub(crate) struct Row {
     pub(crate) time: Option<Value>,
     pub(crate) sharing: Option<Value>,
     pub(crate) gang: Option<String>,
+    /// The pod whose container it is.
+    pub(crate) pod: Option<Pod>,
     /// Where its memory is, if that can leave the device.
     pub(crate) residency: Option<Value>,
     pub(crate) ends: Option<Ends>,
@@ -49,6 +51,17 @@ pub(crate) struct Row {
 pub(crate) struct Queued {
     pub(crate) for_ms: u64,
     pub(crate) why: String,
+}
+
+/// A pod, as the engine of its container says it; a part that it does not say is empty.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Pod {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) container: String,
+    /// For a person.
+    #[serde(skip)]
+    pub(crate) text: String,
 }
 
 /// When it will be ended, and by what.

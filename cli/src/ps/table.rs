@@ -4,6 +4,7 @@ use super::row::{Process, Row};
 use crate::output::wrapped;
 use crate::when::span;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, presets};
+use gpushare_exporter::above_limit;
 use gpushare_protocol::units::Bytes;
 use nix::unistd::{Uid, User};
 
@@ -135,7 +136,9 @@ fn user(row: &Row) -> String {
 
 /// The lines below a tenant's own line.
 fn details(row: &Row) -> Vec<String> {
-    let mut details: Vec<String> = row.processes.iter().map(process).collect();
+    let pod = row.pod.iter().map(|pod| format!("pod {}", pod.text));
+    let processes = row.processes.iter().map(process);
+    let mut details: Vec<String> = pod.chain(processes).collect();
     if let Some(queued) = &row.queued {
         details.push(format!(
             "queued for {}: {}",
@@ -143,6 +146,7 @@ fn details(row: &Row) -> Vec<String> {
             queued.why
         ));
     }
+    details.extend(row.limit.and_then(|limit| above_limit(row.charged, limit)));
     details.extend(row.residency_text.clone());
     if let Some(ends) = &row.ends {
         details.push(format!("ends in {} ({})", span(ends.in_ms), ends.by));
@@ -176,7 +180,7 @@ fn process(process: &Process) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ps::row::{Queued, SCHEMA};
+    use crate::ps::row::{Pod, Queued, SCHEMA};
 
     fn row(name: &str) -> Row {
         Row {
@@ -197,6 +201,7 @@ mod tests {
             time: None,
             sharing: None,
             gang: None,
+            pod: None,
             residency: None,
             residency_text: Vec::new(),
             ends: None,
@@ -256,6 +261,39 @@ mod tests {
             "{narrow}"
         );
         assert!(of(&[row("web")], Some(120)).contains("OVERHEAD"));
+    }
+
+    #[test]
+    fn a_row_says_where_more_is_charged_than_its_limit_and_which_pod_it_is() {
+        let with = |charged: u64, limit: Option<u64>| {
+            let row = Row {
+                charged: charged << 30,
+                limit: limit.map(|limit| limit << 30),
+                ..row("web")
+            };
+            of(&[row], None)
+        };
+        let told = "\n  over its limit by 7 GiB: it gets no new memory";
+        assert!(with(9, Some(2)).contains(told), "{}", with(9, Some(2)));
+        for (charged, limit) in [(2, Some(2)), (1, Some(2)), (9, None)] {
+            let shown = with(charged, limit);
+            assert!(!shown.contains("over its limit"), "{shown}");
+            assert!(!shown.contains("pod "), "{shown}");
+        }
+        let pod = Pod {
+            namespace: "team".to_owned(),
+            name: "web-0".to_owned(),
+            container: "main".to_owned(),
+            text: "team/web-0 (main)".to_owned(),
+        };
+        let shown = of(
+            &[Row {
+                pod: Some(pod),
+                ..row("3f9c")
+            }],
+            None,
+        );
+        assert!(shown.contains("\n  pod team/web-0 (main)\n"), "{shown}");
     }
 
     #[test]

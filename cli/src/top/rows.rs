@@ -1,8 +1,9 @@
 //! The tenants as rows: what is shown of them, and in which order. No terminal, no clock.
 
 use super::amounts::{bound, bytes, count, percent, span};
+use crate::names::pod_text;
 use crate::residency;
-use gpushare_exporter::Snapshot;
+use gpushare_exporter::{Snapshot, above_limit};
 use gpushare_protocol::histogram::Histogram;
 use gpushare_protocol::wire::{
     Identity, Place, ProcessState, ShareRow, ShareState, TenantMetrics, TenantRow,
@@ -59,7 +60,7 @@ pub(super) struct Row {
     pub(super) wait: String,
     pub(super) refused: String,
     pub(super) state: String,
-    /// Lines about its memory that moves, and one for each process.
+    /// Lines about its pod and its memory, and one for each process.
     pub(super) details: Vec<String>,
     /// Whether something is wrong or waited for.
     pub(super) alarms: bool,
@@ -258,7 +259,12 @@ impl Facts<'_> {
         let swaps = self.snapshot.swap(&row.name, row.device);
         let text = place.map(|place| residency::text(place, swaps));
         let moved = place.and_then(|place| residency::moved(place, swaps));
-        let memory = text.into_iter().chain(moved).map(|text| format!(" {text}"));
+        let mut pods = self.snapshot.pods.iter();
+        let pod = pods.find(|pod| pod.name == row.name);
+        let pod = pod.map(|pod| format!("pod {}", pod_text(pod)));
+        let above = above_limit(row.charged, row.limit);
+        let memory = pod.into_iter().chain(above).chain(text).chain(moved);
+        let memory = memory.map(|text| format!(" {text}"));
         let processes = row.processes.iter().map(|one| self.process(one));
         memory.chain(processes).collect()
     }

@@ -7,7 +7,7 @@ mod status;
 use crate::devices::named;
 use crate::failure::Failure;
 use crate::select::Wanted;
-use crate::{args, daemon, history, output, ps, residency, when};
+use crate::{args, daemon, history, names, output, ps, residency, when};
 use answer::{Facts, InFiles};
 use gpushare_client::Talk;
 use gpushare_protocol::wire::EventRecord;
@@ -32,9 +32,10 @@ pub(crate) fn why(arguments: &args::Why) -> Result<ExitCode, Failure> {
         }
         other => other?,
     };
+    let tenant = named_by(&arguments.tenant, &mut daemons, since_ms)?;
     let mut all = Vec::new();
     for daemon in &mut daemons {
-        let facts = facts_of(daemon, &arguments.tenant)?;
+        let facts = facts_of(daemon, &tenant)?;
         if facts.has_it() {
             all.push((daemon.instance(), facts));
         }
@@ -42,11 +43,11 @@ pub(crate) fn why(arguments: &args::Why) -> Result<ExitCode, Failure> {
     // The machine's daemon before the user's own. One name may have a tenant in each.
     let others = all.split_off(all.len().min(1));
     let mut facts = all.pop().map_or_else(Facts::default, |(_, facts)| facts);
-    facts.name.clone_from(&arguments.tenant);
+    facts.name.clone_from(&tenant);
     (facts.since_ms, facts.others) = (since_ms, others.len());
     facts.unserved = unserved;
     let wanted = Wanted {
-        tenants: vec![arguments.tenant.clone()],
+        tenants: vec![tenant],
         ..Wanted::default()
     };
     if facts.has_it() || in_files.is_empty() {
@@ -80,6 +81,18 @@ pub(crate) fn why(arguments: &args::Why) -> Result<ExitCode, Failure> {
         answer::State::Unknown => ExitCode::from(UNKNOWN),
         _ => ExitCode::SUCCESS,
     })
+}
+
+/// The tenant that a word means: one that a daemon has, or else one that events tell of.
+fn named_by(word: &str, daemons: &mut [Talk], since_ms: u64) -> Result<String, Failure> {
+    if !names::may_be_short(word) {
+        return Ok(word.to_owned());
+    }
+    let found = match names::among_living(word, daemons)? {
+        None => names::among_past(word, &history::read(daemons, since_ms, None)?)?,
+        found => found,
+    };
+    Ok(found.unwrap_or_else(|| word.to_owned()))
 }
 
 /// Where a tenant's memory is and why, if it is not all on its devices.

@@ -13,7 +13,7 @@ use super::events::{Told, number, word};
 use super::refusals::Refusals;
 use super::tally::{Counters, Largest};
 use super::tenant::index;
-use super::{ConnId, Node};
+use super::{ConnId, Node, pods};
 
 impl Node {
     /// A tenant may run.
@@ -27,6 +27,7 @@ impl Node {
             false => "may run".to_owned(),
         };
         let mut facts = vec![number("queued_ms", millis(queued))];
+        facts.extend(pods::facts_of_tenant(known));
         facts.extend(self.user_of(tenant));
         self.event_with("admitted", (Some(tenant), None), text, &facts);
     }
@@ -78,6 +79,7 @@ impl Node {
         ];
         let status = totals.status;
         facts.extend(status.map(|status| number("exit_status", status.into())));
+        facts.extend(pods::facts_of_tenant(known));
         facts.extend(self.user_of(tenant));
         self.event_with("gone", (Some(tenant), None), text, &facts);
     }

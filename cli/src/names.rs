@@ -1,0 +1,230 @@
+//! A tenant by less than its name. That of a container is its id, 64 hexadecimal digits, which
+//! nobody types; and who looks for a pod does not know the id.
+
+use crate::daemon::{self, Talk};
+use crate::failure::Failure;
+use gpushare_protocol::wire::{EventRecord, PodRow};
+use std::collections::BTreeMap;
+
+/// The fewest digits of an id: as many as engines show.
+const DIGITS: usize = 12;
+/// The most names that a failure lists.
+const LISTED: usize = 5;
+
+/// What may be meant by a word that is no whole name.
+enum Short<'a> {
+    /// The beginning of a container's id.
+    Id(&'a str),
+    /// A pod: its namespace and its name.
+    Pod(&'a str, &'a str),
+}
+
+impl<'a> Short<'a> {
+    /// `None`: the word can only be a name.
+    fn of(word: &'a str) -> Option<Self> {
+        // No tenant's name has a slash.
+        if let Some((namespace, pod)) = word.split_once('/') {
+            return Some(Self::Pod(namespace, pod));
+        }
+        let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        let is_id = word.len() >= DIGITS && word.bytes().all(is_digit);
+        is_id.then_some(Self::Id(word))
+    }
+
+    fn is(&self, name: &str, pod: &Pod) -> bool {
+        match self {
+            Self::Id(begin) => name.starts_with(begin),
+            Self::Pod(namespace, wanted) => (&*pod.0, &*pod.1) == (*namespace, *wanted),
+        }
+    }
+}
+
+/// A pod's namespace and name.
+type Pod = (String, String);
+/// Names of tenants, each with its pod; empty where that is not known.
+type Tenants = BTreeMap<String, Pod>;
+
+/// Whether a word may be short for a name.
+pub(crate) fn may_be_short(word: &str) -> bool {
+    Short::of(word).is_some()
+}
+
+/// The name of the tenant that a command is about: the word itself, or what it is short for among
+/// the tenants that daemons have.
+///
+/// # Errors
+/// If it is short for several.
+pub(crate) fn of_living(word: &str) -> Result<String, Failure> {
+    if !may_be_short(word) {
+        return Ok(word.to_owned());
+    }
+    // Without a daemon the command itself says so.
+    let mut daemons = daemon::some().unwrap_or_default();
+    let found = among_living(word, &mut daemons)?;
+    Ok(found.unwrap_or_else(|| word.to_owned()))
+}
+
+/// The tenant of these daemons that the word is short for; `None`: of none.
+///
+/// # Errors
+/// If it is short for several, or a daemon fails.
+pub(crate) fn among_living(word: &str, daemons: &mut [Talk]) -> Result<Option<String>, Failure> {
+    let mut all = Tenants::new();
+    if may_be_short(word) {
+        for daemon in daemons {
+            let (status, tenants) = (daemon.status()?, daemon.tenants()?);
+            let names = status.into_iter().map(|row| row.name);
+            let names = names.chain(tenants.into_iter().map(|row| row.name));
+            all.extend(names.map(|name| (name, Pod::default())));
+            let pods = daemon.pods()?.into_iter();
+            all.extend(pods.map(|row| (row.name, (row.namespace, row.pod))));
+        }
+    }
+    chosen(word, &all)
+}
+
+/// The same among the tenants that these events are about.
+///
+/// # Errors
+/// If it is short for several.
+pub(crate) fn among_past(word: &str, past: &[EventRecord]) -> Result<Option<String>, Failure> {
+    let mut all = Tenants::new();
+    for record in past {
+        let Some(name) = &record.tenant else { continue };
+        let pod = all.entry(name.clone()).or_default();
+        let of = |name| record.word_of(name).map(str::to_owned);
+        if let Some(told) = of("namespace").zip(of("pod")) {
+            *pod = told;
+        }
+    }
+    chosen(word, &all)
+}
+
+fn chosen(word: &str, all: &Tenants) -> Result<Option<String>, Failure> {
+    let Some(short) = Short::of(word).filter(|_| !all.contains_key(word)) else {
+        return Ok(None);
+    };
+    let fits = |(name, pod): &(&String, &Pod)| short.is(name, pod);
+    let mut found: Vec<&str> = all
+        .iter()
+        .filter(fits)
+        .map(|(name, _)| name.as_str())
+        .collect();
+    let many = found.len();
+    if many < 2 {
+        return Ok(found.pop().map(str::to_owned));
+    }
+    let more = many.saturating_sub(LISTED);
+    found.truncate(LISTED);
+    let more = match more {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Err(Failure::ours(format!(
+        "{word} is short for {many} tenants: {}{more}; give more digits of the one that is meant",
+        found.join(", ")
+    )))
+}
+
+/// A pod as it is shown: `NAMESPACE/POD (CONTAINER)`, of which an engine may not have told all.
+pub(crate) fn pod_text(row: &PodRow) -> String {
+    let parts = [&*row.namespace, &*row.pod];
+    let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    match &*row.container {
+        "" => parts.join("/"),
+        container => format!("{} ({container})", parts.join("/")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIRST: &str = "3f9c0d5512e1aa";
+    const SECOND: &str = "3f9c0d5512e1bb";
+
+    fn tenants() -> Tenants {
+        let pod = |namespace: &str, pod: &str| (namespace.to_owned(), pod.to_owned());
+        let all = [
+            (FIRST, pod("team", "web-0")),
+            (SECOND, pod("team", "web-1")),
+            ("0123456789abcd", pod("lab", "two")),
+            ("0123456789abce", pod("lab", "two")),
+            ("train", Pod::default()),
+        ];
+        let all = all.into_iter();
+        all.map(|(name, pod)| (name.to_owned(), pod)).collect()
+    }
+
+    #[test]
+    fn twelve_digits_of_an_id_or_a_pod_name_a_tenant_where_it_is_one() {
+        for (word, name) in [
+            ("3f9c0d5512e1a", Some(FIRST)),
+            ("team/web-1", Some(SECOND)),
+            // Too short, no id, or of no tenant.
+            ("3f9c0d5512e", None),
+            ("3F9C0D5512E1A", None),
+            ("trai", None),
+            ("3f9c0d5512e1c", None),
+            ("other/web-1", None),
+            ("team/web", None),
+            // A whole name is itself.
+            (FIRST, None),
+            ("train", None),
+        ] {
+            let found = chosen(word, &tenants()).expect("at most one");
+            assert_eq!(found.as_deref(), name, "{word}");
+        }
+    }
+
+    #[test]
+    fn what_is_short_for_several_tenants_is_refused_with_their_names() {
+        for (word, both) in [
+            ("3f9c0d5512e1", [FIRST, SECOND]),
+            ("lab/two", ["0123456789abcd", "0123456789abce"]),
+        ] {
+            let told = chosen(word, &tenants()).expect_err("two").message;
+            assert!(both.iter().all(|name| told.contains(name)), "{told}");
+            assert!(told.starts_with(word), "{told}");
+        }
+    }
+
+    #[test]
+    fn an_ended_tenant_is_found_by_the_pod_that_its_events_tell() {
+        use gpushare_protocol::wire::Fact;
+        let event = |name: &str, facts: &[(&str, &str)]| EventRecord {
+            instance: 1,
+            number: 1,
+            at_ms: 1,
+            kind: "gone".to_owned(),
+            tenant: Some(name.to_owned()),
+            device: None,
+            text: String::new(),
+            facts: facts
+                .iter()
+                .map(|(name, word)| ((*name).to_owned(), Fact::Word((*word).to_owned())))
+                .collect(),
+        };
+        let pod = [("namespace", "team"), ("pod", "web-0")];
+        let past = [event(FIRST, &pod), event(SECOND, &[]), event(FIRST, &[])];
+        let found = |word| among_past(word, &past).expect("at most one");
+        assert_eq!(found("team/web-0").as_deref(), Some(FIRST));
+        assert_eq!(found("3f9c0d5512e1b").as_deref(), Some(SECOND));
+        assert_eq!(found("team/web-1"), None);
+    }
+
+    #[test]
+    fn a_pod_is_shown_with_what_its_engine_says_of_it() {
+        let text = |namespace: &str, pod: &str, container: &str| {
+            pod_text(&PodRow {
+                name: FIRST.to_owned(),
+                namespace: namespace.to_owned(),
+                pod: pod.to_owned(),
+                container: container.to_owned(),
+            })
+        };
+        assert_eq!(text("team", "web-0", "main"), "team/web-0 (main)");
+        assert_eq!(text("team", "web-0", ""), "team/web-0");
+        assert_eq!(text("team", "", ""), "team");
+    }
+}
