@@ -1,11 +1,14 @@
 //! `gpushare metrics`: what the daemon counts and measures, once, as text for Prometheus.
 
 use crate::args::Metrics;
-use crate::failure::Failure;
+use crate::failure::{Failure, NO_DAEMON};
 use crate::{daemon, output};
 use gpushare_client::Talk;
 use gpushare_exporter::{Format, Snapshot, encode, families};
 use std::process::ExitCode;
+
+/// Where the figures of a tenant are whose daemon has left: its counters are gone with it.
+const ENDED: &str = "; `gpushare events --kind gone` has what ended tenants used";
 
 /// Prints the metrics. Where no daemon answers they say so, as the exporter's do: a file for a
 /// collector that keeps the last answer would say for ever that it does.
@@ -18,7 +21,15 @@ pub(crate) fn print(arguments: &Metrics) -> Result<ExitCode, Failure> {
     };
     let text = encode(families(read.as_ref().ok()), format);
     output::data(text.trim_end())?;
-    read.map(|_| ExitCode::SUCCESS)
+    match read {
+        Ok(_) => Ok(ExitCode::SUCCESS),
+        Err(mut failure) => {
+            if failure.status == NO_DAEMON {
+                failure.message.push_str(ENDED);
+            }
+            Err(failure)
+        }
+    }
 }
 
 /// The one daemon that is asked: the machine's where it has one, else the first of this user's.

@@ -109,6 +109,7 @@ fn report(folder: &Path) -> Result<Report, TalkError> {
         host: host(),
         made,
         now_ms,
+        is_unserved: false,
         snapshot: Snapshot::read(&mut talk)?,
         history: talk.history()?,
         events: talk.past()?,

@@ -24,6 +24,8 @@ pub struct Report {
     pub made: String,
     /// When it was made, in milliseconds since 1970.
     pub now_ms: u64,
+    /// Whether no daemon serves: there is no state, and events are the journal's.
+    pub is_unserved: bool,
     /// The state now.
     pub snapshot: Snapshot,
     /// Each tenant's last hour.
@@ -31,6 +33,10 @@ pub struct Report {
     /// The events, oldest first.
     pub events: Vec<EventRecord>,
 }
+
+/// In place of tenants, where no daemon serves.
+const UNSERVED: &str = "<p class=\"warn\">No daemon serves: there are no figures of now and of the last hour. \
+Below is what the journal has of that hour; the event `gone` says what an ended tenant used.</p>\n";
 
 const STYLE: &str = "body{font:14px/1.45 system-ui,sans-serif;margin:2em auto;max-width:70em;padding:0 1em;color:#1b1f24;background:#fff}\
 h1{font-size:1.5em}h2{font-size:1.15em;margin-top:2em}table{border-collapse:collapse;width:100%}\
@@ -62,12 +68,16 @@ pub fn page(report: &Report) -> String {
         memory(&mut out, report, row);
         time(&mut out, report, row.uuid);
     }
-    if report.snapshot.devices.is_empty() {
-        out.push_str("<p class=\"warn\">The daemon has no GPU.</p>\n");
+    if report.is_unserved {
+        out.push_str(UNSERVED);
+    } else {
+        if report.snapshot.devices.is_empty() {
+            out.push_str("<p class=\"warn\">The daemon has no GPU.</p>\n");
+        }
+        tenants(&mut out, report);
+        moves::moves(&mut out, report);
+        queued(&mut out, report);
     }
-    tenants(&mut out, report);
-    moves::moves(&mut out, report);
-    queued(&mut out, report);
     events(&mut out, report);
     out.push_str("</body></html>\n");
     out
@@ -83,10 +93,12 @@ fn made(report: &Report) -> String {
             node.driver
         )
     });
-    format!(
-        "{}{daemon}. The last hour, a value every ten seconds.",
-        report.made
-    )
+    let hour = if report.is_unserved {
+        ""
+    } else {
+        " The last hour, a value every ten seconds."
+    };
+    format!("{}{daemon}.{hour}", report.made)
 }
 
 /// A device's charged memory, stacked by tenant, below its capacity.

@@ -1,6 +1,7 @@
 //! The page of a whole node.
 
-use gpushare_exporter::{Report, page};
+use gpushare_exporter::{Report, Snapshot, page};
+use gpushare_protocol::units::GIB;
 use gpushare_protocol::wire::{EventRecord, SeriesRow};
 
 use crate::sample;
@@ -29,6 +30,7 @@ fn report() -> Report {
         host: "node<7>".to_owned(),
         made: "2026-11-22 19:00:00".to_owned(),
         now_ms: 1_090_000,
+        is_unserved: false,
         snapshot: sample::node(),
         history: vec![series("serve", 28 * 1024), series("gone", 8 * 1024)],
         events: vec![
@@ -106,6 +108,33 @@ fn an_empty_node_has_a_page_too() {
         text.contains("The daemon has no GPU") && text.ends_with("</html>\n"),
         "{text}"
     );
+}
+
+#[test]
+fn a_page_without_a_daemon_says_so_and_has_the_events_of_the_journal() {
+    let unserved = Report {
+        is_unserved: true,
+        snapshot: Snapshot::default(),
+        history: Vec::new(),
+        ..report()
+    };
+    let text = page(&unserved);
+    assert!(text.contains("No daemon serves"), "{text}");
+    assert!(text.contains("may run"), "{text}");
+    for untrue in ["has no GPU", "There are none", "every ten seconds"] {
+        assert!(!text.contains(untrue), "{untrue} in {text}");
+    }
+    assert!(!page(&report()).contains("No daemon serves"));
+}
+
+#[test]
+fn a_tenant_over_its_lowered_limit_is_marked_and_others_are_not() {
+    let mut over = report();
+    let text = "over its limit by 1 GiB: it gets no new memory";
+    assert!(!page(&over).contains("over its limit"));
+    let row = &mut over.snapshot.tenants[0];
+    row.charged = row.limit + GIB;
+    assert_eq!(page(&over).matches(text).count(), 1);
 }
 
 #[test]

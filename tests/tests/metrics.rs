@@ -122,6 +122,34 @@ fn the_trace_and_the_page_have_each_tenant() {
 }
 
 #[test]
+fn a_report_after_the_daemon_has_left_is_of_the_journal() {
+    let home = Home::new("mem=16GiB");
+    let name = format!("left-{}", std::process::id());
+    let guest = home.guest(&name, &["--mem-limit", "1GiB"]);
+    guest.finish().silently();
+    home.until_no_daemon();
+    let page = home.folder().join("report.html");
+    let output = home.command(&["report", "--html"]).arg(&page).output();
+    let output = output.expect("gpushare starts");
+    assert!(output.status.success(), "{output:?}");
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        told.contains("no daemon") && told.contains("journal"),
+        "{told}"
+    );
+    let page = std::fs::read_to_string(&page).expect("it is written");
+    for words in ["No daemon serves", &name, "ran for"] {
+        assert!(page.contains(words), "{words} in {page}");
+    }
+    // Counters are gone with their daemon.
+    let output = home.gpushare(&["metrics"]);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(told.contains("gpushare events --kind gone"), "{told}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("gpushare_daemon_up 0"));
+}
+
+#[test]
 fn a_trace_has_waits_that_go_on_that_are_served_and_that_are_refused() {
     let home = Home::new("mem=16GiB");
     let burst = ["--mem-request", "1GiB", "--mem-limit", "12GiB"];
