@@ -5,6 +5,8 @@
 #
 #   versions.sh add     adds the packaged library, makes it current, drops older
 #                      versions out of use but for the last one
+#   versions.sh users   lists the processes that use another version than the current one, or whose
+#                      mounts show one: pid, program, version, the container's id if it is in one
 #   versions.sh remove  drops all versions out of use, and names those in use; once more by a purge
 #
 # The folder that holds this file has package/ (the library and VERSION, the name of its folder),
@@ -33,13 +35,14 @@ place() {
         END { if (best) print device, path }' /proc/self/mountinfo
 }
 
-# Prints whether a mount of any process shows this folder or a part of it: yes or no. A mount has
-# another path than the folder where that is on a file system of its own, and containers have mount
-# namespaces of their own, so the place in the file system is compared. Where it is not known, the
-# name of the version has to do: then another copy of it may be taken for this one.
+# Prints whether a mount of any process shows this folder or a part of it: yes or no; with each=1 the
+# pids of all such processes instead. A mount has another path than the folder where that is on a file
+# system of its own, and containers have mount namespaces of their own, so the place in the file system
+# is compared. Where it is not known, the name of the version has to do: then another copy of it may be
+# taken for this one.
 is_mounted() {
     at=$(place "$1") &&
-        printf '%s\n' /proc/[0-9]*/mountinfo | at=$at name=/versions/${1##*/} awk '
+        printf '%s\n' /proc/[0-9]*/mountinfo | at=$at name=/versions/${1##*/} awk -v each="${each:-}" '
         BEGIN {
             known = split(ENVIRON["at"], at, " ")
             name = ENVIRON["name"] "/"
@@ -50,30 +53,34 @@ is_mounted() {
             while (!found && (getline line <file) > 0) {
                 split(line, mount, " ")
                 root = mount[4] "/"
-                found = known ? mount[3] == at[1] && index(root, at[2] "/") == 1 : index(root, name)
+                is_it = known ? mount[3] == at[1] && index(root, at[2] "/") == 1 : index(root, name)
+                if (is_it && each) { split(file, part, "/"); print part[3]; break }
+                found = is_it
             }
             close(file)
         }
-        END { print found ? "yes" : "no" }'
+        END { if (!each) print found ? "yes" : "no" }'
 }
 
-# Prints whether a process maps the library of this folder. Its path there may be a container's, and
-# its device another one than stat names (btrfs, overlays): a library of that number and our name
-# counts as this one.
+# Prints whether a process maps the library of this folder: yes or no; with each=1 the pids of all such
+# processes instead. Its path there may be a container's, and its device another one than stat names
+# (btrfs, overlays): a library of that number and our name counts as this one.
 is_mapped() {
-    number=$(stat -c %i "$1/libgpushare.so" 2>/dev/null) || { echo no; return; }
+    number=$(stat -c %i "$1/libgpushare.so" 2>/dev/null) || { [ "${each:-}" ] || echo no; return 0; }
     device=$(stat -c %d "$1/libgpushare.so")
     device=$(printf '%02x:%02x' $(((device >> 8) & 0xfff)) $(((device & 0xff) | ((device >> 12) & 0xfff00))))
     printf '%s\0' /proc/[0-9]*/maps |
         xargs -0 grep -lsE -- "^[^ ]+ [^ ]+ [^ ]+ ($device $number |[^ ]+ $number .*/libgpushare\\.so( \\(deleted\\))?\$)" |
-        { read -r _ && echo yes || echo no; }
+        if [ "${each:-}" ]; then cut -d/ -f3; else { read -r _ && echo yes || echo no; }; fi
 }
+
+# A path in mountinfo's spelling.
+spelt() { printf '%s' "$1" | sed 's/\\/\\134/g; s/ /\\040/g; s/	/\\011/g'; }
 
 # Whether nothing uses this folder. What cannot be found out counts as a use.
 unused() {
     for tool in awk grep sed stat xargs; do command -v $tool >/dev/null || return 1; done
-    spelt=$(printf '%s' "$1" | sed 's/\\/\\134/g; s/ /\\040/g; s/	/\\011/g')
-    [ "$(is_mounted "$spelt")" = no ] && [ "$(is_mapped "$1")" = no ]
+    [ "$(is_mounted "$(spelt "$1")")" = no ] && [ "$(is_mapped "$1")" = no ]
 }
 
 add() {
@@ -118,15 +125,33 @@ drop() {
     done
 }
 
+# Lists the processes that use another version than the current one. A container has the mount in
+# each of its processes, and its next program the library of it.
+users() {
+    current=$(readlink "$here/libgpushare.so" 2>/dev/null || true)
+    current=${current#versions/}
+    for folder in "$here"/versions/*; do
+        [ -d "$folder" ] && [ "${folder##*/}" != "${current%%/*}" ] || continue
+        { each=1 is_mounted "$(spelt "$folder")" || true; each=1 is_mapped "$folder"; } | sort -nu |
+            while read -r pid; do
+                # It may end meanwhile.
+                program=$(cat "/proc/$pid/comm" 2>/dev/null) || continue
+                container=$(sed -nE 's/.*[^0-9a-f]([0-9a-f]{64}).*/ \1/p' "/proc/$pid/cgroup" 2>/dev/null | head -n 1)
+                echo "$pid $program ${folder##*/}$container"
+            done
+    done
+}
+
 case "${1:-}" in
     add) add ;;
+    users) users ;;
     remove)
         rm -f "$here/libgpushare.so"
         drop "" "" "a purge or the next installation"
         rmdir "$here/versions" 2>/dev/null || true
         ;;
     *)
-        echo "usage: versions.sh add|remove" >&2
+        echo "usage: versions.sh add|users|remove" >&2
         exit 2
         ;;
 esac

@@ -85,6 +85,26 @@ fn a_version_whose_library_alone_is_mounted_stays_and_a_neighbour_goes() {
 }
 
 #[test]
+fn processes_with_an_older_version_are_listed_and_others_are_not() {
+    let Some(machine) = machine() else { return };
+    let users = || machine.sh(ROOT, &format!("sh '{HERE}/versions.sh' users"));
+    add(&machine, "1");
+    let mount = |version: u32| format!("mount --bind '{HERE}/versions/{version}' /run/inside");
+    let old = container(&machine, &mount(1));
+    assert_eq!(users(), "", "the version is the current one");
+    add(&machine, "2");
+    let new = container(&machine, &mount(2));
+    let told = users();
+    let words: Vec<&str> = told.split_whitespace().collect();
+    // The test machine's own number of the process is not known here.
+    assert_eq!(words[1..], ["sh", "1"], "{told}");
+    assert!(words[0].parse::<u32>().is_ok(), "{told}");
+    new.kill();
+    old.kill();
+    assert_eq!(users(), "");
+}
+
+#[test]
 fn a_removal_keeps_what_a_container_has_mounted() {
     let Some(machine) = machine() else { return };
     add(&machine, "1");
