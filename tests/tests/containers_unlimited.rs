@@ -1,9 +1,10 @@
 //! Containers that have a GPU and ask for nothing, on a node where limits are mandatory.
 
 use gpushare_tests::container::{Bundle, Door, Lab, Runtime};
-use gpushare_tests::machine::OWN_ETC;
+use gpushare_tests::machine::{OWN_ETC, ROOT};
 use gpushare_tests::runnable::not_runnable_here;
-use gpushare_tests::{GIB, artefacts, until};
+use gpushare_tests::{GIB, artefacts, schema, until};
+use serde_json::Value;
 
 const CONFIG: &str = "[containers]\nunlimited = \"deny\"\n\
     [[containers.rules]]\nnamespace = \"team\"\nunlimited = \"maxima\"\n\
@@ -64,6 +65,25 @@ fn no_container_with_a_gpu_runs_without_limits_where_they_are_mandatory() {
         .environment
         .push("GPUSHARE_PRIORITY=400".to_owned());
     refused(&lab, &priority, "GPUSHARE_MEM_LIMIT");
+    // Why is known on the node, too.
+    let told = lab
+        .machine()
+        .run(ROOT, &["events", "--json", "--kind", "container-refused"]);
+    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    let told: Vec<Value> = told
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    let ids: Vec<&Value> = told
+        .iter()
+        .map(|one| &one["facts"]["container_id"])
+        .collect();
+    assert_eq!(ids, ["one", "nine"], "{told:?}");
+    for event in &told {
+        schema::check("event.json", event);
+        assert_eq!(event["facts"]["reason"], "rule");
+        assert_eq!(event["facts"]["namespace"], "other");
+    }
     // Also while no daemon runs.
     lab.kill_daemon();
     refused(&lab, &silent("six", "other", "0"), "does not answer");
