@@ -30,11 +30,11 @@ impl TypedValueParser for Kind {
             return Ok(told.into_owned());
         }
         let meant = match nearest(&told).join(" or ") {
-            meant if meant.is_empty() => meant,
-            meant => format!("did you mean {meant}? "),
+            meant if meant.is_empty() => ".".to_owned(),
+            meant => format!("; did you mean {meant}?"),
         };
         let text = format!(
-            "invalid value '{told}' for '--kind <KIND>': there is no such kind of event. {meant}docs/OPERATIONS.md lists all under \"Events\"\n"
+            "invalid value '{told}' for '--kind <KIND>': there is no such kind of event{meant} All are in docs/OPERATIONS.md, under Events\n"
         );
         Err(Error::raw(ErrorKind::InvalidValue, text).with_cmd(command))
     }
@@ -106,7 +106,7 @@ mod tests {
         };
         for (kind, meant) in [
             ("refuse", "did you mean refused?"),
-            ("refsued", "did you mean refused?"),
+            ("refussed", "did you mean refused?"),
             ("host", "did you mean host-failed or host-full?"),
             ("memory_lost", "did you mean memory-lost?"),
         ] {

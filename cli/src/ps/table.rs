@@ -195,7 +195,7 @@ mod tests {
             request: 1023 << 20,
             limit: Some(1023 << 30),
             grant: 5,
-            charged: 1_234_567_890_123,
+            charged: 1_034_567_890_123,
             overhead: 700 << 20,
             limbo: 0,
             time: None,

@@ -94,6 +94,19 @@ fn details_events_and_help_have_their_screens() {
 }
 
 #[test]
+fn a_tenant_over_its_lowered_limit_is_marked_in_its_details() {
+    let mut all = model();
+    press(&mut all, "v\n");
+    assert!(!screen(&mut all, (100, 24)).contains("over its limit"));
+    let mut rows = all.snapshot.tenants.iter_mut();
+    let row = rows.find(|row| row.name == "train").expect("it is there");
+    row.charged = row.limit + (7 << 30);
+    let text = screen(&mut all, (100, 24));
+    let told = "\n over its limit by 7 GiB: it gets no new memory\n";
+    assert!(text.contains(told), "{text}");
+}
+
+#[test]
 fn one_page_as_text_has_every_tenant() {
     let text = page(&mut model());
     for name in ["serve", "train", "big"] {
