@@ -3,9 +3,10 @@
 
 use crate::args::{Named, Suspend};
 use crate::failure::Failure;
-use crate::order;
-use gpushare_client::TalkError;
-use gpushare_protocol::wire::Control;
+use crate::when::local;
+use crate::{order, output, why};
+use gpushare_client::{Talk, TalkError};
+use gpushare_protocol::wire::{Control, EventRecord};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use std::fs::{File, OpenOptions};
@@ -14,7 +15,20 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
+/// How long `resume` waits before it says what it waits for: longer than the daemon waits for a
+/// return that makes no progress (5 s) before an event tells of it.
+const SILENT: Duration = Duration::from_secs(7);
+/// The events of a tenant's way out and back.
+const MOVES: [&str; 6] = [
+    "suspended",
+    "resumed",
+    "left",
+    "returned",
+    "slow-return",
+    "no-return",
+];
 /// The first minor of the protocol that stores memory in files.
 const SINCE: u16 = 14;
 
@@ -54,16 +68,38 @@ pub(crate) fn suspend(given: &Suspend) -> Result<ExitCode, Failure> {
     })
 }
 
-/// Brings it back.
+/// Brings it back. What keeps it away for long is said, and waited for.
 pub(crate) fn resume(named: &Named) -> Result<ExitCode, Failure> {
     let tenant = named.tenant.clone();
     order::give((&tenant, named.json), |daemon| {
-        daemon
-            .call(&Control::Resume {
-                tenant: tenant.clone(),
-            })
-            .map(drop)
+        let id = daemon.ask(&Control::Resume {
+            tenant: tenant.clone(),
+        })?;
+        if daemon.reply_within(id, SILENT)?.is_some() {
+            return Ok(());
+        }
+        let why = keeps_away(daemon, &tenant).unwrap_or_default();
+        output::note(&format!(
+            "note: {tenant} is not back yet, and this command waits until it is. {why}"
+        ));
+        daemon.reply(id).map(drop)
     })
+}
+
+/// Why a tenant is not back, in sentences: what an event of its return says that nothing has
+/// followed, or else where its memory is.
+fn keeps_away(daemon: &Talk, tenant: &str) -> Option<String> {
+    // On the other connection the reply to the order may come meanwhile.
+    let mut daemon = Talk::connect_within(daemon.folder(), Some(SILENT)).ok()?;
+    let past = daemon.past().ok()?;
+    let is_of_a_move = |record: &&EventRecord| {
+        record.tenant.as_deref() == Some(tenant) && MOVES.contains(&&*record.kind)
+    };
+    let last = past.iter().rev().find(is_of_a_move);
+    match last.filter(|last| matches!(&*last.kind, "no-return" | "slow-return")) {
+        Some(last) => Some(format!("At {}: {}.", local(last.at_ms), last.text)),
+        None => why::away(&mut daemon, tenant).ok()?,
+    }
 }
 
 /// A file without a name, to read and write, and to read: made here, so that it is this user's, and

@@ -168,6 +168,24 @@ impl Talk {
         }
     }
 
+    /// The same, or `None` once nothing has come for so long.
+    pub fn reply_within(
+        &mut self,
+        id: u32,
+        patience: Duration,
+    ) -> Result<Option<ControlReply>, TalkError> {
+        let set = |socket: &UnixStream, to| socket.set_read_timeout(to);
+        set(&self.socket, Some(patience)).map_err(|error| self.lost(&error))?;
+        let next = self.receive();
+        set(&self.socket, self.patience).map_err(|error| self.lost(&error))?;
+        match next {
+            Ok(next) => self.early.push_back(next),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+            Err(error) => return Err(self.lost(&error)),
+        }
+        self.reply(id).map(Some)
+    }
+
     /// Asks and waits for the reply.
     pub fn call(&mut self, request: &Control) -> Result<ControlReply, TalkError> {
         let id = self.ask(request)?;

@@ -8,6 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::process::{Output, Stdio};
 use std::sync::atomic::Ordering;
 
@@ -71,7 +72,9 @@ fn suspend_and_resume_return_when_memory_is_there_and_why_says_it() {
     let data: Value = serde_json::from_str(&data).expect("JSON");
     assert_eq!(data["state"], "out");
 
-    said(&home, &["resume", "one"]);
+    let resumed = home.gpushare(&["resume", "one"]);
+    assert!(resumed.status.success(), "{resumed:?}");
+    assert!(resumed.stderr.is_empty(), "served at once: {resumed:?}");
     assert_eq!(place(&home, "one"), "in");
     let back = said(&home, &["why", "one"]);
     assert!(back.contains("nothing holds it up now"), "{back}");
@@ -184,6 +187,54 @@ fn a_suspend_of_a_tenant_that_captures_ends_with_the_reason() {
     assert_eq!(guest.ask("end"), "end 0");
     said(&home, &["suspend", "one"]);
     assert_eq!(place(&home, "one"), "out");
+    assert_eq!(guest.ask("check 7"), "check 0");
+}
+
+/// Resumes `one`, which waits until this is done: the only line that the command prints meanwhile.
+fn resumed_by(home: &Home, ends_the_wait: impl FnOnce()) -> String {
+    let mut resume = home.command(&["resume", "one"]);
+    let mut resume = resume.stderr(Stdio::piped()).spawn().expect("it starts");
+    let stderr = resume.stderr.take().expect("piped");
+    let mut told = BufReader::new(stderr).lines();
+    let line = told.next().expect("a line").expect("text");
+    assert!(resume.try_wait().expect("it was started").is_none());
+    ends_the_wait();
+    assert!(resume.wait().expect("it was started").success());
+    assert!(told.next().is_none(), "one line");
+    assert_eq!(place(home, "one"), "in");
+    let words = "one is not back yet, and this command waits until it is. ";
+    assert!(line.contains(words), "{line}");
+    line
+}
+
+#[test]
+fn a_resume_of_a_stopped_program_says_that_its_return_takes_long() {
+    let home = Home::with_config(DEVICE, NODE);
+    let mut guest = filled(&home, "one", 7);
+    said(&home, &["suspend", "one"]);
+    let row = home.row("one").expect("the tenant exists");
+    let pid = row["processes"][0]["pid"].as_i64().expect("a process");
+    let process = Pid::from_raw(i32::try_from(pid).expect("a process"));
+    kill(process, Signal::SIGSTOP).expect("it lives");
+    let goes_on = || kill(process, Signal::SIGCONT).expect("it lives");
+    let line = resumed_by(&home, goes_on);
+    assert!(line.contains(": its return takes long; it"), "{line}");
+    assert_eq!(guest.ask("check 7"), "check 0");
+}
+
+#[test]
+fn a_resume_to_a_device_that_another_tenant_holds_says_so() {
+    let home = Home::with_config(DEVICE, NODE);
+    let mut guest = filled(&home, "one", 7);
+    said(&home, &["suspend", "one"]);
+    let mut holds = home.guest("plain", &["--mem-limit", "64MiB"]);
+    assert_eq!(holds.ask(&format!("alloc {}", 56 * MIB)), "alloc 0");
+    let line = resumed_by(&home, || drop(holds.finish()));
+    let words = "64 MiB of one have been on the host for";
+    assert!(
+        line.contains(words) && line.contains("take turns"),
+        "{line}"
+    );
     assert_eq!(guest.ask("check 7"), "check 0");
 }
 

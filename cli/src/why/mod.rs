@@ -82,6 +82,13 @@ pub(crate) fn why(arguments: &args::Why) -> Result<ExitCode, Failure> {
     })
 }
 
+/// Where a tenant's memory is and why, if it is not all on its devices.
+pub(crate) fn away(daemon: &mut Talk, tenant: &str) -> Result<Option<String>, Failure> {
+    let facts = facts_of(daemon, tenant)?;
+    let mut own = facts.residency.iter().filter(|row| row.name == tenant);
+    Ok(own.find_map(|row| status::place(&facts, row)))
+}
+
 /// A daemon's lists of its tenants.
 fn facts_of(daemon: &mut Talk, tenant: &str) -> Result<Facts, Failure> {
     // First: a tenant that is admitted meanwhile is told as queued.

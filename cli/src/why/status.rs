@@ -133,7 +133,7 @@ fn waits(facts: &Facts, row: &TenantRow) -> Vec<String> {
 }
 
 /// Where its memory is, if it is not all on the device.
-fn place(facts: &Facts, row: &ResidencyRow) -> Option<String> {
+pub(super) fn place(facts: &Facts, row: &ResidencyRow) -> Option<String> {
     let (name, device, since) = (&row.name, facts.device(row.device), span(row.for_ms));
     let away = Bytes(row.away).human();
     let tier = residency::tier(row, residency::swaps_of(&facts.swaps, (name, row.device)));
