@@ -20,7 +20,7 @@ pub(crate) fn report(arguments: &Report) -> Result<ExitCode, Failure> {
         now_ms,
         snapshot: Snapshot::read(&mut talk)?,
         history: talk.history()?,
-        events: history::read(&mut [talk], now_ms.saturating_sub(HOUR_MS), None)?,
+        events: history::read(&mut vec![talk], now_ms.saturating_sub(HOUR_MS), None)?,
     };
     let path = &arguments.html;
     std::fs::write(path, page(&shown))
