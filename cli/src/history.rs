@@ -51,15 +51,13 @@ pub(crate) fn begin(journal: &Path) {
 /// Everything since then that is still known, in order. Of the daemon `whole`, all that it
 /// remembers, whatever its label.
 pub(crate) fn read(
-    daemons: &mut [Talk],
+    daemons: &mut Vec<Talk>,
     since_ms: u64,
     whole: Option<u64>,
 ) -> Result<Vec<EventRecord>, Failure> {
     // The daemons first: what they have told is in the journals a moment later.
-    let mut told = Vec::new();
-    for daemon in daemons.iter_mut() {
-        told.extend(daemon.past()?);
-    }
+    let told = daemon::those_that_answer(daemons, Talk::past)?;
+    let told = told.into_iter().flatten().collect();
     with_journals(told, !daemons.is_empty(), (since_ms, whole))
 }
 

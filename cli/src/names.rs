@@ -3,6 +3,7 @@
 
 use crate::daemon::{self, Talk};
 use crate::failure::Failure;
+use gpushare_client::TalkError;
 use gpushare_protocol::wire::{EventRecord, PodRow};
 use std::collections::BTreeMap;
 
@@ -67,20 +68,26 @@ pub(crate) fn of_living(word: &str) -> Result<String, Failure> {
 /// The tenant of these daemons that the word is short for; `None`: of none.
 ///
 /// # Errors
-/// If it is short for several, or a daemon fails.
+/// If it is short for several.
 pub(crate) fn among_living(word: &str, daemons: &mut [Talk]) -> Result<Option<String>, Failure> {
     let mut all = Tenants::new();
     if may_be_short(word) {
-        for daemon in daemons {
-            let (status, tenants) = (daemon.status()?, daemon.tenants()?);
-            let names = status.into_iter().map(|row| row.name);
-            let names = names.chain(tenants.into_iter().map(|row| row.name));
-            all.extend(names.map(|name| (name, Pod::default())));
-            let pods = daemon.pods()?.into_iter();
-            all.extend(pods.map(|row| (row.name, (row.namespace, row.pod))));
-        }
+        // The command itself says which of them it lost.
+        let told = daemons.iter_mut().filter_map(|daemon| of(daemon).ok());
+        all.extend(told.flatten());
     }
     chosen(word, &all)
+}
+
+/// A daemon's tenants.
+fn of(daemon: &mut Talk) -> Result<Tenants, TalkError> {
+    let (status, tenants) = (daemon.status()?, daemon.tenants()?);
+    let names = status.into_iter().map(|row| row.name);
+    let names = names.chain(tenants.into_iter().map(|row| row.name));
+    let mut all: Tenants = names.map(|name| (name, Pod::default())).collect();
+    let pods = daemon.pods()?.into_iter();
+    all.extend(pods.map(|row| (row.name, (row.namespace, row.pod))));
+    Ok(all)
 }
 
 /// The same among the tenants that these events are about.
@@ -121,7 +128,7 @@ fn chosen(word: &str, all: &Tenants) -> Result<Option<String>, Failure> {
         more => format!(" and {more} more"),
     };
     Err(Failure::ours(format!(
-        "{word} is short for {many} tenants: {}{more}; give more digits of the one that is meant",
+        "{word} is short for {many} tenants: {}{more}; name the one that is meant",
         found.join(", ")
     )))
 }

@@ -20,7 +20,7 @@ use std::process::ExitCode;
 pub(crate) fn ps(arguments: &Ps) -> Result<ExitCode, Failure> {
     let gpu = select::gpu(arguments.gpu.as_deref())?;
     let mut rows = files::rows();
-    let daemons = match daemon::some() {
+    let mut daemons = match daemon::some() {
         Ok(daemons) => daemons,
         Err(failure) if rows.is_empty() => return Err(failure),
         Err(failure) => {
@@ -29,8 +29,7 @@ pub(crate) fn ps(arguments: &Ps) -> Result<ExitCode, Failure> {
         }
     };
     let (mut kept, mut shared, mut devices) = (Vec::new(), Vec::new(), Vec::new());
-    for mut daemon in daemons {
-        let known = Known::of(&mut daemon)?;
+    for known in daemon::those_that_answer(&mut daemons, Known::of)? {
         devices.extend(known.places());
         kept.extend(known.rows());
         shared.extend(known.sharing);

@@ -93,6 +93,7 @@
  *   twofold BYTES MORE -> twofold RESULT    the same, mapped at two addresses; with MORE device 1 has rights there too
  *   tiles BYTES       -> tiles RESULT       the same for tiles of sparse arrays
  *   share             -> share RESULT       exports the last handle
+ *   drops             -> drops RESULT       cuMemRelease of the last handle
  * another device:
  *   second            -> second RESULT      a context on device 1, for what follows
  *   reach, unreach    -> reach RESULT       that one may access the first one's memory, or no more
@@ -413,6 +414,7 @@ int main(void) {
             printf("tiles %d\n", handle(a));
             memory.flags[2] = 0;
         } else if (!strcmp(name, "share")) printf("share %d\n", share());
+        else if (!strcmp(name, "drops")) printf("drops %d\n", CALL("cuMemRelease", (unsigned long long))(last_handle));
         else if (!strcmp(name, "second")) printf("second %d\n", second());
         else if (!strcmp(name, "reach")) printf("reach %d\n", reach(1));
         else if (!strcmp(name, "unreach")) printf("unreach %d\n", reach(0));

@@ -150,6 +150,17 @@ impl Home {
         }
     }
 
+    /// Suspends a tenant. Its memory has left the device then. Where its work has not ended in time
+    /// on a busy machine the command says so, and the daemon asks the tenant again.
+    #[track_caller]
+    pub fn suspend(&self, name: &str) {
+        let done = self.gpushare(&["suspend", name]);
+        let told = String::from_utf8_lossy(&done.stderr).into_owned();
+        let is_late = told.contains("has not left yet");
+        assert!(done.status.success() || is_late, "{done:?}");
+        self.until(name, |row| row["residency"]["place"] == "out");
+    }
+
     /// Follows events, past events included.
     pub fn events(&self) -> Events {
         let mut command = self.command(&["events", "--follow", "--json"]);

@@ -13,6 +13,7 @@
 
 pub mod alone;
 pub mod artefacts;
+mod charged;
 pub mod clients;
 pub mod container;
 pub mod daemon;

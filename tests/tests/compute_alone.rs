@@ -87,7 +87,8 @@ fn a_program_that_ends_in_its_kernel_pays_for_it_too() {
         gpu.served() >= before + 200 * MS
     });
     first.finish().silently();
-    assert!(debt(&alone) >= 100, "{} ms", debt(&alone));
+    // What the gate's thread has seen of it: it has to run meanwhile.
+    assert_measured!(debt(&alone) >= 100, "{} ms", debt(&alone));
     let mut next = capped();
     next.does(&format!("post {MS}"));
     until_thread_waits(next.pid(), "poster");

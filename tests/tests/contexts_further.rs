@@ -196,7 +196,7 @@ fn the_next_daemon_counts_further_contexts_and_guards_requests_from_more() {
 #[test]
 fn what_the_driver_refuses_is_its_answer_while_a_daemon_counts() {
     let gpu = Gpu::new(SPEC);
-    let mut daemon = Daemon::configured(&gpu, FIRST);
+    let mut daemon = Daemon::configured(&gpu, &format!("{FIRST}recovery = \"6s\"\n"));
     let limits = [("GPUSHARE_WAIT_TIMEOUT", "20ms"), NO_REQUEST[0]];
     let tenant = daemon.tenant("one", &limits);
     let (stopped, mut guest) = (started(&tenant), started(&tenant));

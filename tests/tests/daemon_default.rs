@@ -14,9 +14,9 @@ use tempfile::TempDir;
 struct Stopped(Pid);
 
 impl Stopped {
-    fn now(pid: u32) -> Self {
+    fn now(home: &Home, pid: u32) -> Self {
         let pid = Pid::from_raw(i32::try_from(pid).expect("a pid"));
-        kill(pid, Signal::SIGSTOP).expect("it lives");
+        home.gpu().stop(pid);
         Self(pid)
     }
 }
@@ -190,7 +190,7 @@ fn a_private_daemon_that_does_not_answer_is_not_done_without() {
     let [daemon] = home.daemons()[..] else {
         panic!("one daemon: {:?}", home.daemons());
     };
-    let stopped = Stopped::now(daemon);
+    let stopped = Stopped::now(&home, daemon);
     let told = not_started(run(&home, &limits));
     for words in ["does not answer", &format!("process {daemon}")] {
         assert!(told.contains(words), "{words}: {told}");

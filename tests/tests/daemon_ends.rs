@@ -2,7 +2,7 @@
 //! while the program runs.
 
 use gpushare_tests::home::Events;
-use gpushare_tests::{Home, MIB};
+use gpushare_tests::{Home, MIB, until};
 
 /// The text of the next event of this kind about a tenant.
 fn told(events: &mut Events, kind: &str, name: &str) -> String {
@@ -13,17 +13,18 @@ fn told(events: &mut Events, kind: &str, name: &str) -> String {
 #[test]
 fn a_run_limit_warns_and_ends_and_an_idle_end_spares_working_tenants() {
     let home = Home::new("mem=16GiB");
-    let limited = home.guest("limited", &["--run-limit", "6s"]);
-    let idle = home.guest("idle", &["--idle-end", "3s", "--run-limit", "1h"]);
-    let mut works = home.guest("works", &["--idle-end", "3s"]);
+    let limited = home.guest("limited", &["--run-limit", "10s"]);
     let row = home.row("limited").expect("it runs");
     assert_eq!(row["ends"]["by"], "run limit");
-    assert!(row["ends"]["in_ms"].as_u64().expect("a span") <= 6000);
+    assert!(row["ends"]["in_ms"].as_u64().expect("a span") <= 10_000);
+    let mut works = home.guest("works", &["--idle-end", "6s"]);
+    let idle = home.guest("idle", &["--idle-end", "6s", "--run-limit", "1h"]);
     assert_eq!(home.row("idle").expect("it runs")["ends"]["by"], "idle end");
     let table = home.gpushare(&["ps"]).stdout;
     let table = String::from_utf8_lossy(&table).into_owned();
     assert!(table.contains(" s (run limit)"), "{table}");
 
+    assert_eq!(works.ask(&format!("alloc {MIB}")), "alloc 0");
     let mut events = home.events();
     let soon = told(&mut events, "ends-soon", "limited");
     assert!(soon.starts_with("will be ended in "), "{soon}");
@@ -32,9 +33,10 @@ fn a_run_limit_warns_and_ends_and_an_idle_end_spares_working_tenants() {
         assert_eq!(works.ask(&format!("alloc {MIB}")), "alloc 0");
     }
     assert!(works.finish().status.success(), "it is warned at most");
+    until("the idle end has ended it", || home.row("idle").is_none());
     for (guest, name, why) in [
-        (limited, "limited", "its run limit of 6 s"),
-        (idle, "idle", "no GPU work for its idle end of 3 s"),
+        (limited, "limited", "its run limit of 10 s"),
+        (idle, "idle", "no GPU work for its idle end of 6 s"),
     ] {
         let ended = guest.finish();
         assert_eq!(ended.status.code(), Some(143), "{ended:?}");

@@ -1,7 +1,7 @@
 //! Device memory that a dead process's forked child keeps counts against its tenant's limit, under
 //! a daemon and across its restarts.
 
-use gpushare_tests::{Daemon, Gpu, MIB, Tenant};
+use gpushare_tests::{Daemon, Gpu, MIB, Tenant, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -97,8 +97,14 @@ fn a_new_daemon_knows_the_memory_dead_processes_still_hold() {
     let (answer, first) = leave(&tenant, 300);
     assert_eq!(answer, "alloc 0");
     daemon.until("one", |row| row.limbo >= 300 * MIB);
-    // The daemon stores its state within two of its rounds.
-    std::thread::sleep(std::time::Duration::from_millis(2_100));
+    let runtime = tenant.folder().ancestors().nth(2);
+    let file = runtime
+        .expect("the runtime folder")
+        .join("registered/one.json");
+    let charged = format!("\"charged\":{}", 300 * MIB);
+    until("the dead are written down", || {
+        std::fs::read_to_string(&file).is_ok_and(|text| text.contains(&charged))
+    });
     let mut dies_unseen = tenant.client("quota", &[]).started();
     assert_eq!(dies_unseen.ask(&alloc(100)), "alloc 0");
     let forked = dies_unseen.ask("fork");

@@ -15,26 +15,6 @@ fn set(commands: &mut Commands, mib: u64) {
     assert_eq!(done, ControlReply::Done);
 }
 
-/// The tenant's charge, over the same connection: the processes race meanwhile, and a new
-/// connection for each reading takes most of the processors from them. `None` where the sum may
-/// never have been: it is added up from the processes' words, and one of them changed meanwhile.
-fn charged(commands: &mut Commands) -> Option<u64> {
-    let mut parts = || {
-        let ControlReply::Tenants(rows) = commands.ask(&Control::List) else {
-            panic!("the daemon lists its tenants");
-        };
-        let parts: Vec<u64> = rows[0].processes.iter().map(|one| one.charged).collect();
-        parts
-    };
-    let mut last = parts();
-    (0..8).find_map(|_| {
-        let now = parts();
-        let same = last == now;
-        last = now;
-        same.then(|| last.iter().sum())
-    })
-}
-
 #[test]
 fn memory_freed_above_a_lowered_limit_is_not_charged_again() {
     let gpu = Gpu::new("mem=16GiB");
@@ -87,7 +67,7 @@ fn racing_processes_never_grow_above_a_limit_once_it_is_set() {
         set(&mut commands, LOW);
         let mut most = u64::MAX;
         for _ in 0..40 {
-            let Some(charged) = charged(&mut commands) else {
+            let Some(charged) = commands.charged("one") else {
                 continue;
             };
             above += u32::from(charged > LOW * MIB);

@@ -107,9 +107,9 @@ fn a_run_whose_daemon_leaves_without_an_answer_ends() {
 #[test]
 fn a_start_timeout_bounds_the_wait_for_the_next_daemon() {
     let why = "waits".to_owned();
-    let flags = ["--start-timeout", "1s"];
+    let flags = ["--start-timeout", "5s"];
     let told = told(&answered(&flags, vec![ControlReply::Queued { why }]));
-    let over = "--start-timeout of 1s is over, and tenant one waits";
+    let over = "--start-timeout of 5s is over, and tenant one waits";
     assert!(told.contains("registered again"), "{told}");
     assert!(told.contains(over), "{told}");
 }

@@ -85,24 +85,24 @@ fn memory_before_an_exec_is_free_beside_programs_that_keep_dying() {
     assert_eq!(holder.ask("anew two"), "anew 0");
     assert_eq!(holder.ask("init"), "init 0");
     assert_eq!(holder.ask(&alloc(10)), "alloc 0");
-    let answered = AtomicBool::new(false);
-    let (answer, died) = std::thread::scope(|scope| {
+    let (answered, died) = (AtomicBool::new(false), AtomicBool::new(false));
+    let answer = std::thread::scope(|scope| {
         let dying = scope.spawn(|| {
-            let mut died = 0;
             while !answered.load(Ordering::Relaxed) {
                 let mut worker = tenant.guest();
                 assert_eq!(worker.ask(&alloc(1)), "alloc 0");
                 worker.kill();
-                died += 1;
+                died.store(true, Ordering::Relaxed);
             }
-            died
         });
+        while !died.load(Ordering::Relaxed) && !dying.is_finished() {
+            std::thread::yield_now();
+        }
         let answer = other.ask(&alloc(200));
         answered.store(true, Ordering::Relaxed);
-        (answer, dying.join().expect("all could be started"))
+        answer
     });
-    assert_eq!(answer, "alloc 0", "beside {died} that died");
-    assert!(died > 1, "{died}");
+    assert_eq!(answer, "alloc 0");
 }
 
 #[test]

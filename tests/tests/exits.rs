@@ -243,8 +243,8 @@ fn a_launch_without_the_lock_that_the_driver_keeps_stays_pending() {
     assert_eq!(scene.guest.ask(&format!("known {}", 20 * MS)), "known 0");
     let served = scene.gpu.served();
     scene.guest.send(&format!("held {BEFORE} 0"));
-    until("the kernel before it is done", || {
-        file.exists() && scene.gpu.served() >= served + BEFORE
+    until("the kernel before it is done, and it is pending", || {
+        file.exists() && scene.gpu.served() >= served + BEFORE && is_pending(&scene)
     });
     // The library looks for such launches several times meanwhile.
     let end = Instant::now() + Duration::from_secs(1);

@@ -1,5 +1,6 @@
 //! A daemon that hangs, before its greeting or after it: commands give up in their time.
 
+use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -129,6 +130,40 @@ fn why(command: &mut Command) -> (Option<i32>, Value) {
     let output = command.output().expect("gpushare starts");
     let json = serde_json::from_slice(&output.stdout);
     (output.status.code(), json.unwrap_or(Value::Null))
+}
+
+/// A daemon that greets, and leaves when it is asked for anything.
+fn leaves_at_the_first_question(folder: &Path) {
+    fs::create_dir_all(folder).expect("the folder is writable");
+    let listener = UnixListener::bind(folder.join(CONTROL)).expect("it is new");
+    thread::spawn(move || {
+        for socket in listener.incoming().flatten() {
+            greet(&socket);
+            let _ = (&socket).read(&mut [0]);
+        }
+    });
+    drop(Talk::connect(folder).expect("it greets"));
+}
+
+#[test]
+fn a_daemon_that_leaves_while_it_is_asked_hides_no_other_one() {
+    let home = Home::new("mem=16GiB");
+    let guest = home.guest("held", &["--mem-limit", "1GiB"]);
+    leaves_at_the_first_question(&home.folder().join("gpushare/d/leaves"));
+    for arguments in [&["why", "held"][..], &["ps"], &["events"]] {
+        let output = home.gpushare(arguments);
+        let note = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{arguments:?}: {note}");
+        assert!(note.contains("note: lost the daemon at "), "{note}");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(said.contains("held"), "{arguments:?}: {said}");
+    }
+    // It may have been that one's.
+    let output = home.gpushare(&["why", "absent"]);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "{told}");
+    assert!(told.contains("lost the daemon at "), "{told}");
+    guest.finish().silently();
 }
 
 #[test]

@@ -189,6 +189,10 @@ fn the_past_of_a_killed_daemon_is_known_to_the_next() {
         &["--kind", "admitted", "--tenant", web, "--tenant", other],
     );
     assert_eq!(admitted.len(), 1);
+    let journal = home.folder().join("state/gpushare/journal.jsonl");
+    until("it is written", || {
+        fs::read_to_string(&journal).is_ok_and(|text| text.contains(web))
+    });
     for pid in home.daemons() {
         let pid = nix::unistd::Pid::from_raw(pid.cast_signed());
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();

@@ -225,3 +225,48 @@ fn a_return_waits_for_no_copy_where_none_was_begun() {
     let calls = returns("cuMemSetAccess:2:CUDA_ERROR_UNKNOWN", 1);
     assert_eq!(calls, "mAumacw");
 }
+
+/// What is stored is given up on the host, where such a copy reads.
+#[test]
+fn memory_is_stored_once_the_copies_of_a_failed_return_are_over() {
+    let before = waits_before();
+    let trace = tempfile::NamedTempFile::new().expect("a file");
+    let refused: Vec<String> = (before + 1..=before + 16)
+        .map(|nth| format!("cuStreamSynchronize:{nth}:CUDA_ERROR_UNKNOWN"))
+        .collect();
+    let name = trace.path().to_str().expect("a name");
+    let mut scene = scene_of(1, &refused.join(","), name);
+    scene.leaves();
+    assert_eq!(scene.ordered(Order::Return), Outcome::NoRoom(0));
+    scene.dealer.spills(1);
+    let is_question = |said: &Request| matches!(said, Request::HostStore { .. }).then_some(());
+    scene.dealer.hears_some(is_question);
+    let mover = scene.mover();
+    let calls = told(trace.path(), &mover, &[("cuStreamSynchronize", 'w')]);
+    assert!(calls.ends_with(&format!("{}w", "W".repeat(16))), "{calls}");
+    scene.dealer.spills(0);
+    scene.dealer.store().answers();
+    scene.returns();
+    scene.guest.answers("check 0 0", "0");
+    scene.guest.finish().silently();
+}
+
+/// The opposite: there is nothing to wait for.
+#[test]
+fn memory_is_stored_at_once_where_no_return_has_failed() {
+    let trace = tempfile::NamedTempFile::new().expect("a file");
+    let mut scene = scene_of(1, "", trace.path().to_str().expect("a name"));
+    scene.leaves();
+    let mover = scene.mover();
+    let waits = |mover: &str| told(trace.path(), mover, &[("cuStreamSynchronize", 'w')]);
+    let before = waits(&mover);
+    scene.dealer.spills(1);
+    let is_question = |said: &Request| matches!(said, Request::HostStore { .. }).then_some(());
+    scene.dealer.hears_some(is_question);
+    assert_eq!(waits(&mover), before);
+    scene.dealer.spills(0);
+    scene.dealer.store().answers();
+    scene.returns();
+    scene.guest.answers("check 0 0", "0");
+    scene.guest.finish().silently();
+}

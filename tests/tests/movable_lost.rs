@@ -97,6 +97,19 @@ fn managed_memory_of_a_lost_device_is_left_to_the_driver() {
     scene.guest.finish().silently();
 }
 
+/// Memory that the program makes itself, and not at an address, is counted as other memory is.
+#[test]
+fn own_memory_that_was_off_a_lost_device_leaves_the_books_once_released() {
+    let mut scene = Scene::moving_on_two(Movability::Swap, SPEC);
+    scene.does(&["second", &format!("handle {BYTES}")]);
+    scene.provided(BYTES);
+    scene.leaves();
+    lost(&mut scene, 0);
+    scene.does(&["drops"]);
+    scene.tells(|told| told.movable == 0 && told.away == 0);
+    scene.guest.finish().silently();
+}
+
 #[test]
 fn host_memory_for_what_a_lost_device_has_is_given_back() {
     for is_out in [true, false] {

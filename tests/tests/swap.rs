@@ -221,7 +221,7 @@ impl Scene {
     fn suspended(&self, name: &str) {
         self.daemon.suspend(name);
         assert_eq!(self.daemon.residency(name).place, Place::Out);
-        assert_eq!(self.on_device(), 0);
+        until("its memory is off the device", || self.on_device() == 0);
     }
 
     /// Bytes of physical allocations on the device.

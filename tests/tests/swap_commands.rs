@@ -58,7 +58,7 @@ fn suspend_and_resume_return_when_memory_is_there_and_why_says_it() {
     let free = said(&home, &["why", "one"]);
     assert!(free.contains("nothing holds it up now"), "{free}");
 
-    said(&home, &["suspend", "one"]);
+    home.suspend("one");
     assert_eq!(place(&home, "one"), "out");
     let why = said(&home, &["why", "one"]);
     for words in [
@@ -80,7 +80,7 @@ fn suspend_and_resume_return_when_memory_is_there_and_why_says_it() {
     assert!(back.contains("nothing holds it up now"), "{back}");
     assert_eq!(guest.ask("check 7"), "check 0");
 
-    said(&home, &["suspend", "one"]);
+    home.suspend("one");
     assert_eq!(guest.ask("check 7"), "check 0", "a call wakes it");
     until("it is back for its daemon too", || {
         place(&home, "one") == "in"
@@ -92,7 +92,7 @@ fn suspend_and_resume_return_when_memory_is_there_and_why_says_it() {
 fn what_moved_is_in_ps_why_the_metrics_the_page_and_the_trace() {
     let home = Home::with_config(DEVICE, NODE);
     let mut guest = filled(&home, "one", 7);
-    said(&home, &["suspend", "one"]);
+    home.suspend("one");
     said(&home, &["resume", "one"]);
     let row = home.row("one").expect("the tenant exists");
     schema::check("ps.json", &row);
@@ -185,7 +185,7 @@ fn a_suspend_of_a_tenant_that_captures_ends_with_the_reason() {
     let why = said(&home, &["why", "one"]);
     assert!(why.contains("one is to leave"), "{why}");
     assert_eq!(guest.ask("end"), "end 0");
-    said(&home, &["suspend", "one"]);
+    home.suspend("one");
     assert_eq!(place(&home, "one"), "out");
     assert_eq!(guest.ask("check 7"), "check 0");
 }
@@ -211,11 +211,11 @@ fn resumed_by(home: &Home, ends_the_wait: impl FnOnce()) -> String {
 fn a_resume_of_a_stopped_program_says_that_its_return_takes_long() {
     let home = Home::with_config(DEVICE, NODE);
     let mut guest = filled(&home, "one", 7);
-    said(&home, &["suspend", "one"]);
+    home.suspend("one");
     let row = home.row("one").expect("the tenant exists");
     let pid = row["processes"][0]["pid"].as_i64().expect("a process");
     let process = Pid::from_raw(i32::try_from(pid).expect("a process"));
-    kill(process, Signal::SIGSTOP).expect("it lives");
+    home.gpu().stop(process);
     let goes_on = || kill(process, Signal::SIGCONT).expect("it lives");
     let line = resumed_by(&home, goes_on);
     assert!(line.contains(": its return takes long; it"), "{line}");
@@ -226,7 +226,7 @@ fn a_resume_of_a_stopped_program_says_that_its_return_takes_long() {
 fn a_resume_to_a_device_that_another_tenant_holds_says_so() {
     let home = Home::with_config(DEVICE, NODE);
     let mut guest = filled(&home, "one", 7);
-    said(&home, &["suspend", "one"]);
+    home.suspend("one");
     let mut holds = home.guest("plain", &["--mem-limit", "64MiB"]);
     assert_eq!(holds.ask(&format!("alloc {}", 56 * MIB)), "alloc 0");
     let line = resumed_by(&home, || drop(holds.finish()));
@@ -343,7 +343,9 @@ fn a_benchmark_of_moves_ends_when_one_of_its_tenants_is_lost() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains(&two), "{said}");
-    assert!(process::is_dead(stays), "the other tenant has ended, too");
+    until("the other tenant has ended, too", || {
+        process::is_dead(stays)
+    });
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What `gpushare ps` says of memory that cannot move: its reasons and figures, from the real
 //! library by the real daemon, beside what the device really holds.
 
-use gpushare_tests::{Guest, Home, MIB, clients};
+use gpushare_tests::{Guest, Home, MIB, clients, until};
 use serde_json::{Value, json};
 use softgpu::world::Kind;
 
@@ -70,10 +70,11 @@ fn ps_shows_what_cannot_move_by_its_reason_and_what_it_comes_to() {
 
     // Exactly that stays on the device.
     let fixed = [Kind::Linear, Kind::Array, Kind::Vmm, Kind::Pool];
-    let output = home.gpushare(&["suspend", "one"]);
-    assert!(output.status.success(), "{output:?}");
+    home.suspend("one");
     let stays = pools + 65_536 + (4 + 8 + 6 + 10) * MIB;
-    assert_eq!(held(&home, &fixed), stays);
+    until("the rest is off the device", || {
+        held(&home, &fixed) == stays
+    });
     let shown = told(&home, 128 * MIB);
     assert_eq!(shown["residue"], wanted);
     // What is away is what the device no longer shows: as exact as the context's size is known.
@@ -108,9 +109,10 @@ fn ps_shows_the_memory_of_graphs_with_that_of_pools() {
             "small": 0, "arrays": 0, "pools": stays, "handles": 0, "shared": 0, "managed": 0,
         });
         assert_eq!(shown["residue"], wanted, "{making}");
-        let output = home.gpushare(&["suspend", "one"]);
-        assert!(output.status.success(), "{output:?}");
-        assert_eq!(held(&home, &[Kind::Graph, Kind::Vmm]), stays);
+        home.suspend("one");
+        until("the rest is off the device", || {
+            held(&home, &[Kind::Graph, Kind::Vmm]) == stays
+        });
         let text = home.gpushare(&["ps"]);
         let text = String::from_utf8(text.stdout).expect("text");
         let words = format!("cannot (pools {} MiB)", stays / MIB);

@@ -79,12 +79,12 @@ fn in_a_terminal_keys_sort_filter_change_and_end_tenants() {
         let start = format!("{name} ");
         screen.lines().position(|line| line.starts_with(&start))
     };
-    let screen = terminal.until(|screen| screen.contains("200M/2G"));
+    let are_there = |screen: &str| screen.contains("200M/2G") && screen.contains("100M/4G");
+    let screen = terminal.until(are_there);
     assert!(
         at(&screen, "beta") < at(&screen, "alpha"),
         "by memory:\n{screen}"
     );
-    assert!(screen.contains("100M/4G"), "{screen}");
     for (keys, foot) in [
         ("o", "(time)"),
         ("o", "(wait)"),

@@ -253,18 +253,28 @@ fn what_begins_to_work_in_a_silence_says_so_to_the_daemon_that_goes_on() {
     };
     dealer.deal(&contended);
     let (idle, busy) = (idle(1), busy(1));
-    assert_eq!(guest.ask("launch 1 1000"), "launch 0");
-    dealer.hears(&idle);
-    dealer.beat(false);
-    // As long as the gate follows the page a launch itself says so.
-    until("the gate is free", || {
-        let log = fs::read_to_string(log.path()).expect("it is readable");
-        log.contains("the daemon is silent")
-    });
-    assert_eq!(guest.ask("sync 1"), "sync 0");
-    assert_eq!(guest.ask("launch 1 1000"), "launch 0");
-    assert_eq!(guest.ask("sync 1"), "sync 0");
-    assert_eq!(dealer.said(), [], "it is not said in the silence");
+    let mut launches = || {
+        assert_eq!(guest.ask("launch 1 1000"), "launch 0");
+        assert_eq!(guest.ask("sync 1"), "sync 0");
+    };
+    launches();
+    let is_silent = |times: usize| {
+        dealer.hears(&idle);
+        dealer.beat(false);
+        until("the daemon is found silent", || {
+            let log = fs::read_to_string(log.path()).expect("it is readable");
+            log.matches("the daemon is silent").count() == times
+        });
+        launches();
+        let said = dealer.said();
+        if !said.is_empty() {
+            dealer.beat(true);
+        }
+        said.is_empty()
+    };
+    // The gate is free a moment after the log tells of the silence. Until then a launch itself
+    // says so.
+    assert!((1..=5).any(is_silent), "it is said in the silence");
     dealer.beat(true);
     dealer.hears(&busy);
     guest.finish().silently();

@@ -217,7 +217,7 @@ fn caps_and_shares_are_parts_of_time_and_not_of_work_alone() {
 #[test]
 fn a_row_about_a_pair_says_how_the_daemon_had_them_share() {
     let row = "PyTorch time: matmul beside decode, without and with";
-    let run = tenants(&artefacts::gpushare(), row, &[("GPUTEST_STAYS", "1")]);
+    let run = tenants(&artefacts::gpushare(), row, &[("GPUTEST_STAYS", "5")]);
     let (verdict, seen) = run.row(row);
     assert_eq!(verdict, "PASS", "{seen}");
     let (_, modes) = seen.split_once("; modes seen: ").expect("modes");

@@ -4,6 +4,7 @@
 //! GPU world (the real GPUs, or one software GPU) under their runtime folder; `run` starts it and
 //! it leaves with its last tenant.
 
+mod answers;
 mod choice;
 mod elsewhere;
 mod having;
@@ -11,6 +12,7 @@ mod left;
 mod machine;
 mod start;
 
+pub(crate) use answers::{answers, those_that_answer};
 pub(crate) use choice::for_plan;
 pub(crate) use gpushare_client::Talk;
 pub(crate) use having::{Has, check_apart, has};

@@ -33,12 +33,16 @@ pub(crate) fn why(arguments: &args::Why) -> Result<ExitCode, Failure> {
         other => other?,
     };
     let tenant = named_by(&arguments.tenant, &mut daemons, since_ms)?;
-    let mut all = Vec::new();
-    for daemon in &mut daemons {
+    let (mut all, lost) = daemon::answers(&mut daemons, |daemon| {
         let facts = facts_of(daemon, &tenant)?;
-        if facts.has_it() {
-            all.push((daemon.instance(), facts));
-        }
+        Ok::<_, Failure>((daemon.instance(), facts))
+    });
+    all.retain(|(_, facts)| facts.has_it());
+    match lost {
+        // The one that is lost may have been the tenant's.
+        Some(failure) if all.is_empty() => return Err(failure),
+        Some(failure) => output::note(&format!("note: {}", failure.message)),
+        None => {}
     }
     // The machine's daemon before the user's own. One name may have a tenant in each.
     let others = all.split_off(all.len().min(1));
@@ -84,7 +88,7 @@ pub(crate) fn why(arguments: &args::Why) -> Result<ExitCode, Failure> {
 }
 
 /// The tenant that a word means: one that a daemon has, or else one that events tell of.
-fn named_by(word: &str, daemons: &mut [Talk], since_ms: u64) -> Result<String, Failure> {
+fn named_by(word: &str, daemons: &mut Vec<Talk>, since_ms: u64) -> Result<String, Failure> {
     if !names::may_be_short(word) {
         return Ok(word.to_owned());
     }

@@ -69,11 +69,7 @@ impl Entering {
         }
         // Not beside those of an earlier try: they would bring old bytes after the last copy, or
         // those of another chunk whose pieces are in the same place.
-        if let Err(why) = self.under_way.are_over() {
-            tracing::warn!(
-                ?why,
-                "copies to the device may be under way: memory stays away"
-            );
+        if !self.has_landed() {
             return Moved::Failed(0);
         }
         if let Err(why) = own_moves::mend(device_index) {
@@ -109,6 +105,18 @@ impl Entering {
                 Moved::Failed(0)
             }
         }
+    }
+
+    /// Whether the copies of the tries before are over. Waits for them as long as the driver does.
+    pub(super) fn has_landed(&mut self) -> bool {
+        let answer = self.under_way.are_over();
+        if let Err(why) = answer {
+            tracing::warn!(
+                ?why,
+                "copies to the device may be under way: memory stays away"
+            );
+        }
+        answer.is_ok()
     }
 
     /// Waits for the copies that are under way. Their chunks are copied again.

@@ -287,6 +287,10 @@ fn end_if_unheld(number: u64) {
     };
     if !own.is_fixed && !matches!(own.chunk.valid, Valid::Gone) {
         blocks.movable[own.device.index()] -= own.chunk.bytes;
+        // On a lost device what was away counts as such until it is released.
+        if matches!(own.chunk.valid, Valid::Host(_)) {
+            blocks.away[own.device.index()] -= own.chunk.bytes;
+        }
     }
     drop(blocks);
     let window = (own.chunk.at, own.chunk.bytes);

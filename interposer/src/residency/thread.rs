@@ -184,7 +184,7 @@ impl Rounds {
                 moves: self.is_moving() || sealed && self.session.spill() != 0,
             };
             again = provide(self.session, &mut self.asked, clock::now(), seen);
-            let is_out = self.is_out();
+            let is_out = self.is_out() && (self.session.spill() == 0 || self.has_landed());
             stored::store(self.session, &mut self.storing, is_out);
             if self.is_back() && stored::give_back_unused(self.session) {
                 self.asked.later(clock::now());
@@ -219,6 +219,13 @@ impl Rounds {
         let places = || self.devices.iter().map(|device| device.mover.place());
         let rests = places().all(|place| matches!(place, Where::In | Where::Out));
         rests && places().any(|place| place == Where::Out)
+    }
+
+    /// Whether no copy from the host may be under way, of a return that has failed: it would read
+    /// what is given up once it is stored.
+    fn has_landed(&mut self) -> bool {
+        let mut devices = self.devices.iter_mut();
+        devices.all(|device| device.entering.has_landed())
     }
 
     /// Whether the process is sealed with all of its memory on the devices, after a return.
