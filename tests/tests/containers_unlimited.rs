@@ -65,25 +65,6 @@ fn no_container_with_a_gpu_runs_without_limits_where_they_are_mandatory() {
         .environment
         .push("GPUSHARE_PRIORITY=400".to_owned());
     refused(&lab, &priority, "GPUSHARE_MEM_LIMIT");
-    // Why is known on the node, too.
-    let told = lab
-        .machine()
-        .run(ROOT, &["events", "--json", "--kind", "container-refused"]);
-    let told = String::from_utf8_lossy(&told.stdout).into_owned();
-    let told: Vec<Value> = told
-        .lines()
-        .map(|line| serde_json::from_str(line).expect("JSON"))
-        .collect();
-    let ids: Vec<&Value> = told
-        .iter()
-        .map(|one| &one["facts"]["container_id"])
-        .collect();
-    assert_eq!(ids, ["one", "nine"], "{told:?}");
-    for event in &told {
-        schema::check("event.json", event);
-        assert_eq!(event["facts"]["reason"], "rule");
-        assert_eq!(event["facts"]["namespace"], "other");
-    }
     // Also while no daemon runs.
     lab.kill_daemon();
     refused(&lab, &silent("six", "other", "0"), "does not answer");
@@ -132,4 +113,29 @@ fn podmans_hooks_for_all_count_where_its_settings_name_their_folder() {
          \"/etc/containers/oci/hooks.d\"]\n' >/etc/containers/containers.conf.d/gpushare.conf",
     );
     refused(&lab, &bundle("two"), "gpushare.io/mem-limit");
+}
+
+#[test]
+fn a_container_that_is_refused_is_told_on_the_node_and_others_are_not() {
+    let Some(lab) = lab(CONFIG) else { return };
+    refused(&lab, &silent("one", "other", "0"), "gpushare.io/mem-limit");
+    let mut priority = silent("two", "other", "0");
+    priority
+        .environment
+        .push("GPUSHARE_PRIORITY=400".to_owned());
+    refused(&lab, &priority, "GPUSHARE_MEM_LIMIT");
+    total(&lab, &silent("three", "team", "0"));
+    total(&lab, &silent("four", "system", "0"));
+    let arguments = ["events", "--json", "--kind", "container-refused"];
+    let told = lab.machine().run(ROOT, &arguments);
+    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    let line = |line| serde_json::from_str::<Value>(line).expect("JSON");
+    let told: Vec<Value> = told.lines().map(line).collect();
+    let ids = told.iter().map(|one| &one["facts"]["container_id"]);
+    assert_eq!(ids.collect::<Vec<_>>(), ["one", "two"], "{told:?}");
+    for event in &told {
+        schema::check("event.json", event);
+        assert_eq!(event["facts"]["reason"], "rule");
+        assert_eq!(event["facts"]["namespace"], "other");
+    }
 }
