@@ -24,6 +24,10 @@ fn a_wrapper_that_engines_call_outlives_the_removal_until_the_purge() {
             "etc/nvidia-container-runtime/config.toml",
             "runtimes = [\"gpushare-runtime\"]\n",
         ),
+        (
+            "usr/local/nvidia/toolkit/.config/nvidia-container-runtime/config.toml",
+            "runtimes = [\"/usr/bin/gpushare-runtime\"]\n",
+        ),
         (&format!("{SHIM}/runtime"), "/usr/bin/gpushare-runtime"),
         (&format!("{SHIM}/runtime"), "/usr/local/bin/nvidia-shares"),
     ] {

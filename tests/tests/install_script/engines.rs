@@ -2,6 +2,16 @@
 
 use super::*;
 
+/// Removes the installation of `/opt/own`. Returns what it says.
+fn uninstall(unpacked: &Path, root: &Path) -> String {
+    let said = Command::new("sh")
+        .arg(unpacked.join("install.sh"))
+        .args(["--uninstall", "--prefix", "/opt/own"])
+        .env("DESTDIR", root)
+        .output();
+    String::from_utf8(said.expect("a shell").stderr).expect("text")
+}
+
 #[test]
 fn a_removal_leaves_the_wrapper_that_an_engine_calls() {
     let shim = "run/k3s/containerd/io.containerd.runtime.v2.task/k8s.io/one/runtime";
@@ -29,14 +39,7 @@ fn a_removal_leaves_the_wrapper_that_an_engine_calls() {
         fs::create_dir_all(path.parent().expect("a folder")).expect("made");
         fs::write(&path, text).expect("written");
         install(unpacked, root, &["--prefix", "/opt/own"]);
-        let remove = || {
-            let said = Command::new("sh")
-                .arg(unpacked.join("install.sh"))
-                .args(["--uninstall", "--prefix", "/opt/own"])
-                .env("DESTDIR", root)
-                .output();
-            String::from_utf8(said.expect("a shell").stderr).expect("text")
-        };
+        let remove = || uninstall(unpacked, root);
         let wrapper = root.join("opt/own/bin/gpushare-runtime");
         let said = remove();
         assert_eq!(wrapper.exists(), stays, "{file}: {said}");
@@ -48,5 +51,35 @@ fn a_removal_leaves_the_wrapper_that_an_engine_calls() {
         remove();
         let left = listing(&root.join("opt"));
         assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+/// NVIDIA's toolkit where its operator put it, as an engine's settings and a container's shim name it.
+#[test]
+fn a_removal_finds_the_settings_beside_nvidias_runtime() {
+    let folder = "opt/toolkit/.config/nvidia-container-runtime";
+    let shim = "run/containerd/io.containerd.runtime.v2.task/k8s.io/one/runtime";
+    for (file, text, stays) in [
+        (
+            "etc/containerd/conf.d/99-nvidia.toml",
+            "BinaryName = \"/opt/toolkit/nvidia-container-runtime.cdi\"\n",
+            true,
+        ),
+        (shim, "/opt/toolkit/nvidia-container-runtime", true),
+        (shim, "/opt/other/nvidia-container-runtime", false),
+    ] {
+        let (unpacked, root) = (unpacked(), tempfile::tempdir().expect("a folder"));
+        let (unpacked, root) = (unpacked.path(), root.path());
+        let list = "runtimes = [\"/opt/own/bin/gpushare-runtime\"]\n";
+        for (path, text) in [(file, text), (&format!("{folder}/config.toml"), list)] {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+            fs::write(path, text).expect("written");
+        }
+        install(unpacked, root, &["--prefix", "/opt/own"]);
+        let said = uninstall(unpacked, root);
+        let named = said.contains(&format!("/{folder}/config.toml. Take it out"));
+        let wrapper = root.join("opt/own/bin/gpushare-runtime");
+        assert_eq!((named, wrapper.exists()), (stays, stays), "{file}: {said}");
     }
 }

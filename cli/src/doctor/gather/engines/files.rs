@@ -14,8 +14,9 @@ use std::path::{Path, PathBuf};
 const WRAPPER: &str = "gpushare-runtime";
 const HOOK: &str = "gpushare-oci-hook";
 const NVIDIA: &str = "nvidia-container-runtime";
-/// The settings of NVIDIA's runtimes.
-const NVIDIA_CONFIG: &str = "etc/nvidia-container-runtime/config.toml";
+/// The settings of NVIDIA's runtimes, in `/etc`. The GPU Operator's toolkit has them in the folder
+/// `.config` beside its runtime, which reads those first.
+const NVIDIA_CONFIG: &str = "nvidia-container-runtime/config.toml";
 /// Where engines look for a program that has no path.
 const FOLDERS: [&str; 4] = ["usr/local/sbin", "usr/local/bin", "usr/sbin", "usr/bin"];
 /// The most of a script that is read.
@@ -115,8 +116,10 @@ impl Files {
             return Some(self.program(path));
         }
         if is_nvidias(path) {
-            let text = fs::read_to_string(self.at(NVIDIA_CONFIG)).ok()?;
-            let config: Value = from_toml(&text).ok()?;
+            let beside = self.program(path).with_file_name(".config");
+            let files = [beside, self.at("etc")].map(|folder| folder.join(NVIDIA_CONFIG));
+            let text = files.iter().find_map(|file| fs::read_to_string(file).ok());
+            let config: Value = from_toml(&text?).ok()?;
             let mut runtimes = texts(&config[NVIDIA]["runtimes"]);
             let ours = runtimes.find(|runtime| name_of(runtime) == WRAPPER)?;
             return Some(self.program(ours));

@@ -223,6 +223,35 @@ fn a_runtime_leads_to_the_wrapper_by_a_script_and_by_nvidias() {
     assert_eq!(runs.collect::<Vec<_>>(), [false, false]);
 }
 
+/// The GPU Operator's toolkit has its runtimes and their settings in a folder of its own.
+#[test]
+fn nvidias_runtime_has_the_settings_beside_it_before_the_systems() {
+    let toolkit = "usr/local/nvidia/toolkit";
+    let runtime = format!("{toolkit}/nvidia-container-runtime");
+    let machine = Machine::new(&[
+        "run/docker.sock",
+        "usr/bin/nvidia-container-runtime",
+        &runtime,
+    ]);
+    let list = |name: &str| format!("[nvidia-container-runtime]\nruntimes = [\"{name}\"]\n");
+    let etc = "etc/nvidia-container-runtime/config.toml";
+    machine.put(
+        "etc/docker/daemon.json",
+        &format!(
+            r#"{{"runtimes": {{"own": {{"path": "/usr/bin/nvidia-container-runtime"}},
+                "toolkit": {{"path": "/{runtime}"}}}}}}"#
+        ),
+    );
+    machine.put(etc, &list("gpushare-runtime"));
+    assert_eq!(names(&machine.engine()), ["own", "toolkit"]);
+    let beside = format!("{toolkit}/.config/{}", etc.trim_start_matches("etc/"));
+    machine.put(&beside, &list("runc"));
+    assert_eq!(names(&machine.engine()), ["own"]);
+    machine.put(etc, &list("runc"));
+    machine.put(&beside, &list("/usr/bin/gpushare-runtime"));
+    assert_eq!(names(&machine.engine()), ["toolkit"]);
+}
+
 /// A file of hooks for containers with annotations, or for all.
 fn hook(always: bool) -> String {
     format!(
