@@ -163,6 +163,14 @@ uninstall_all() {
     leave bin
     leave lib
     case "$prefix" in /usr | /usr/local) ;; *) rmdir "$root$prefix" 2>/dev/null || true ;; esac
+    # Where another installation's daemon runs, its units start. Our own is gone by now.
+    leans=$(
+        others || sh "$here/lib/wrapped.sh" "$prefix" "$root" units
+        sh "$here/lib/wrapped.sh" "$prefix" "$root" hooks
+    )
+    leans=$(echo "$leans" | tr '\n' ' ' | sed 's/ *$//')
+    [ -z "$leans" ] ||
+        echo "these keep engines or containers from starting without gpushare: $leans. Remove them, then: systemctl daemon-reload" >&2
     if others; then
         echo "removed from $root$prefix; the folders of the daemon are another installation's"
         if [ ! -e "$units/gpushared.service" ] && [ ! -e "$packaged/gpushared.service" ]; then
@@ -185,6 +193,9 @@ uninstall_all() {
         forget_classes
         # Running programs wait there for the next daemon. For new ones the machine has none.
         if [ -d "$root/run/gpushare" ]; then : >"$root/run/gpushare/removed"; fi
+        # No daemon decides any more: a wrapper that stays, and a hook that comes back, let containers
+        # be that ask for nothing, those of the node's network among them.
+        rm -f "$root/run/gpushare/mandatory"
         echo "removed from $root$prefix; settings stay in /etc/gpushare, the journal in /var/lib/gpushare"
     fi
 }

@@ -5,11 +5,29 @@
 # default runtime. Called by the package's scripts and by install.sh.
 #
 #   wrapped.sh PREFIX [ROOT]
+#   wrapped.sh PREFIX [ROOT] units    prints the units that do not start without gpushare's daemon
+#   wrapped.sh PREFIX [ROOT] hooks    prints files of hooks that name this installation's, but for
+#                                     the one that it brings: no container starts where one is read
 set -eu
-prefix=$1 root=${2:-}
+prefix=$1 root=${2:-} ask=${3:-}
 # By its path, or by its name alone as in NVIDIA's list of runtimes; not another installation's.
 named="(^|[^[:alnum:]_./-])($prefix/bin/)?gpushare-runtime"
 cd "${root:-/}"
+
+case $ask in
+    units)
+        grep -lsE '^(Assert|Condition)Path[[:alnum:]]*=.*/run/gpushare/|^(Requires|Requisite|BindsTo)=.*gpushared\.service' \
+            etc/systemd/system/*.service etc/systemd/system/*.d/*.conf | sed 's|^|/|' || true
+        exit 0
+        ;;
+    hooks)
+        for file in etc/containers/oci/hooks.d/*.json usr/share/containers/oci/hooks.d/*.json; do
+            [ ! -L "$file" ] && [ "/$file" != "$prefix/share/containers/oci/hooks.d/gpushare.json" ] || continue
+            if grep -qsF "\"$prefix/bin/gpushare-oci-hook\"" "$file"; then echo "/$file"; fi
+        done
+        exit 0
+        ;;
+esac
 
 settings="etc/docker/daemon.json etc/containerd/config.toml etc/containerd/conf.d/*
     var/lib/rancher/*/agent/etc/containerd/config* etc/crio/crio.conf etc/crio/crio.conf.d/*
