@@ -124,17 +124,28 @@ impl Files {
             let ours = runtimes.find(|runtime| name_of(runtime) == WRAPPER)?;
             return Some(self.program(ours));
         }
+        let words = self.words(path)?;
+        let ours = words.iter().find(|word| name_of(word) == WRAPPER)?;
+        Some(self.program(ours))
+    }
+
+    /// Whether a runtime of this path or name is NVIDIA's, or a script that names NVIDIA's.
+    pub(super) fn has_nvidias(&self, path: &str) -> bool {
+        let words = || self.words(path).unwrap_or_default();
+        is_nvidias(path) || words().iter().any(|word| is_nvidias(word))
+    }
+
+    /// The words of a script, without its comments.
+    fn words(&self, path: &str) -> Option<Vec<String>> {
         let file = File::open(self.program(path)).ok()?;
         let mut start = Vec::new();
         file.take(SCRIPT).read_to_end(&mut start).ok()?;
         let text = String::from_utf8_lossy(&start);
-        let mut lines = text.strip_prefix("#!")?.lines();
-        let mut words = lines.by_ref().filter(|line| !line.starts_with('#'));
-        words.find_map(|line| {
-            let mut words = line.split(|letter: char| letter.is_whitespace() || letter == '"');
-            let word = words.find(|word| name_of(word) == WRAPPER)?;
-            Some(self.program(word))
-        })
+        let lines = text.strip_prefix("#!")?.lines();
+        let lines = lines.filter(|line| !line.trim_start().starts_with('#'));
+        let is_end = |letter: char| letter.is_whitespace() || "\"'=".contains(letter);
+        let words = lines.flat_map(|line| line.split(is_end)).map(str::to_owned);
+        Some(words.collect())
     }
 
     /// Notes our hooks in these folders. Of files of one name the last folder's counts.
