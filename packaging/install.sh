@@ -92,15 +92,20 @@ install_all() {
     fi
 }
 
-# Whether the daemon takes the settings that its unit names. With wrong ones it would end, and not be
-# tried again; one that runs has those that it read. A file that is not seen here (a variable in its
-# name, a blank, a folder of the unit alone) says nothing.
+# Whether the daemon takes the settings (else 78) and the flags (else 2) of its unit. With wrong ones it
+# would end, and not be tried again; one that runs has those that it read. A file that is not seen
+# here (a variable in its name, a blank, a folder of the unit alone) says nothing.
 settings_hold() {
-    config=$(systemctl show -p ExecStart gpushared.service | sed -n 's/.*argv\[\]=[^;]*--config[ =]\([^ ;]*\).*/\1/p')
+    flags=$(systemctl show -p ExecStart gpushared.service | sed -n 's/.*argv\[\]=[^ ;]\{1,\} \{1,\}\([^ ;][^;]*[^ ;]\) *;.*/\1/p')
+    config=$(printf ' %s' "$flags" | sed -n 's/.* --config[ =]\([^ ]*\).*/\1/p')
     [ -z "$config" ] || { [ -f "$config" ] && [ -r "$config" ]; } || return 0
     held=0
-    "$bin/gpushared" ${config:+--config "$config"} --check-config >/dev/null || held=$?
-    [ $held != 78 ]
+    # shellcheck disable=SC2086  # words, as systemd shows them; what it does not show plainly is left out
+    case $flags in
+        *[\$\"\'*?[\\]*) "$bin/gpushared" ${config:+--config "$config"} --check-config ;;
+        *) "$bin/gpushared" $flags --check-config ;;
+    esac >/dev/null || held=$?
+    [ $held != 78 ] && [ $held != 2 ]
 }
 
 # Removes a folder below the prefix, and those it is in, as far as they are empty. Those of /usr and
