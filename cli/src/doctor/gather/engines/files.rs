@@ -120,9 +120,12 @@ impl Files {
             let files = [beside, self.at("etc")].map(|folder| folder.join(NVIDIA_CONFIG));
             let text = files.iter().find_map(|file| fs::read_to_string(file).ok());
             let config: Value = from_toml(&text?).ok()?;
-            let mut runtimes = texts(&config[NVIDIA]["runtimes"]);
-            let ours = runtimes.find(|runtime| name_of(runtime) == WRAPPER)?;
-            return Some(self.program(ours));
+            // It calls the first that is there.
+            let mut runtimes = texts(&config[NVIDIA]["runtimes"]).filter(|runtime| {
+                name_of(runtime) == WRAPPER || self.is_program(&self.program(runtime))
+            });
+            let first = runtimes.next().filter(|first| name_of(first) == WRAPPER);
+            return Some(self.program(first?));
         }
         let words = self.words(path)?;
         let ours = words.iter().find(|word| name_of(word) == WRAPPER)?;

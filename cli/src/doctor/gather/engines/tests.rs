@@ -264,6 +264,16 @@ fn a_runtime_leads_to_the_wrapper_by_a_script_and_by_nvidias() {
     );
     assert!(machine.engine().runtimes[0].has_nvidia);
     fs::remove_file(machine.at(WRAPPER)).unwrap();
+    // It calls the first that is there.
+    let file = "etc/nvidia-container-runtime/config.toml";
+    let list = "[nvidia-container-runtime]\nruntimes = [\"runc\", \"gpushare-runtime\"]\n";
+    let first = fs::read_to_string(machine.at(file)).unwrap();
+    machine.put(file, list);
+    assert_eq!(names(&machine.engine()), ["a", "c"]);
+    machine.put("usr/sbin/runc", "");
+    assert_eq!(names(&machine.engine()), ["a"]);
+    assert_eq!(machine.engine().past, ["c"]);
+    machine.put(file, &first);
     let runs = machine.engine().runtimes.into_iter().map(|one| one.runs);
     assert_eq!(runs.collect::<Vec<_>>(), [false, false]);
 }
