@@ -92,15 +92,20 @@ install_all() {
     fi
 }
 
-# Whether the daemon takes the settings that its unit names. With wrong ones it would end, and not be
-# tried again; one that runs has those that it read. A file that is not seen here (a variable in its
-# name, a blank, a folder of the unit alone) says nothing.
+# Whether the daemon takes the settings (else 78) and the flags (else 2) of its unit. With wrong ones it
+# would end, and not be tried again; one that runs has those that it read. A file that is not seen
+# here (a variable in its name, a blank, a folder of the unit alone) says nothing.
 settings_hold() {
-    config=$(systemctl show -p ExecStart gpushared.service | sed -n 's/.*argv\[\]=[^;]*--config[ =]\([^ ;]*\).*/\1/p')
+    flags=$(systemctl show -p ExecStart gpushared.service | sed -n 's/.*argv\[\]=[^ ;]\{1,\} \{1,\}\([^ ;][^;]*[^ ;]\) *;.*/\1/p')
+    config=$(printf ' %s' "$flags" | sed -n 's/.* --config[ =]\([^ ]*\).*/\1/p')
     [ -z "$config" ] || { [ -f "$config" ] && [ -r "$config" ]; } || return 0
     held=0
-    "$bin/gpushared" ${config:+--config "$config"} --check-config >/dev/null || held=$?
-    [ $held != 78 ]
+    # shellcheck disable=SC2086  # words, as systemd shows them; what it does not show plainly is left out
+    case $flags in
+        *[\$\"\'*?[\\]*) "$bin/gpushared" ${config:+--config "$config"} --check-config ;;
+        *) "$bin/gpushared" $flags --check-config ;;
+    esac >/dev/null || held=$?
+    [ $held != 78 ] && [ $held != 2 ]
 }
 
 # Removes a folder below the prefix, and those it is in, as far as they are empty. Those of /usr and
@@ -163,6 +168,14 @@ uninstall_all() {
     leave bin
     leave lib
     case "$prefix" in /usr | /usr/local) ;; *) rmdir "$root$prefix" 2>/dev/null || true ;; esac
+    # Where another installation's daemon runs, its units start. Our own is gone by now.
+    leans=$(
+        others || sh "$here/lib/wrapped.sh" "$prefix" "$root" units
+        sh "$here/lib/wrapped.sh" "$prefix" "$root" hooks
+    )
+    leans=$(echo "$leans" | tr '\n' ' ' | sed 's/ *$//')
+    [ -z "$leans" ] ||
+        echo "these keep engines or containers from starting without gpushare: $leans. Remove them, then: systemctl daemon-reload" >&2
     if others; then
         echo "removed from $root$prefix; the folders of the daemon are another installation's"
         if [ ! -e "$units/gpushared.service" ] && [ ! -e "$packaged/gpushared.service" ]; then
@@ -185,6 +198,9 @@ uninstall_all() {
         forget_classes
         # Running programs wait there for the next daemon. For new ones the machine has none.
         if [ -d "$root/run/gpushare" ]; then : >"$root/run/gpushare/removed"; fi
+        # No daemon decides any more: a wrapper that stays, and a hook that comes back, let containers
+        # be that ask for nothing, those of the node's network among them.
+        rm -f "$root/run/gpushare/mandatory"
         echo "removed from $root$prefix; settings stay in /etc/gpushare, the journal in /var/lib/gpushare"
     fi
 }

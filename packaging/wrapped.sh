@@ -5,25 +5,57 @@
 # default runtime. Called by the package's scripts and by install.sh.
 #
 #   wrapped.sh PREFIX [ROOT]
+#   wrapped.sh PREFIX [ROOT] units    prints the units that do not start without gpushare's daemon
+#   wrapped.sh PREFIX [ROOT] hooks    prints files of hooks that name this installation's, but for
+#                                     the one that it brings: no container starts where one is read
 set -eu
-prefix=$1 root=${2:-}
+prefix=$1 root=${2:-} ask=${3:-}
 # By its path, or by its name alone as in NVIDIA's list of runtimes; not another installation's.
 named="(^|[^[:alnum:]_./-])($prefix/bin/)?gpushare-runtime"
 cd "${root:-/}"
 
-grep -lsE "$named" etc/docker/daemon.json etc/containerd/config.toml etc/containerd/conf.d/* \
-    var/lib/rancher/*/agent/etc/containerd/config* etc/crio/crio.conf etc/crio/crio.conf.d/* \
-    etc/containers/containers.conf etc/containers/containers.conf.d/* \
-    etc/nvidia-container-runtime/config.toml | sed 's|^|/|' || true
+case $ask in
+    units)
+        grep -lsE '^(Assert|Condition)Path[[:alnum:]]*=.*/run/gpushare/|^(Requires|Requisite|BindsTo)=.*gpushared\.service' \
+            etc/systemd/system/*.service etc/systemd/system/*.d/*.conf | sed 's|^|/|' || true
+        exit 0
+        ;;
+    hooks)
+        for file in etc/containers/oci/hooks.d/*.json usr/share/containers/oci/hooks.d/*.json; do
+            [ ! -L "$file" ] && [ "/$file" != "$prefix/share/containers/oci/hooks.d/gpushare.json" ] || continue
+            if grep -qsF "\"$prefix/bin/gpushare-oci-hook\"" "$file"; then echo "/$file"; fi
+        done
+        exit 0
+        ;;
+esac
 
+settings="etc/docker/daemon.json etc/containerd/config.toml etc/containerd/conf.d/*
+    var/lib/rancher/*/agent/etc/containerd/config* etc/crio/crio.conf etc/crio/crio.conf.d/*
+    etc/containers/containers.conf etc/containers/containers.conf.d/*"
 # containerd's shim keeps the program that it calls: the wrapper, or a script that calls it.
+bundles=
 for engine in containerd docker/containerd/daemon k3s/containerd; do
-    for file in "run/$engine"/io.containerd.runtime.v2.task/*/*/runtime; do
-        [ -f "$file" ] || continue
-        program=$(cat "$file")
-        if printf '%s\n' "$program" | grep -qE "$named" ||
-            { [ -f "$root$program" ] && head -c 4096 "$root$program" | grep -qE "$named"; }; then
-            echo "/${file%/runtime}"
-        fi
-    done
+    bundles="$bundles run/$engine/io.containerd.runtime.v2.task/*/*/runtime"
+done
+
+# NVIDIA's runtime has a list of those that it calls: in /etc, or beside it, as in the folder where
+# the GPU Operator puts its toolkit.
+list=.config/nvidia-container-runtime/config.toml
+# shellcheck disable=SC2086  # patterns
+beside=$(grep -ohsE '/[^"[:space:]]*/nvidia-container-runtime' $settings $bundles |
+    sed "s|^/||; s|[^/]*\$|$list|" | sort -u) || true
+
+# shellcheck disable=SC2086
+printf '%s\n' $settings etc/nvidia-container-runtime/config.toml usr/local/nvidia/toolkit/$list $beside |
+    sort -u | while IFS= read -r file; do
+    if grep -qsE "$named" "$file"; then echo "/$file"; fi
+done
+
+for file in $bundles; do
+    [ -f "$file" ] || continue
+    program=$(cat "$file")
+    if printf '%s\n' "$program" | grep -qE "$named" ||
+        { [ -f "$root$program" ] && head -c 4096 "$root$program" | grep -qE "$named"; }; then
+        echo "/${file%/runtime}"
+    fi
 done

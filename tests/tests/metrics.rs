@@ -88,6 +88,33 @@ fn what_a_program_charges_and_is_refused_is_in_the_metrics() {
     );
 }
 
+/// An alert tells what was refused on a device. A user's tenant of such a name hides its own alone.
+#[test]
+fn what_the_trial_of_doctor_is_refused_is_not_counted_for_the_gpu() {
+    let home = Home::new("mem=16GiB");
+    let mut kept = home.guest("kept", &["--mem-limit", "1GiB"]);
+    let gpu = format!("soft:{}", home.gpu().spec());
+    let refused = || {
+        let text = printed(&home, &[]);
+        let lines = text.lines().filter(|line| {
+            line.starts_with("gpushare_gpu_allocations_refused_total{")
+                && line.contains("\"limit\"")
+        });
+        let counts = lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok());
+        counts.sum::<f64>()
+    };
+    let said = home.gpushare(&["doctor", "--json", "--gpu", &gpu]);
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    assert!(said.contains("a limit held"), "{said}");
+    let names = home.gpushare(&["events", "--kind", "admitted"]);
+    let names = String::from_utf8_lossy(&names.stdout).into_owned();
+    assert!(names.contains("doctor-"), "{names}");
+    assert_eq!(refused(), 0.0);
+    assert_eq!(kept.ask(&format!("alloc {}", 2048 * MIB)), "alloc 2");
+    until("the refusal is counted", || refused() > 0.0);
+    kept.finish().silently();
+}
+
 #[test]
 fn the_trace_and_the_page_have_each_tenant() {
     let home = Home::new("mem=16GiB");

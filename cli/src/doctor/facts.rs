@@ -72,6 +72,12 @@ pub(crate) struct Engine {
     pub(crate) default: Option<String>,
     /// NVIDIA's toolkit gives its containers GPUs, also without a description for CDI.
     pub(crate) has_nvidia: bool,
+    /// Its runtimes of NVIDIA's that do not lead to `gpushare-runtime`.
+    pub(crate) past: Vec<String>,
+    /// A file that has a section of a plugin again; of containerd, where the versions of it that
+    /// take only the last such section have another default or other runtimes of ours than the
+    /// versions that add them up.
+    pub(crate) replacing: Option<PathBuf>,
 }
 
 impl Engine {
@@ -92,6 +98,8 @@ pub(crate) struct Runtime {
     pub(crate) runs: bool,
     /// Whether it is given a pod's annotations of ours; nothing where the engine gives all.
     pub(crate) passes: Option<bool>,
+    /// It is NVIDIA's, or a script that names NVIDIA's.
+    pub(crate) has_nvidia: bool,
 }
 
 /// A file of hooks that names `gpushare-oci-hook`.
@@ -137,6 +145,8 @@ pub(crate) struct Facts {
     pub(crate) container: Option<Result<(), String>>,
     /// Why the next start of the machine's daemon would refuse its settings, where there is one.
     pub(crate) refused_settings: Option<String>,
+    /// A rule of those settings is for a namespace or an image.
+    pub(crate) has_pod_rules: bool,
     /// The version of this command, of a package with its commit.
     pub(crate) own_build: &'static str,
     /// The protocol's minor of this command.
@@ -159,8 +169,10 @@ pub(crate) struct Facts {
     pub(crate) unopened: Option<String>,
     /// `GPUSHARE_DISABLE=1` is set.
     pub(crate) disabled: bool,
-    /// Folders with a CDI description of NVIDIA's GPUs.
+    /// Folders with a CDI description of NVIDIA's GPUs, and whether one has the description that
+    /// NVIDIA's device plugin makes for pods.
     pub(crate) cdi: Vec<PathBuf>,
+    pub(crate) pods_cdi: bool,
     /// The container engines of this machine.
     pub(crate) engines: Vec<Engine>,
     /// The machine's daemon says that limits are mandatory, and that it describes classes.

@@ -29,6 +29,10 @@ const FIRST: &str = "pid:[4026531836]";
 /// The words of the machine's daemon for the OCI hooks.
 const MANDATORY: &str = "/run/gpushare/mandatory";
 const CLASSES: &str = "/run/gpushare/cdi";
+/// Folders of CDI descriptions, and the kinds of those of NVIDIA's toolkit and device plugin.
+const CDI: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
+const GPUS: &str = "nvidia.com/gpu";
+const GPUS_OF_PODS: &str = "k8s.device-plugin.nvidia.com/gpu";
 
 /// All facts. The proof is made only where a GPU and the library are there.
 pub(super) fn facts(gpu_text: &str) -> Result<Facts, Failure> {
@@ -61,6 +65,7 @@ pub(super) fn facts(gpu_text: &str) -> Result<Facts, Failure> {
     let elsewhere = daemons.is_empty().then(daemon::elsewhere).flatten();
     let is_machines = |daemon: &Daemon| daemon.folder == Path::new(NODE);
     let has_machines = !silent.is_empty() || daemons.iter().any(is_machines);
+    let settings = has_machines.then(settings::file).flatten();
     // A user's engine has settings of that user.
     let home = own.get(OsStr::new("HOME")).map(PathBuf::from);
     let home = home.filter(|_| !geteuid().is_root());
@@ -71,7 +76,8 @@ pub(super) fn facts(gpu_text: &str) -> Result<Facts, Failure> {
         nodes: nodes(Path::new("/dev")),
         library,
         proof,
-        refused_settings: has_machines.then(settings::refused).flatten(),
+        refused_settings: settings.as_deref().and_then(settings::refused),
+        has_pod_rules: settings.as_deref().is_some_and(settings::has_pod_rules),
         own_build: gpushare_protocol::build!(),
         daemons,
         silent,
@@ -94,11 +100,14 @@ pub(super) fn facts(gpu_text: &str) -> Result<Facts, Failure> {
         disabled: own
             .get(OsStr::new("GPUSHARE_DISABLE"))
             .is_some_and(|value| value == "1"),
-        cdi: ["/etc/cdi", "/var/run/cdi"]
+        cdi: CDI
             .map(PathBuf::from)
             .into_iter()
-            .filter(|folder| describes_gpus(folder))
+            .filter(|folder| describes(folder, GPUS))
             .collect(),
+        pods_cdi: CDI
+            .iter()
+            .any(|folder| describes(Path::new(folder), GPUS_OF_PODS)),
         engines: engines::engines(Path::new("/"), home.as_deref()),
         mandatory: Path::new(MANDATORY).exists(),
         classes: Path::new(CLASSES).exists(),
@@ -186,9 +195,9 @@ fn preloads(environment: &Environment) -> Vec<String> {
     .collect()
 }
 
-/// Whether a folder has a CDI description of NVIDIA's GPUs. The folder alone says nothing: the
-/// daemon's unit makes one, for the description of its classes.
-fn describes_gpus(folder: &Path) -> bool {
+/// Whether a folder has a CDI description of this kind of devices. The folder alone says nothing:
+/// the daemon's unit makes one, for the description of its classes.
+fn describes(folder: &Path, kind: &str) -> bool {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let is_one = |path: &PathBuf| {
         let kind = path.extension().and_then(OsStr::to_str);
@@ -198,17 +207,16 @@ fn describes_gpus(folder: &Path) -> bool {
         .map(|entry| entry.path())
         .filter(is_one)
         .filter_map(|path| fs::read_to_string(path).ok());
-    texts.any(|text| text.lines().any(is_kind_of_gpus))
+    texts.any(|text| text.lines().any(|line| is_kind(line, kind)))
 }
 
-/// Whether a line of JSON or YAML says that kind, and not one that only contains it, as that of
-/// NVIDIA's device plugin (`k8s.device-plugin.nvidia.com/gpu`).
-fn is_kind_of_gpus(line: &str) -> bool {
+/// Whether a line of JSON or YAML says that kind, and not one that only contains it.
+fn is_kind(line: &str, kind: &str) -> bool {
     let mut words = line
         .split(|letter: char| letter.is_whitespace() || "\"',:{}".contains(letter))
         .filter(|word| !word.is_empty())
         .skip_while(|word| *word != "kind");
-    words.nth(1) == Some("nvidia.com/gpu")
+    words.nth(1) == Some(kind)
 }
 
 /// Folders that are written to, with the space that is left.
@@ -246,23 +254,24 @@ mod tests {
     fn a_folder_describes_gpus_by_a_file_of_that_kind_only() {
         let folder = tempfile::tempdir().unwrap();
         let put = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
-        assert!(!describes_gpus(folder.path()), "it is empty");
-        assert!(!describes_gpus(&folder.path().join("none")));
+        assert!(!describes(folder.path(), GPUS), "it is empty");
+        assert!(!describes(&folder.path().join("none"), GPUS));
         put("gpushare.json", "{\"kind\": \"gpushare.dev/class\"}");
         put("README", "kind: nvidia.com/gpu");
         put(
             "plugin.json",
             "{\"kind\": \"k8s.device-plugin.nvidia.com/gpu\"}",
         );
-        assert!(!describes_gpus(folder.path()));
+        assert!(!describes(folder.path(), GPUS));
+        assert!(describes(folder.path(), GPUS_OF_PODS));
         put("nvidia.yaml", "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n");
-        assert!(describes_gpus(folder.path()));
+        assert!(describes(folder.path(), GPUS));
         fs::remove_file(folder.path().join("nvidia.yaml")).unwrap();
         put(
             "nvidia.json",
             "{\"kind\":\"nvidia.com/gpu\",\"devices\":[]}",
         );
-        assert!(describes_gpus(folder.path()));
+        assert!(describes(folder.path(), GPUS));
     }
 
     #[test]

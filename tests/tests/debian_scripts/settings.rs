@@ -61,15 +61,47 @@ fn an_upgrade_checks_the_settings_that_the_unit_names() {
     let file = node.at("srv/a.toml").display().to_string();
     let named = format!("--config {file} --check-config\n");
     for (flags, checked) in [
-        (String::new(), "--check-config\n"),
-        (format!(" --config {file}"), &*named),
-        (format!(" --config={file} --capacity 8GiB"), &*named),
+        (String::new(), "--check-config\n".to_owned()),
+        (format!(" --config {file}"), named.clone()),
+        (
+            format!(" --config={file} --capacity 8GiB"),
+            format!("--config={file} --capacity 8GiB --check-config\n"),
+        ),
+        (
+            " --reserve 1GiB".to_owned(),
+            "--reserve 1GiB --check-config\n".to_owned(),
+        ),
+        // These are not what the daemon will have.
+        (
+            " --reserve ${ROOM}".to_owned(),
+            "--check-config\n".to_owned(),
+        ),
     ] {
         has_flags(&node, &flags);
         node.put("checked", "");
         upgrade(&node, 0);
         let asked = fs::read_to_string(node.at("checked")).expect("text");
         assert_eq!(asked, checked);
+    }
+}
+
+/// A daemon that knows no flag but `--config` and `--check-config`, as clap refuses others.
+#[test]
+fn an_upgrade_leaves_the_daemon_whose_flags_the_next_one_refuses() {
+    let Some(node) = Node::new() else { return };
+    node.install();
+    let strict = "#!/bin/sh\nfor one; do case $one in --check-config | --config) ;;\n\
+                  *) echo \"unexpected $one\" >&2; exit 2 ;; esac; done\n";
+    for (flags, is_restarted) in [(" --swop", false), (" --swop $HOW", true), ("", true)] {
+        has_flags(&node, flags);
+        node.put("asked", "");
+        node.unpack();
+        node.put("usr/bin/gpushared", strict);
+        let said = node.script("postinst", &["configure", OLD]);
+        let asked = fs::read_to_string(node.at("asked")).expect("text");
+        let restart = format!("try-restart {DAEMON}");
+        assert_eq!(asked.contains(&restart), is_restarted, "{flags}: {asked}");
+        assert_eq!(said.contains("unexpected --swop"), !is_restarted, "{said}");
     }
 }
 

@@ -24,6 +24,10 @@ fn a_wrapper_that_engines_call_outlives_the_removal_until_the_purge() {
             "etc/nvidia-container-runtime/config.toml",
             "runtimes = [\"gpushare-runtime\"]\n",
         ),
+        (
+            "usr/local/nvidia/toolkit/.config/nvidia-container-runtime/config.toml",
+            "runtimes = [\"/usr/bin/gpushare-runtime\"]\n",
+        ),
         (&format!("{SHIM}/runtime"), "/usr/bin/gpushare-runtime"),
         (&format!("{SHIM}/runtime"), "/usr/local/bin/nvidia-shares"),
     ] {
@@ -79,4 +83,69 @@ fn a_package_that_comes_back_has_its_own_wrapper_again() {
     node.remove("etc/docker/daemon.json");
     node.delete();
     assert!(!node.has(WRAPPER));
+}
+
+/// A drop-in of an engine, and a file of hooks of the operator's own.
+const LEANS: [(&str, &str); 3] = [
+    (
+        "etc/systemd/system/docker.service.d/gpushare.conf",
+        "[Unit]\nAssertPathExists=/run/gpushare/mandatory\n",
+    ),
+    (
+        "etc/systemd/system/kubelet.service.d/late.conf",
+        "[Unit]\nRequires=gpushared.service\n",
+    ),
+    (
+        "etc/containers/oci/hooks.d/gpushare.json",
+        "{\"hook\": {\"path\": \"/usr/bin/gpushare-oci-hook\"}, \"when\": {\"always\": true}}",
+    ),
+];
+
+#[test]
+fn a_removal_names_what_does_not_start_without_gpushare() {
+    for (path, text) in LEANS {
+        let Some(node) = Node::new() else { return };
+        node.install();
+        node.put(path, text);
+        let said = node.delete();
+        let named = format!("without gpushare: /{path}. Remove");
+        assert!(said.contains(&named), "{said}");
+    }
+}
+
+#[test]
+fn a_removal_names_nothing_that_starts_without_gpushare() {
+    let Some(node) = Node::new() else { return };
+    node.install();
+    for (path, text) in [
+        ("usr/share/containers/oci/hooks.d/gpushare.json", LEANS[2].1),
+        (
+            "etc/systemd/system/docker.service.d/order.conf",
+            "[Unit]\nWants=gpushared.service\nAfter=gpushared.service\n",
+        ),
+        (
+            "etc/containers/oci/hooks.d/other.json",
+            "{\"hook\": {\"path\": \"/usr/local/bin/gpushare-oci-hook\"}}",
+        ),
+    ] {
+        node.put(path, text);
+    }
+    assert_eq!(node.delete(), "");
+}
+
+/// A wrapper that stays would refuse each container with a GPU, also those that a rule allowed.
+#[test]
+fn limits_are_not_mandatory_any_more_where_no_daemon_will_decide() {
+    for other in [false, true] {
+        let Some(node) = Node::new() else { return };
+        node.install();
+        if other {
+            node.put("usr/local/bin/gpushared", "#!/bin/sh\n");
+        }
+        node.put("run/gpushare/mandatory", "");
+        node.upgrade();
+        assert!(node.has("run/gpushare/mandatory"));
+        node.delete();
+        assert_eq!(node.has("run/gpushare/mandatory"), other);
+    }
 }

@@ -2,6 +2,16 @@
 
 use super::*;
 
+/// Removes the installation of `/opt/own`. Returns what it says.
+fn uninstall(unpacked: &Path, root: &Path) -> String {
+    let said = Command::new("sh")
+        .arg(unpacked.join("install.sh"))
+        .args(["--uninstall", "--prefix", "/opt/own"])
+        .env("DESTDIR", root)
+        .output();
+    String::from_utf8(said.expect("a shell").stderr).expect("text")
+}
+
 #[test]
 fn a_removal_leaves_the_wrapper_that_an_engine_calls() {
     let shim = "run/k3s/containerd/io.containerd.runtime.v2.task/k8s.io/one/runtime";
@@ -29,14 +39,7 @@ fn a_removal_leaves_the_wrapper_that_an_engine_calls() {
         fs::create_dir_all(path.parent().expect("a folder")).expect("made");
         fs::write(&path, text).expect("written");
         install(unpacked, root, &["--prefix", "/opt/own"]);
-        let remove = || {
-            let said = Command::new("sh")
-                .arg(unpacked.join("install.sh"))
-                .args(["--uninstall", "--prefix", "/opt/own"])
-                .env("DESTDIR", root)
-                .output();
-            String::from_utf8(said.expect("a shell").stderr).expect("text")
-        };
+        let remove = || uninstall(unpacked, root);
         let wrapper = root.join("opt/own/bin/gpushare-runtime");
         let said = remove();
         assert_eq!(wrapper.exists(), stays, "{file}: {said}");
@@ -49,4 +52,78 @@ fn a_removal_leaves_the_wrapper_that_an_engine_calls() {
         let left = listing(&root.join("opt"));
         assert!(left.is_empty(), "{left:?}");
     }
+}
+
+/// NVIDIA's toolkit in a folder that an engine's settings name, or a container's shim.
+#[test]
+fn a_removal_finds_the_settings_beside_nvidias_runtime() {
+    let folder = "opt/toolkit/.config/nvidia-container-runtime";
+    let shim = "run/containerd/io.containerd.runtime.v2.task/k8s.io/one/runtime";
+    for (file, text, stays) in [
+        (
+            "etc/containerd/conf.d/99-nvidia.toml",
+            "BinaryName = \"/opt/toolkit/nvidia-container-runtime.cdi\"\n",
+            true,
+        ),
+        (shim, "/opt/toolkit/nvidia-container-runtime", true),
+        (shim, "/opt/other/nvidia-container-runtime", false),
+    ] {
+        let (unpacked, root) = (unpacked(), tempfile::tempdir().expect("a folder"));
+        let (unpacked, root) = (unpacked.path(), root.path());
+        let list = "runtimes = [\"/opt/own/bin/gpushare-runtime\"]\n";
+        for (path, text) in [(file, text), (&format!("{folder}/config.toml"), list)] {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+            fs::write(path, text).expect("written");
+        }
+        install(unpacked, root, &["--prefix", "/opt/own"]);
+        let said = uninstall(unpacked, root);
+        let named = said.contains(&format!("/{folder}/config.toml. Take it out"));
+        let wrapper = root.join("opt/own/bin/gpushare-runtime");
+        assert_eq!((named, wrapper.exists()), (stays, stays), "{file}: {said}");
+    }
+}
+
+#[test]
+fn a_removal_names_what_does_not_start_without_gpushare() {
+    let hook = |prefix: &str| format!("{{\"path\": \"{prefix}/bin/gpushare-oci-hook\"}}");
+    let (own, other) = (hook("/opt/own"), hook("/usr"));
+    let asserts = "[Unit]\nAssertPathExists=/run/gpushare/mandatory\n";
+    let hooks = "etc/containers/oci/hooks.d/gpushare.json";
+    let drop_in = "etc/systemd/system/docker.service.d/gpushare.conf";
+    for (file, text, has_other, names) in [
+        (drop_in, asserts, false, true),
+        (drop_in, asserts, true, false),
+        (hooks, &*own, false, true),
+        (hooks, &*own, true, true),
+        (hooks, &*other, false, false),
+    ] {
+        let (unpacked, root) = (unpacked(), tempfile::tempdir().expect("a folder"));
+        let (unpacked, root) = (unpacked.path(), root.path());
+        let put = |path: &str, text: &str| {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+            fs::write(path, text).expect("written");
+        };
+        install(unpacked, root, &["--prefix", "/opt/own"]);
+        put(file, text);
+        put("run/gpushare/mandatory", "");
+        if has_other {
+            put(
+                "etc/systemd/system/gpushared.service",
+                "ExecStart=/opt/other/gpushared\n",
+            );
+            put("opt/other/gpushared", "");
+            make_program(&root.join("opt/other/gpushared"));
+        }
+        let said = uninstall(unpacked, root);
+        let named = said.contains(&format!("without gpushare: /{file}. Remove"));
+        assert_eq!(named, names, "{file}: {said}");
+        assert_eq!(root.join("run/gpushare/mandatory").exists(), has_other);
+    }
+}
+
+fn make_program(path: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("set");
 }

@@ -41,3 +41,19 @@ fn an_upgrade_says_nothing_of_settings_that_it_cannot_see() {
         assert_eq!(said.contains("line 3"), !restarts, "{name}: {said}");
     }
 }
+
+#[test]
+fn an_upgrade_leaves_the_daemon_whose_flags_the_next_one_refuses() {
+    let (unpacked, root) = (unpacked(), tempfile::tempdir().expect("a folder"));
+    let (unpacked, root) = (unpacked.path(), root.path());
+    let daemon = "#!/bin/sh\n[ \"$*\" = --check-config ] || { echo \"not $1\" >&2; exit 2; }\n";
+    fs::write(unpacked.join("bin/gpushared"), daemon).expect("written");
+    for (flags, restarts) in [(" --swop", false), (" --swop $HOW", true), ("", true)] {
+        let shown = format!("ExecStart={{ argv[]=gpushared{flags} ; pid=7 }}\n");
+        fs::write(root.join("active"), shown).expect("written");
+        let (said, asked) = with_systemd(unpacked, root, &[], "");
+        let restarted = asked.contains("\nrestart gpushared.service");
+        assert_eq!(restarted, restarts, "{flags}: {asked}");
+        assert_eq!(said.contains("not --swop"), !restarts, "{flags}: {said}");
+    }
+}

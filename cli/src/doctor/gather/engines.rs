@@ -4,8 +4,9 @@ mod files;
 
 use crate::doctor::facts::{Engine, Runtime};
 use files::{Files, listed, texts};
-use serde_json::Value;
-use std::path::Path;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 /// Every engine that this machine has, its files being below `root`. A user's Podman also reads a
 /// file below `home`.
@@ -76,15 +77,47 @@ fn containerd(files: &Files) -> Option<Engine> {
     if texts(&config["disabled_plugins"]).any(is_cri) {
         return None;
     }
-    add_all(files, &mut engine, &config);
-    for pattern in texts(&config["imports"]) {
-        for file in files.matching(pattern, &file) {
-            if let Some(config) = files.toml(&mut engine, &file) {
-                add_all(files, &mut engine, &config);
+    let merges = config["version"].as_u64() >= Some(3);
+    let imports: Vec<String> = texts(&config["imports"]).map(str::to_owned).collect();
+    let mut all = vec![(file.clone(), config)];
+    for file in imports.iter().flat_map(|one| files.matching(one, &file)) {
+        let config = files.toml(&mut engine, &file);
+        all.extend(config.map(|config| (file, config)));
+    }
+    for (_, config) in &all {
+        add_all(files, &mut engine, config);
+    }
+    // containerd 1.x knows no version 3.
+    if !merges {
+        engine.replacing = replacing(files, &engine, &all);
+    }
+    Some(engine)
+}
+
+/// The last file with a section of a plugin that an earlier one has too, where that changes what is
+/// known of ours: containerd 2 merges such sections, containerd 1.x takes the last alone.
+fn replacing(files: &Files, merged: &Engine, all: &[(PathBuf, Value)]) -> Option<PathBuf> {
+    let mut plugins = Map::new();
+    let mut last = None;
+    for (file, config) in all {
+        for (name, plugin) in config["plugins"].as_object().into_iter().flatten() {
+            if plugins.insert(name.clone(), plugin.clone()).is_some() {
+                last = Some(file.clone());
             }
         }
     }
-    Some(engine)
+    let mut replaced = with_runc(merged.name);
+    add_all(files, &mut replaced, &json!({ "plugins": plugins }));
+    let names = |engine: &Engine| -> BTreeSet<String> {
+        let runtimes = engine.runtimes.iter();
+        runtimes.map(|runtime| runtime.name.clone()).collect()
+    };
+    let is_ours = |engine: &Engine| {
+        let default = engine.default.as_ref();
+        default.is_some_and(|name| names(engine).contains(name))
+    };
+    let differs = names(merged) != names(&replaced) || is_ours(merged) != is_ours(&replaced);
+    last.filter(|_| differs)
 }
 
 fn crio(files: &Files) -> Option<Engine> {
@@ -170,12 +203,17 @@ fn add_all(files: &Files, engine: &mut Engine, config: &Value) {
     }
 }
 
-/// Notes a runtime, if it leads to the wrapper. A later file may say another thing of one name.
+/// Notes a runtime, if it leads to the wrapper or is NVIDIA's. A later file may say another thing
+/// of one name.
 fn add(files: &Files, engine: &mut Engine, name: &str, path: &str, passes: Option<bool>) {
     engine.runtimes.retain(|known| known.name != name);
+    engine.past.retain(|known| known != name);
     engine.has_nvidia |= files::is_nvidias(path);
     let program = files.program(path);
     let Some(wrapper) = files.wrapper(path) else {
+        if files::is_nvidias(path) {
+            engine.past.push(name.to_owned());
+        }
         return;
     };
     let mut lacking = [program, wrapper.clone()].into_iter();
@@ -185,6 +223,7 @@ fn add(files: &Files, engine: &mut Engine, name: &str, path: &str, passes: Optio
         runs: lacking.is_none(),
         path: lacking.unwrap_or(wrapper),
         passes,
+        has_nvidia: files.has_nvidias(path),
     });
 }
 

@@ -2,7 +2,8 @@
 
 use crate::artefacts;
 use crate::child::{GRACE, Group, end, text, within};
-use std::fs::File;
+use serde_json::Value;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -12,12 +13,33 @@ const SETTINGS: &str = "/etc/gpushare/config.toml";
 /// Longest to wait for systemd's answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 
+/// The file that the machine's daemon reads at its next start. Nothing where systemd says nothing
+/// of the unit.
+pub(super) fn file() -> Option<PathBuf> {
+    file_of(&shown()?)
+}
+
+/// Whether a rule for containers in the file asks for a namespace or an image. Of a file that this
+/// user does not see, or that is wrong, nothing is known.
+pub(super) fn has_pod_rules(file: &Path) -> bool {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let settings: Value = toml::from_str(&text).unwrap_or_default();
+    let mut rules = settings["containers"]["rules"]
+        .as_array()
+        .into_iter()
+        .flatten();
+    rules.any(|rule| {
+        ["namespace", "image"]
+            .iter()
+            .any(|key| !rule[key].is_null())
+    })
+}
+
 /// Why a start would refuse the settings that are in the file now. The daemon that serves may have
-/// others: it refused a reload, or was not told. Of a file that this user does not see, or where
-/// systemd says nothing of the unit, nothing is known.
-pub(super) fn refused() -> Option<String> {
-    let file = file_of(&shown()?)?;
-    let is_file = file.is_file() && File::open(&file).is_ok();
+/// others: it refused a reload, or was not told. Of a file that this user does not see nothing is
+/// known.
+pub(super) fn refused(file: &Path) -> Option<String> {
+    let is_file = file.is_file() && File::open(file).is_ok();
     let mut check = Command::new(is_file.then(|| artefacts::find(artefacts::DAEMON).ok())??);
     check.arg("--config").arg(file).arg("--check-config");
     let done = check.stdin(Stdio::null()).output();
@@ -74,6 +96,24 @@ mod tests {
                  ignore_errors=no ; pid=7 }}\n"
             );
             assert_eq!(file_of(&shown).unwrap(), Path::new(file));
+        }
+    }
+
+    #[test]
+    fn rules_for_pods_are_those_of_a_namespace_or_an_image() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config.toml");
+        assert!(!has_pod_rules(&file));
+        for (keys, is_pods) in [
+            ("namespace = \"a\"", true),
+            ("user = \"7\"\nimage = \"a/*\"", true),
+            ("user = \"7\"", false),
+            ("image = ", false),
+        ] {
+            let text =
+                format!("[[containers.rules]]\nuser = \"1\"\n[[containers.rules]]\n{keys}\n");
+            fs::write(&file, text).unwrap();
+            assert_eq!(has_pod_rules(&file), is_pods, "{keys}");
         }
     }
 

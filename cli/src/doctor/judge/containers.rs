@@ -9,7 +9,8 @@ pub(super) fn containers(facts: &Facts) -> Judged {
         return ok("no container engine");
     }
     let engines = facts.engines.iter().map(|engine| judged(engine, facts));
-    let all: Vec<Judged> = engines.chain([gpus(facts)]).collect();
+    let rules = rules(facts).into_iter();
+    let all: Vec<Judged> = engines.chain(rules).chain([gpus(facts)]).collect();
     let verdict = all.iter().map(|one| one.0).max().unwrap_or(Verdict::Ok);
     let advice = all.iter().find(|one| one.0 == verdict);
     let advice = advice.and_then(|one| one.2.clone());
@@ -45,6 +46,28 @@ fn judged(engine: &Engine, facts: &Facts) -> Judged {
             ),
         );
     }
+    if let Some(file) = &engine.replacing {
+        let file = file.display();
+        return warn(
+            format!(
+                "{name}: {file} has a section of [plugins] again: containerd 1.x takes it alone, containerd 2 adds it up, and gpushare's runtimes differ"
+            ),
+            format!(
+                "put gpushare's sections into {file} and restart containerd; `containerd config dump` shows what counts"
+            ),
+        );
+    }
+    let gives_none = |runtime: &&Runtime| !runtime.has_nvidia && by_cri(engine);
+    let bare = engine.runtimes.iter().find(gives_none);
+    if let Some(runtime) = bare.filter(|_| facts.cdi.is_empty() && !facts.pods_cdi) {
+        return warn(
+            format!(
+                "{name}: runtime {} does not come to NVIDIA's, and no CDI description of the GPUs is there: its pods get none",
+                runtime.name
+            ),
+            "have it call NVIDIA's runtime by a script, or give GPUs by CDI (CONTAINERS, The GPU itself)",
+        );
+    }
     let has_none = engine.runtimes.is_empty() && engine.hooks.is_empty();
     if let Some(path) = engine.unread.as_ref().filter(|_| has_none) {
         return ok(format!(
@@ -74,6 +97,22 @@ fn judged(engine: &Engine, facts: &Facts) -> Judged {
             },
         );
     }
+    if facts.mandatory && !is_hooked(engine) {
+        if let Some(runtime) = engine.past.first() {
+            return warn(
+                format!(
+                    "limits are mandatory, and containers of {name}'s runtime {runtime} go past: it gives GPUs and does not come to gpushare"
+                ),
+                "have it call the wrapper, or remove it (CONTAINERS, Limits that are mandatory)",
+            );
+        }
+        if name == "docker" {
+            return warn(
+                "limits are mandatory, and `docker run --runtime runc` goes past",
+                "Docker lets each client name runc: give its socket to nobody who is to be limited",
+            );
+        }
+    }
     let way = match (engine.runtimes.first(), engine.hooks.first()) {
         (Some(runtime), _) => format!("{name}: runtime {}", runtime.name),
         (None, Some(hook)) => format!("{name}: {}", hook.file.display()),
@@ -99,11 +138,33 @@ fn has_hooks(engine: &Engine) -> bool {
     ["cri-o", "podman"].contains(&engine.name)
 }
 
+/// Whether Kubernetes starts its containers, and it gives no GPUs by itself.
+fn by_cri(engine: &Engine) -> bool {
+    ["containerd", "k3s", "rke2"].contains(&engine.name)
+}
+
+/// Whether a hook asks the daemon about each container, whatever its runtime is.
+fn is_hooked(engine: &Engine) -> bool {
+    engine.hooks.iter().any(|hook: &HookFile| hook.always)
+}
+
 /// Whether each container that names no runtime comes to the daemon.
 fn asks_for_all(engine: &Engine) -> bool {
     let mut names = engine.runtimes.iter().map(|runtime| Some(&runtime.name));
-    names.any(|name| name == engine.default.as_ref())
-        || engine.hooks.iter().any(|hook: &HookFile| hook.always)
+    names.any(|name| name == engine.default.as_ref()) || is_hooked(engine)
+}
+
+/// Whether the rules for namespaces and images can fit. Docker and Podman write neither into a
+/// container's annotations.
+fn rules(facts: &Facts) -> Option<Judged> {
+    let writes_none = |engine: &Engine| ["docker", "podman"].contains(&engine.name);
+    let fits_none = facts.has_pod_rules && facts.engines.iter().all(writes_none);
+    fits_none.then(|| {
+        warn(
+            "a rule of [containers] is for a namespace or an image, and no container of Docker or Podman has such a label: it fits none",
+            "only `user` fits there; [maxima] hold for all (CONTAINERS)",
+        )
+    })
 }
 
 /// Whether containers can be given GPUs.

@@ -44,6 +44,7 @@ fn healthy() -> Facts {
         no_journal: None,
         container: None,
         refused_settings: None,
+        has_pod_rules: false,
         own_build: "0.1.0+a",
         own_minor: 8,
         first_pid_namespace: true,
@@ -55,12 +56,14 @@ fn healthy() -> Facts {
         misspelt: vec![],
         disabled: false,
         cdi: vec!["/etc/cdi".into()],
+        pods_cdi: false,
         engines: vec![Engine {
             runtimes: vec![Runtime {
                 name: "gpushare".to_owned(),
                 path: "/usr/bin/gpushare-runtime".into(),
                 runs: true,
                 passes: None,
+                has_nvidia: false,
             }],
             ..Engine::named("docker")
         }],

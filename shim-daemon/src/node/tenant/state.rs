@@ -20,6 +20,13 @@ use crate::pages::{ControlPages, UsagePage};
 /// Names and values.
 type Variables = Vec<(String, String)>;
 
+/// Whether `gpushare doctor` names its trial so: `doctor-` and its pid. A user who names a tenant
+/// so hides refusals of its own alone.
+fn is_trial(name: &str) -> bool {
+    let pid = name.strip_prefix("doctor-").unwrap_or_default();
+    !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit())
+}
+
 impl Tenant {
     pub(in crate::node) fn registration(&self) -> &Registration {
         &self.registration
@@ -78,9 +85,11 @@ impl Tenant {
         &self.tally
     }
 
-    /// Its refused allocations, by device.
+    /// Its refused allocations, by device, for the sum of each device. None of the trial of
+    /// `gpushare doctor`, which is to be refused: the alert on that sum would tell of each one.
     pub(in crate::node) fn refusals(&self) -> impl Iterator<Item = (DeviceId, &Refusals)> {
         let devices = self.device_ids().iter().enumerate();
+        let devices = devices.filter(|_| !is_trial(self.name()));
         devices.filter_map(|(at, device)| Some((*device, self.tally.device(at)?.refusals())))
     }
 

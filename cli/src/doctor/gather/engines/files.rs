@@ -14,8 +14,9 @@ use std::path::{Path, PathBuf};
 const WRAPPER: &str = "gpushare-runtime";
 const HOOK: &str = "gpushare-oci-hook";
 const NVIDIA: &str = "nvidia-container-runtime";
-/// The settings of NVIDIA's runtimes.
-const NVIDIA_CONFIG: &str = "etc/nvidia-container-runtime/config.toml";
+/// The settings of NVIDIA's runtimes, in `/etc`. The GPU Operator's toolkit has them in the folder
+/// `.config` beside its runtime, which reads those first.
+const NVIDIA_CONFIG: &str = "nvidia-container-runtime/config.toml";
 /// Where engines look for a program that has no path.
 const FOLDERS: [&str; 4] = ["usr/local/sbin", "usr/local/bin", "usr/sbin", "usr/bin"];
 /// The most of a script that is read.
@@ -115,23 +116,39 @@ impl Files {
             return Some(self.program(path));
         }
         if is_nvidias(path) {
-            let text = fs::read_to_string(self.at(NVIDIA_CONFIG)).ok()?;
-            let config: Value = from_toml(&text).ok()?;
-            let mut runtimes = texts(&config[NVIDIA]["runtimes"]);
-            let ours = runtimes.find(|runtime| name_of(runtime) == WRAPPER)?;
-            return Some(self.program(ours));
+            let beside = self.program(path).with_file_name(".config");
+            let files = [beside, self.at("etc")].map(|folder| folder.join(NVIDIA_CONFIG));
+            let text = files.iter().find_map(|file| fs::read_to_string(file).ok());
+            let config: Value = from_toml(&text?).ok()?;
+            // It calls the first that is there.
+            let mut runtimes = texts(&config[NVIDIA]["runtimes"]).filter(|runtime| {
+                name_of(runtime) == WRAPPER || self.is_program(&self.program(runtime))
+            });
+            let first = runtimes.next().filter(|first| name_of(first) == WRAPPER);
+            return Some(self.program(first?));
         }
+        let words = self.words(path)?;
+        let ours = words.iter().find(|word| name_of(word) == WRAPPER)?;
+        Some(self.program(ours))
+    }
+
+    /// Whether a runtime of this path or name is NVIDIA's, or a script that names NVIDIA's.
+    pub(super) fn has_nvidias(&self, path: &str) -> bool {
+        let words = || self.words(path).unwrap_or_default();
+        is_nvidias(path) || words().iter().any(|word| is_nvidias(word))
+    }
+
+    /// The words of a script, without its comments.
+    fn words(&self, path: &str) -> Option<Vec<String>> {
         let file = File::open(self.program(path)).ok()?;
         let mut start = Vec::new();
         file.take(SCRIPT).read_to_end(&mut start).ok()?;
         let text = String::from_utf8_lossy(&start);
-        let mut lines = text.strip_prefix("#!")?.lines();
-        let mut words = lines.by_ref().filter(|line| !line.starts_with('#'));
-        words.find_map(|line| {
-            let mut words = line.split(|letter: char| letter.is_whitespace() || letter == '"');
-            let word = words.find(|word| name_of(word) == WRAPPER)?;
-            Some(self.program(word))
-        })
+        let lines = text.strip_prefix("#!")?.lines();
+        let lines = lines.filter(|line| !line.trim_start().starts_with('#'));
+        let is_end = |letter: char| letter.is_whitespace() || "\"'=".contains(letter);
+        let words = lines.flat_map(|line| line.split(is_end)).map(str::to_owned);
+        Some(words.collect())
     }
 
     /// Notes our hooks in these folders. Of files of one name the last folder's counts.

@@ -50,6 +50,7 @@ impl Machine {
             path: self.at(WRAPPER),
             runs: true,
             passes,
+            has_nvidia: false,
         }
     }
 }
@@ -87,6 +88,7 @@ fn docker_has_the_runtimes_and_the_default_of_its_file() {
     assert_eq!(engine.runtimes, [gone, machine.runtime("gpushare", None)]);
     assert_eq!(engine.default.as_deref(), Some("gpushare"));
     assert!(engine.has_nvidia);
+    assert_eq!(engine.past, ["nvidia"]);
     machine.put("etc/docker/daemon.json", "{\"runtimes\": ");
     let engine = machine.engine();
     let wrong = engine.wrong.unwrap();
@@ -124,7 +126,7 @@ fn containerd_has_the_runtimes_of_its_files_under_both_names() {
             )
         };
         let first = format!(
-            "version = 2\nimports = [\"/etc/containerd/conf.d/*.toml\", \"more.toml\"]\n\
+            "version = 3\nimports = [\"/etc/containerd/conf.d/*.toml\", \"more.toml\"]\n\
              [plugins.\"{plugin}\".containerd]\ndefault_runtime_name = \"one\"\n\
              [plugins.\"{plugin}\".containerd.runtimes.runc]\nruntime_type = \"x\"\n{}",
             section("one", "pod_annotations = [\"gpushare.io/*\"]\n")
@@ -140,6 +142,39 @@ fn containerd_has_the_runtimes_of_its_files_under_both_names() {
         let passes = [("one", true), ("two", false), ("three", false)];
         let runtimes = passes.map(|(name, passes)| machine.runtime(name, Some(passes)));
         assert_eq!(engine.runtimes, runtimes);
+        assert_eq!(engine.replacing, None);
+    }
+}
+
+/// containerd 1.x takes the last file's section of a plugin whole, containerd 2 adds them up.
+#[test]
+fn a_section_of_ours_that_a_later_file_replaces_is_found() {
+    let section = "[plugins.\"io.containerd.grpc.v1.cri\".containerd";
+    let ours = format!(
+        "{section}.runtimes.gpushare.options]\nBinaryName = \"/usr/bin/gpushare-runtime\"\n"
+    );
+    let default = format!("{section}]\ndefault_runtime_name = \"gpushare\"\n");
+    let nvidias = format!(
+        "{section}.runtimes.nvidia.options]\nBinaryName = \"/usr/bin/nvidia-container-runtime\"\n"
+    );
+    let other = "[plugins.\"io.containerd.internal.v1.opt\"]\npath = \"/opt\"\n";
+    for (version, first, later, replaces) in [
+        (2, ours.clone(), nvidias.clone(), true),
+        (2, format!("{default}{ours}"), ours.clone(), true),
+        (3, ours.clone(), nvidias.clone(), false),
+        (2, ours.clone(), other.to_owned(), false),
+        // Nothing of ours changes.
+        (2, nvidias.clone(), ours.clone(), false),
+        (2, nvidias.clone(), nvidias.clone(), false),
+    ] {
+        let machine = Machine::new(&["run/containerd/containerd.sock"]);
+        let first =
+            format!("version = {version}\nimports = [\"/etc/containerd/conf.d/*.toml\"]\n{first}");
+        machine.put("etc/containerd/config.toml", &first);
+        let file = "etc/containerd/conf.d/99-nvidia.toml";
+        machine.put(file, &later);
+        let expected = replaces.then(|| machine.at(file));
+        assert_eq!(machine.engine().replacing, expected, "{first}{later}");
     }
 }
 
@@ -216,11 +251,60 @@ fn a_runtime_leads_to_the_wrapper_by_a_script_and_by_nvidias() {
         "etc/nvidia-container-runtime/config.toml",
         "[nvidia-container-runtime]\nruntimes = [\"gpushare-runtime\", \"runc\"]\n",
     );
-    let ours = ["a", "c"].map(|name| machine.runtime(name, None));
+    let nvidias = Runtime {
+        has_nvidia: true,
+        ..machine.runtime("c", None)
+    };
+    let ours = [machine.runtime("a", None), nvidias];
     assert_eq!(machine.engine().runtimes, ours);
+    assert_eq!(machine.engine().past, [""; 0]);
+    machine.put(
+        "usr/local/bin/both",
+        "#!/bin/sh\nexec gpushare-runtime --gpushare-runtime=nvidia-container-runtime.cdi \"$@\"\n",
+    );
+    assert!(machine.engine().runtimes[0].has_nvidia);
     fs::remove_file(machine.at(WRAPPER)).unwrap();
+    // It calls the first that is there.
+    let file = "etc/nvidia-container-runtime/config.toml";
+    let list = "[nvidia-container-runtime]\nruntimes = [\"runc\", \"gpushare-runtime\"]\n";
+    let first = fs::read_to_string(machine.at(file)).unwrap();
+    machine.put(file, list);
+    assert_eq!(names(&machine.engine()), ["a", "c"]);
+    machine.put("usr/sbin/runc", "");
+    assert_eq!(names(&machine.engine()), ["a"]);
+    assert_eq!(machine.engine().past, ["c"]);
+    machine.put(file, &first);
     let runs = machine.engine().runtimes.into_iter().map(|one| one.runs);
     assert_eq!(runs.collect::<Vec<_>>(), [false, false]);
+}
+
+/// The GPU Operator's toolkit has its runtimes and their settings in a folder of its own.
+#[test]
+fn nvidias_runtime_has_the_settings_beside_it_before_the_systems() {
+    let toolkit = "usr/local/nvidia/toolkit";
+    let runtime = format!("{toolkit}/nvidia-container-runtime");
+    let machine = Machine::new(&[
+        "run/docker.sock",
+        "usr/bin/nvidia-container-runtime",
+        &runtime,
+    ]);
+    let list = |name: &str| format!("[nvidia-container-runtime]\nruntimes = [\"{name}\"]\n");
+    let etc = "etc/nvidia-container-runtime/config.toml";
+    machine.put(
+        "etc/docker/daemon.json",
+        &format!(
+            r#"{{"runtimes": {{"own": {{"path": "/usr/bin/nvidia-container-runtime"}},
+                "toolkit": {{"path": "/{runtime}"}}}}}}"#
+        ),
+    );
+    machine.put(etc, &list("gpushare-runtime"));
+    assert_eq!(names(&machine.engine()), ["own", "toolkit"]);
+    let beside = format!("{toolkit}/.config/{}", etc.trim_start_matches("etc/"));
+    machine.put(&beside, &list("runc"));
+    assert_eq!(names(&machine.engine()), ["own"]);
+    machine.put(etc, &list("runc"));
+    machine.put(&beside, &list("/usr/bin/gpushare-runtime"));
+    assert_eq!(names(&machine.engine()), ["toolkit"]);
 }
 
 /// A file of hooks for containers with annotations, or for all.

@@ -121,6 +121,100 @@ fn an_engine_without_a_hook_in_its_folders_is_named() {
     passes("podman: /usr/share", |facts| facts.engines.push(podman()));
 }
 
+/// Limits are mandatory, and the wrapper is containerd's default.
+fn by_default(facts: &mut Facts) {
+    facts.mandatory = true;
+    facts.engines[0].name = "containerd";
+    facts.engines[0].default = Some("gpushare".to_owned());
+}
+
+/// Of NVIDIA's runtimes a RuntimeClass may name each, and of Docker's each client names any.
+#[test]
+fn runtimes_that_go_past_mandatory_limits_are_named() {
+    let has_nvidias = |facts: &mut Facts| facts.engines[0].past = vec!["nvidia".to_owned()];
+    let found = "containers of containerd's runtime nvidia go past";
+    breaks("containers", Verdict::Warn, (found, "remove it"), |facts| {
+        by_default(facts);
+        has_nvidias(facts);
+    });
+    passes("containerd: runtime gpushare", |facts| {
+        by_default(facts);
+        has_nvidias(facts);
+        facts.mandatory = false;
+    });
+    // A hook for all comes to the containers of each runtime.
+    passes("podman: /usr/share", |facts| {
+        facts.mandatory = true;
+        facts.engines = vec![podman()];
+        facts.engines[0].hooks[0].always = true;
+        has_nvidias(facts);
+    });
+    let found = "`docker run --runtime runc` goes past";
+    breaks(
+        "containers",
+        Verdict::Warn,
+        (found, "its socket"),
+        |facts| {
+            by_default(facts);
+            facts.engines[0].name = "docker";
+        },
+    );
+    passes("docker: runtime gpushare", |facts| {
+        by_default(facts);
+        facts.engines[0].name = "docker";
+        facts.mandatory = false;
+    });
+}
+
+#[test]
+fn a_section_that_a_later_file_replaces_is_named() {
+    let file = "/etc/containerd/conf.d/99-nvidia.toml";
+    let found = format!("containerd: {file} has a section of [plugins] again");
+    let advice = "`containerd config dump`";
+    breaks("containers", Verdict::Warn, (&found, advice), |facts| {
+        facts.engines[0].name = "containerd";
+        facts.engines[0].replacing = Some(file.into());
+    });
+}
+
+#[test]
+fn a_runtime_whose_pods_get_no_gpu_is_named() {
+    let bare = |facts: &mut Facts| {
+        facts.cdi.clear();
+        facts.engines[0].name = "containerd";
+        facts.engines[0].has_nvidia = true;
+    };
+    let found = "runtime gpushare does not come to NVIDIA's";
+    breaks("containers", Verdict::Warn, (found, "script"), bare);
+    passes("GPUs by NVIDIA's toolkit", |facts| {
+        bare(facts);
+        facts.engines[0].runtimes[0].has_nvidia = true;
+    });
+    passes("GPUs by NVIDIA's toolkit", |facts| {
+        bare(facts);
+        facts.pods_cdi = true;
+    });
+    // Docker adds NVIDIA's hook to the containers of each runtime.
+    passes("GPUs by NVIDIA's toolkit", |facts| {
+        bare(facts);
+        facts.engines[0].name = "docker";
+    });
+}
+
+#[test]
+fn rules_for_pods_are_named_where_no_engine_has_any() {
+    let found = "it fits none";
+    breaks("containers", Verdict::Warn, (found, "`user`"), |facts| {
+        facts.has_pod_rules = true;
+        facts.engines.push(podman());
+    });
+    passes("containerd: runtime gpushare", |facts| {
+        facts.has_pod_rules = true;
+        facts.engines[0].name = "containerd";
+        facts.engines.push(podman());
+    });
+}
+
 #[test]
 fn containers_that_go_past_mandatory_limits_are_named() {
     breaks(
@@ -132,11 +226,7 @@ fn containers_that_go_past_mandatory_limits_are_named() {
         ),
         |facts| facts.mandatory = true,
     );
-    let by_default = |facts: &mut Facts| {
-        facts.mandatory = true;
-        facts.engines[0].default = Some("gpushare".to_owned());
-    };
-    passes("docker: runtime gpushare", by_default);
+    passes("containerd: runtime gpushare", by_default);
     breaks(
         "containers",
         Verdict::Warn,
