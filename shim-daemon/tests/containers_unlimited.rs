@@ -239,3 +239,34 @@ fn each_device_of_the_container_takes_a_limit_where_limits_are_mandatory() {
     injected(DENY, &[first, second], &["0", "1"]).unwrap();
     injected(DENY, &[("GPUSHARE_MEM_LIMIT", "100%")], &["0", "1"]).unwrap();
 }
+
+#[test]
+fn a_maximum_of_one_gpu_leaves_no_container_on_another_without_limits() {
+    let word = "[containers]\nunlimited = \"maxima\"\n[maxima]\n";
+    let limit = |device: &str| format!("GPUSHARE_MEM_LIMIT{device} = \"8GiB\"\n");
+    let first = {
+        let told = injected(DENY, &[], &["0"]).unwrap_err();
+        let uuid = told.split(['(', ')']).nth(1).unwrap();
+        format!("_{}", uuid.replace('-', "_"))
+    };
+    let of_first = format!("{word}{}", limit(&first));
+    let priority = [("GPUSHARE_PRIORITY", "400")];
+    for said in [&[][..], &priority] {
+        injected(&of_first, said, &["0"]).unwrap();
+        let told = injected(&of_first, said, &["1"]).unwrap_err();
+        for word in ["unlimited = \"maxima\"", "GPUSHARE_MEM_LIMIT", "[maxima]"] {
+            assert!(told.contains(word), "{word} in {told}");
+        }
+        injected(&of_first, said, &["0", "1"]).unwrap_err();
+        injected(&format!("{word}{}", limit("")), said, &["1"]).unwrap();
+    }
+    injected(&of_first, &[("GPUSHARE_MEM_LIMIT", "100%")], &["1"]).unwrap();
+    // A rule's word counts as the node's.
+    let rule = format!(
+        "[[containers.rules]]\nnamespace = \"team\"\nunlimited = \"maxima\"\n\
+         [containers.rules.maxima]\n{}",
+        limit(&first)
+    );
+    injected(&rule, &[], &["0"]).unwrap();
+    injected(&rule, &[], &["1"]).unwrap_err();
+}

@@ -37,18 +37,25 @@ impl Node {
         };
         Ok(ControlReply::Unlimited { takes_maxima })
     }
-    /// Refuses a container that asks for something, but for no limit of the memory of some device
-    /// of its own, where limits are mandatory and the node has none for it either: a variable of
-    /// its image, such as a priority, would give it all of the device, which it has to say.
+
+    /// Refuses a container for which nothing limits the memory of some device of its own, where
+    /// limits are mandatory. One that asks for something may have said no limit, or only its image
+    /// spoke: a priority would give it all of the device. One that takes the maxima may have a
+    /// device that none of them is for.
     pub(super) fn may_lack_limits(
         &self,
         injection: &Injection,
         limits: &Limits,
         device_ids: &[DeviceId],
     ) -> Result<(), WireError> {
-        if self.containers.unlimited(&injection.labels) != Unlimited::Deny {
-            return Ok(());
-        }
+        let (word, by_the_node) = match self.containers.unlimited(&injection.labels) {
+            Unlimited::Allow => return Ok(()),
+            Unlimited::Deny => ("deny", ""),
+            Unlimited::Maxima => (
+                "maxima",
+                ", or of the node a GPUSHARE_MEM_LIMIT in [maxima], [defaults] or its rule that is for this GPU too",
+            ),
+        };
         for (ordinal, device) in (0..).zip(device_ids) {
             let Some(known) = index(*device).and_then(|at| self.devices.get(at)) else {
                 continue;
@@ -58,7 +65,7 @@ impl Node {
                 .map_err(|error| WireError::new(ErrorCode::BadLimits, error.to_string()))?;
             if held.limit.is_none() {
                 return Err(forbidden(&format!(
-                    "container {} has a GPU ({}) and nothing limits its memory there, which this node refuses ([containers] unlimited = \"deny\"); accepted: the variable GPUSHARE_MEM_LIMIT or the annotation gpushare.io/mem-limit (100% for all of it)",
+                    "container {} has a GPU ({}) and nothing limits its memory there, which this node refuses ([containers] unlimited = \"{word}\"); accepted: the variable GPUSHARE_MEM_LIMIT or the annotation gpushare.io/mem-limit (100% for all of it){by_the_node}",
                     injection.id,
                     known.text(),
                 )));
