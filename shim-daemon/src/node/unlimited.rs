@@ -2,6 +2,7 @@
 //! 228](../../../docs/adr/0228-limits-can-be-mandatory.md)).
 
 use gpushare_core::DeviceId;
+use gpushare_protocol::injection::DEVICE_FILE;
 use gpushare_protocol::limits::Limits;
 use gpushare_protocol::wire::{ControlReply, ErrorCode, Injection, WireError};
 
@@ -9,6 +10,22 @@ use super::Node;
 use super::tenant::index;
 use super::users::forbidden;
 use crate::containers::Unlimited;
+
+/// What else a container may do that was given these devices and asks for nothing. No variable
+/// takes from one the device files that its configuration has, and a privileged one has them all.
+fn way_out(devices: &[String], labels: &[(String, String)]) -> String {
+    if !devices.iter().all(|name| name.starts_with(DEVICE_FILE)) {
+        return "give it no GPU (NVIDIA_VISIBLE_DEVICES=void)".to_owned();
+    }
+    let mut namespaces = labels.iter().filter(|(kind, _)| kind == "namespace");
+    let whose = namespaces.next().map_or_else(
+        || "that fits it".to_owned(),
+        |(_, name)| format!("with namespace = {name:?}"),
+    );
+    format!(
+        "give it no GPU's device file: a privileged container has them all, and runs by a rule {whose} and unlimited = \"allow\" ([[containers.rules]] of config.toml)"
+    )
+}
 
 /// The kind of the label that has a scheduler's annotation.
 const SCHEDULER: &str = "scheduler";
@@ -29,9 +46,10 @@ impl Node {
                     format!("; its annotation {text} is for a scheduler and limits nothing")
                 });
                 return Err(forbidden(&format!(
-                    "container {id} has a GPU ({}) and asks for no limit, which this node refuses ([containers] unlimited = \"deny\"){}; add gpushare.io/mem-limit (100% for all of it), or give it no GPU (NVIDIA_VISIBLE_DEVICES=void)",
+                    "container {id} has a GPU ({}) and asks for no limit, which this node refuses ([containers] unlimited = \"deny\"){}; add gpushare.io/mem-limit (100% for all of it), or {}",
                     devices.join(","),
                     beside.unwrap_or_default(),
+                    way_out(devices, labels),
                 )));
             }
         };
