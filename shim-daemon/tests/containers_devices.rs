@@ -37,6 +37,36 @@ fn devices_are_named_and_unknown_ones_are_refused() {
 }
 
 #[test]
+fn a_short_uuid_names_the_only_device_that_begins_so() {
+    let mut known = Driver::of(Backend::Misc).list().unwrap();
+    known[0].uuid = [0x45; 16];
+    known[1].uuid = [0x45; 16];
+    known[1].uuid[3] = 0xab;
+    let asked = |name: &str| {
+        let mut machine = Machine::of(&Settings::default(), known.clone(), false);
+        let wanted = Injection {
+            devices: vec![name.to_owned()],
+            ..asks("a", "1GiB")
+        };
+        machine.inject(&wanted, &First::start(&group("a")))?;
+        Ok::<_, WireError>(machine.tenants()[0].device)
+    };
+    for name in ["GPU-454545a", "GPU-454545AB", "GPU-454545ab-45"] {
+        assert_eq!(asked(name).unwrap(), known[1].uuid, "{name}");
+    }
+    for (name, word) in [
+        ("GPU-4545", "the beginning of several UUIDs"),
+        ("GPU-", "no device"),
+        ("MIG-454545a", "no device"),
+        ("454545a", "no device"),
+        ("GPU-454545abc", "no device"),
+    ] {
+        let refused = asked(name).unwrap_err();
+        assert!(refused.message.contains(word), "{name}: {refused}");
+    }
+}
+
+#[test]
 fn a_device_file_names_the_device_of_its_minor_number() {
     let known = Driver::of(Backend::Misc).list().unwrap();
     let settings = Settings::default();

@@ -11,6 +11,17 @@ use super::Node;
 use super::tenant::index;
 use crate::devices::Device;
 
+/// Whether a device's UUID begins with this name: `GPU-` or `MIG-` and some digits at least.
+fn begins(device: &Device, name: &str) -> bool {
+    let text = device.text();
+    let digits = name.get("GPU-".len()..).unwrap_or_default();
+    !digits.is_empty()
+        && text.get(..name.len()).is_some_and(|start| {
+            let (kind, rest) = start.split_at("GPU-".len());
+            name.starts_with(kind) && digits.eq_ignore_ascii_case(rest)
+        })
+}
+
 impl Node {
     /// The devices a registration names, or all.
     pub(super) fn device_ids(&self, uuids: &[[u8; 16]]) -> Result<Vec<DeviceId>, WireError> {
@@ -36,7 +47,8 @@ impl Node {
 
     /// The devices that a container or a class names, or the node's only one. Names are a set, as
     /// for the tools that bring the devices: one may be there twice, for each of its replicas, and
-    /// the programs count their devices in the node's order, whatever the order of the names.
+    /// the programs count their devices in the node's order, whatever the order of the names. A
+    /// UUID may be short, as for NVIDIA's tools, if one device alone begins so.
     pub(super) fn devices_named(&self, names: &[String]) -> Result<Vec<DeviceId>, WireError> {
         let refuse = |text: String| WireError::new(ErrorCode::NotFound, text);
         let listed = || {
@@ -65,12 +77,19 @@ impl Node {
             };
             let all = self.devices.iter().enumerate();
             let mut all = all.filter(|(at, device)| {
-                at.to_string() == *name || uuid == Some(Uuid(device.uuid)) || of_file(device)
+                at.to_string() == *name
+                    || uuid == Some(Uuid(device.uuid))
+                    || of_file(device)
+                    || begins(device, name)
             });
             let known = all.next();
             if all.next().is_some() {
+                let what = match name.strip_prefix(DEVICE_FILE) {
+                    Some(_) => "the file of several MIG instances",
+                    None => "the beginning of several UUIDs",
+                };
                 return Err(refuse(format!(
-                    "the container has {name}, the file of several MIG instances, which does not say which; name it (annotation gpushare.io/devices): some of {}",
+                    "the container has {name}, {what}, which does not say which; name it (annotation gpushare.io/devices): some of {}",
                     listed()
                 )));
             }

@@ -16,6 +16,12 @@ const OF_PODS: &str = "nvidia.cdi.k8s.io/container.";
 /// The variable by which NVIDIA's runtime is told devices. The last one counts, as for NVIDIA's
 /// tools: for `--gpus` Docker appends its own to that of the image.
 const VISIBLE: &str = "NVIDIA_VISIBLE_DEVICES";
+/// The beginning of the variables in which Docker Swarm names a service's generic resources, by
+/// their kind. Where NVIDIA's runtime is told one of them (`swarm-resource`), it takes its devices
+/// in place of those of the variable above.
+const OF_SWARM: &str = "DOCKER_RESOURCE_";
+/// The kinds of which an index names a GPU: those of Docker's and NVIDIA's examples.
+const SWARMS_GPUS: [&str; 2] = ["GPU", "NVIDIA-GPU"];
 /// The folder in which a mount names a device, and its value in the variable (the device plugin's
 /// `deviceListStrategy=volume-mounts`, the runtime's
 /// `accept-nvidia-visible-devices-as-volume-mounts`).
@@ -28,8 +34,9 @@ const APPLIED: &str = "void";
 /// (`nvidia-modeset`, `nvidiactl`).
 const GPUS: (u64, u64) = (195, 254);
 
-/// The devices by our annotation, else by CDI's, else by mounts or by the container's device files
-/// where the variable says so, else by NVIDIA's variable. Empty if none is named.
+/// The devices by our annotation, else by CDI's, else by Swarm's variables, else by mounts or by
+/// the container's device files where NVIDIA's variable says so, else by that. Empty if none is
+/// named.
 ///
 /// # Errors
 /// An annotation of ours that names none.
@@ -91,6 +98,10 @@ fn given(config: &Value, annotations: &Map<String, Value>, variables: &Environme
     if !cdi.is_empty() {
         return cdi;
     }
+    let of_swarm = of_swarm(variables);
+    if !of_swarm.is_empty() {
+        return of_swarm;
+    }
     match variables.last(VISIBLE) {
         None | Some("" | "none") => Vec::new(),
         Some(APPLIED) => files(config),
@@ -99,6 +110,24 @@ fn given(config: &Value, annotations: &Map<String, Value>, variables: &Environme
             .map(|one| of_cdi(one).unwrap_or(one).to_owned())
             .collect(),
     }
+}
+
+/// The devices that Docker Swarm gives a task of a service. NVIDIA's runtime may not be told to
+/// take them: an author who sets them so is registered on other devices than the container has,
+/// which then have no CUDA.
+fn of_swarm(variables: &Environment) -> Vec<String> {
+    let named = variables.all().filter_map(|(name, value)| {
+        let is_gpus = SWARMS_GPUS.contains(&name.strip_prefix(OF_SWARM)?);
+        let is_one = |one: &str| {
+            let is_index = !one.is_empty() && one.bytes().all(|byte| byte.is_ascii_digit());
+            let has_kind = |kind: &&str| one.len() > kind.len() && one.starts_with(kind);
+            ["GPU-", "MIG-"].iter().any(has_kind) || is_gpus && (is_index || one == "all")
+        };
+        list(value)
+            .all(is_one)
+            .then(|| list(value).map(str::to_owned))
+    });
+    named.flatten().collect()
 }
 
 /// The devices that CDI's annotations name.

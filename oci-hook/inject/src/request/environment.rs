@@ -60,6 +60,12 @@ impl Environment {
         Ok(())
     }
 
+    /// All variables.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&str, &str)> {
+        let all = self.0.iter();
+        all.map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
     /// The first value of a name.
     pub(super) fn first(&self, name: &str) -> Option<&str> {
         value(self.0.iter().find(|(known, _)| known == name))
