@@ -31,6 +31,15 @@ fn devices_are_named_and_unknown_ones_are_refused() {
     if all > 1 {
         let refused = machine.inject(&with(&[]), &first).unwrap_err();
         assert!(refused.message.contains("names no device"), "{refused}");
+        assert!(!refused.message.contains("gpushare.io/containers"));
+        // A sidecar, which has the pod's annotations.
+        let mut sidecar = with(&[]);
+        let name = ("pod_container".to_owned(), "istio-proxy".to_owned());
+        sidecar.labels.push(name);
+        let refused = machine.inject(&sidecar, &first).unwrap_err().message;
+        let place = |word: &str| refused.find(word).unwrap_or_else(|| panic!("{refused}"));
+        place("container istio-proxy names no device");
+        assert!(place("gpushare.io/containers") < place("gpushare.io/devices"));
     }
     machine.inject(&with(&["all"]), &first).unwrap();
     assert_eq!(machine.made.last().unwrap().1.devices.len(), all);

@@ -245,10 +245,15 @@ fn may_be_left_out(
     }
     let own = annotations.get(Engine::of(annotations).name);
     Err(Refusal(format!(
-        "annotation {CONTAINERS}={list} is refused: container {own} has a GPU ({given}) and is not named, so that it would have no limits; accepted: that name too, limits of its own (such as the variable GPUSHARE_MEM_LIMIT=100%), or no GPU (NVIDIA_VISIBLE_DEVICES=void)",
+        "annotation {CONTAINERS}={list} is refused: container {own} has a GPU ({given}) and is not named, so that it would have no limits; accepted: that name too, limits of its own (such as the variable GPUSHARE_MEM_LIMIT=100%), or no GPU{void}",
         list = annotations.get(CONTAINERS).unwrap_or(&Value::Null),
         own = own.unwrap_or(&Value::Null),
         given = given.join(","),
+        // Of one that says so it has the device files, as a privileged container has them all.
+        void = match variables.last(devices::VISIBLE) == Some(devices::APPLIED) {
+            true => "'s device file (a privileged container has them all)",
+            false => " (NVIDIA_VISIBLE_DEVICES=void)",
+        },
     )))
 }
 

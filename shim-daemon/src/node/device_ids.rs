@@ -22,6 +22,17 @@ fn begins(device: &Device, name: &str) -> bool {
         })
 }
 
+/// The beginning of the refusal of a container that names no device where there are several.
+fn nameless(labels: &[(String, String)]) -> String {
+    let of_pod = labels.iter().find(|(kind, _)| kind == "pod_container");
+    match of_pod {
+        Some((_, name)) => format!(
+            "container {name} names no device and this node has several; if it is to have no part of a GPU, leave it out: annotation gpushare.io/containers with the names of the pod's other containers; else "
+        ),
+        None => "the container names no device and this node has several; ".to_owned(),
+    }
+}
+
 impl Node {
     /// The devices a registration names, or all.
     pub(super) fn device_ids(&self, uuids: &[[u8; 16]]) -> Result<Vec<DeviceId>, WireError> {
@@ -45,11 +56,16 @@ impl Node {
         uuids.iter().map(find).collect()
     }
 
-    /// The devices that a container or a class names, or the node's only one. Names are a set, as
-    /// for the tools that bring the devices: one may be there twice, for each of its replicas, and
-    /// the programs count their devices in the node's order, whatever the order of the names. A
-    /// UUID may be short, as for NVIDIA's tools, if one device alone begins so.
-    pub(super) fn devices_named(&self, names: &[String]) -> Result<Vec<DeviceId>, WireError> {
+    /// The devices that a container with these labels, or a class, names, or the node's only one.
+    /// Names are a set, as for the tools that bring the devices: one may be there twice, for each
+    /// of its replicas, and the programs count their devices in the node's order, whatever the
+    /// order of the names. A UUID may be short, as for NVIDIA's tools, if one device alone begins
+    /// so.
+    pub(super) fn devices_named(
+        &self,
+        names: &[String],
+        labels: &[(String, String)],
+    ) -> Result<Vec<DeviceId>, WireError> {
         let refuse = |text: String| WireError::new(ErrorCode::NotFound, text);
         let listed = || {
             let rows = self.devices.iter().enumerate();
@@ -63,7 +79,8 @@ impl Node {
             return match self.devices.len() {
                 1 => self.device_ids(&[]),
                 _ => Err(refuse(format!(
-                    "the container names no device and this node has several; name them (annotation gpushare.io/devices): all, or some of {}",
+                    "{}name its devices (annotation gpushare.io/devices): all, or some of {}",
+                    nameless(labels),
                     listed()
                 ))),
             };

@@ -15,7 +15,7 @@ const CDI: [&str; 2] = ["cdi.k8s.io/", "nvidia.cdi.k8s.io/"];
 const OF_PODS: &str = "nvidia.cdi.k8s.io/container.";
 /// The variable by which NVIDIA's runtime is told devices. The last one counts, as for NVIDIA's
 /// tools: for `--gpus` Docker appends its own to that of the image.
-const VISIBLE: &str = "NVIDIA_VISIBLE_DEVICES";
+pub(super) const VISIBLE: &str = "NVIDIA_VISIBLE_DEVICES";
 /// The beginning of the variables in which Docker Swarm names a service's generic resources, by
 /// their kind. Where NVIDIA's runtime is told one of them (`swarm-resource`), it takes its devices
 /// in place of those of the variable above.
@@ -29,7 +29,7 @@ const MOUNTS: &str = "/var/run/nvidia-container-devices";
 /// The variable's value once NVIDIA's devices are in the configuration: every specification of its
 /// toolkit for CDI has it, also that which its runtime makes and applies by itself (the default
 /// since toolkit 1.18), so that the names that were there before are gone.
-const APPLIED: &str = "void";
+pub(super) const APPLIED: &str = "void";
 /// The major number of GPUs' files in `/dev`, and the first of the minor numbers that are no GPU's
 /// (`nvidia-modeset`, `nvidiactl`).
 const GPUS: (u64, u64) = (195, 254);

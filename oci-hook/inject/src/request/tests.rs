@@ -227,6 +227,7 @@ fn a_container_with_a_gpu_is_not_left_out_in_silence() {
         for word in ["mian", "main", "accepted"] {
             assert!(told.contains(word), "{word} in {told}");
         }
+        assert_ne!(told.contains("_DEVICES=void"), env == [void], "{told}");
     }
     // `all` of no image: an annotation beside the image's, a mount, and a CDI name.
     let with_all = |key: &str, value: &str, env: &[&str], mounts: Value| {
