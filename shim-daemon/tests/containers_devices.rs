@@ -64,7 +64,8 @@ fn a_short_uuid_names_the_only_device_that_begins_so() {
         assert_eq!(asked(name).unwrap(), known[1].uuid, "{name}");
     }
     for (name, word) in [
-        ("GPU-4545", "the beginning of several UUIDs"),
+        ("GPU-454545", "the beginning of several UUIDs"),
+        ("GPU-45454", "no device"),
         ("GPU-", "no device"),
         ("MIG-454545a", "no device"),
         ("454545a", "no device"),

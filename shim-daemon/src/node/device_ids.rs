@@ -11,11 +11,15 @@ use super::Node;
 use super::tenant::index;
 use crate::devices::Device;
 
-/// Whether a device's UUID begins with this name: `GPU-` or `MIG-` and some digits at least.
+/// Digits of a short UUID at least: Docker's example of a resource of Swarm has seven. `MIG-2` may
+/// mean an index.
+const FEWEST: usize = 6;
+
+/// Whether a device's UUID begins with this name: `GPU-` or `MIG-` and [`FEWEST`] digits at least.
 fn begins(device: &Device, name: &str) -> bool {
     let text = device.text();
     let digits = name.get("GPU-".len()..).unwrap_or_default();
-    !digits.is_empty()
+    digits.len() >= FEWEST
         && text.get(..name.len()).is_some_and(|start| {
             let (kind, rest) = start.split_at("GPU-".len());
             name.starts_with(kind) && digits.eq_ignore_ascii_case(rest)
