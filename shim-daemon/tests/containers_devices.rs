@@ -188,3 +188,50 @@ fn a_value_for_a_lost_device_is_right_where_a_container_gets_all() {
     }
     assert_eq!(machine.tenants().len(), 1, "of the device that is there");
 }
+
+#[test]
+fn a_pods_container_names_only_devices_that_it_was_given() {
+    let uuids: Vec<String> = Driver::of(Backend::Misc)
+        .list()
+        .unwrap()
+        .iter()
+        .map(Device::text)
+        .collect();
+    let told = |devices: &[&str], given: &[&str]| {
+        let label = |name: &&str| ("given".to_owned(), (*name).to_owned());
+        let injection = Injection {
+            devices: devices.iter().map(ToString::to_string).collect(),
+            labels: given.iter().map(label).collect(),
+            ..asks("a", "1MiB")
+        };
+        let first = First::start(&group("a"));
+        let told = Machine::new().inject(&injection, &first);
+        told.map(drop).map_err(|error| error.message)
+    };
+    let [zero, one] = [uuids[0].as_str(), uuids[1].as_str()];
+    for (devices, given) in [
+        (&["0"][..], &["0"][..]),
+        (&["0"], &[zero]),
+        (&[zero], &["1", "0"]),
+        (&["1"], &["all"]),
+        (&["all"], &["all"]),
+        // Of an older hook, or of no pod; and of a name that says nothing here.
+        (&["all"], &[]),
+        (&["all"], &["0:1"]),
+    ] {
+        assert_eq!(told(devices, given), Ok(()), "{devices:?} of {given:?}");
+    }
+    for (devices, given, has) in [
+        (&["all"][..], &["0"][..], "gives it 0;"),
+        (&["1"], &[zero], zero),
+        (&["0", "1"], &["1"], zero),
+        (&["0"], &[""], "no GPU"),
+        (&["all"], &[""], "no GPU"),
+    ] {
+        let why = told(devices, given).unwrap_err();
+        for word in ["container a", "not given", "gpushare.io/devices", has] {
+            assert!(why.contains(word), "{word} in {why}");
+        }
+    }
+    assert!(told(&["1"], &["0"]).unwrap_err().contains(one));
+}

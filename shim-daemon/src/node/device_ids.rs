@@ -91,18 +91,7 @@ impl Node {
         }
         let mut wanted = BTreeMap::new();
         for name in names {
-            let uuid = Uuid::parse(name, '-');
-            let of_file = |device: &Device| {
-                let minor = device.minor.map(|minor| minor.to_string());
-                minor.is_some() && name.strip_prefix(DEVICE_FILE) == minor.as_deref()
-            };
-            let all = self.devices.iter().enumerate();
-            let mut all = all.filter(|(at, device)| {
-                at.to_string() == *name
-                    || uuid == Some(Uuid(device.uuid))
-                    || of_file(device)
-                    || begins(device, name)
-            });
+            let mut all = self.known_as(name);
             let known = all.next();
             if all.next().is_some() {
                 let what = match name.strip_prefix(DEVICE_FILE) {
@@ -123,6 +112,21 @@ impl Node {
             wanted.insert(at, device.uuid);
         }
         self.device_ids(&wanted.into_values().collect::<Vec<_>>())
+    }
+
+    /// The devices of this name, by their places. A GPU's file is that of all its MIG instances.
+    pub(super) fn known_as(&self, name: &str) -> impl Iterator<Item = (usize, &Device)> {
+        let uuid = Uuid::parse(name, '-');
+        let of_file = move |device: &Device| {
+            let minor = device.minor.map(|minor| minor.to_string());
+            minor.is_some() && name.strip_prefix(DEVICE_FILE) == minor.as_deref()
+        };
+        self.devices.iter().enumerate().filter(move |(at, device)| {
+            at.to_string() == name
+                || uuid == Some(Uuid(device.uuid))
+                || of_file(device)
+                || begins(device, name)
+        })
     }
 
     /// The devices that the values of a tenant may be for, where its registration names these and

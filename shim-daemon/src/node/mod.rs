@@ -14,6 +14,7 @@ mod effect;
 mod event_budget;
 mod events;
 mod fences;
+mod given;
 mod guarding;
 mod having;
 mod history;

@@ -84,6 +84,29 @@ pub(super) fn all_given(
     })
 }
 
+/// The GPUs of a pod's container by what no image says: CDI's annotations, mounts and device files.
+pub(super) fn evident(config: &Value, annotations: &Map<String, Value>) -> Vec<String> {
+    [cdi(annotations), mounted(config), files(config)].concat()
+}
+
+/// What a pod's container was given, for the node to compare with what it names: what is
+/// [`evident`], and where that is nothing, by variables, as NVIDIA's runtime takes them. An empty
+/// name stands for none. Swarm has no pods: there its variables are an author's.
+pub(super) fn of_pod(
+    config: &Value,
+    annotations: &Map<String, Value>,
+    variables: &Environment,
+) -> Vec<String> {
+    let mut all = evident(config, annotations);
+    if all.is_empty() {
+        all = all_given(config, annotations, &variables.but(OF_SWARM));
+    }
+    match all.is_empty() {
+        true => vec![String::new()],
+        false => all,
+    }
+}
+
 /// The GPUs that NVIDIA's runtime gives an image of CUDA from before its requirements had a
 /// variable: all, unless something says which.
 fn of_an_old_image(variables: &Environment) -> Vec<String> {

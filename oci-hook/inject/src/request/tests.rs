@@ -316,6 +316,7 @@ fn labels_are_what_engines_and_configurations_say() {
         ("pod", "web-0"),
         ("pod_container", "main"),
         ("user", "7"),
+        (GIVEN, ""),
     ]);
     assert_eq!(asked.labels, labels);
     let folders = ["/a", "/b", "/c"].map(str::to_owned).to_vec();
@@ -344,6 +345,7 @@ fn what_a_pods_author_writes_by_another_engines_names_means_nothing() {
         ("namespace", "team-a"),
         ("pod_container", "main"),
         ("user", "7"),
+        (GIVEN, ""),
     ]);
     assert_eq!(asked.labels, labels);
 }

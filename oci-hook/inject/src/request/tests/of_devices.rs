@@ -158,3 +158,49 @@ fn the_device_plugins_own_annotations_name_devices_a_pods_do_not() {
     assert!(asks("nvidia.cdi.k8s.io/container.other").is_empty());
     assert!(asks("evil.cdi.k8s.io/x").is_empty());
 }
+
+#[test]
+fn a_pods_container_says_which_devices_it_was_given() {
+    let namespace = "io.kubernetes.cri.sandbox-namespace";
+    let given = |annotations: Value, env: &[&str], more: (&str, Value)| {
+        let mut annotations = annotations;
+        annotations["gpushare.io/mem-limit"] = json!("25%");
+        annotations["gpushare.io/devices"] = json!("all");
+        let mut config = config(&annotations, env);
+        config[more.0] = more.1;
+        let labels = Request::of(&config).unwrap().unwrap().labels;
+        let given = labels.into_iter().filter(|(kind, _)| kind == GIVEN);
+        given.map(|(_, name)| name).collect::<Vec<_>>()
+    };
+    let pod = || json!({namespace: "team"});
+    let none = || ("hostname", json!("a"));
+    let file = json!([{"path": "/dev/nvidia3", "type": "c", "major": 195, "minor": 3}]);
+    let files = || ("linux", json!({"devices": file}));
+    let place = "/var/run/nvidia-container-devices/GPU-b";
+    let mounts = (
+        "mounts",
+        json!([{"source": "/dev/null", "destination": place}]),
+    );
+    let by_cdi = json!({namespace: "team", "cdi.k8s.io/x": "nvidia.com/gpu=GPU-a"});
+    let (all, zero) = ("NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_VISIBLE_DEVICES=0");
+    assert_eq!(given(pod(), &[], none()), [""]);
+    assert_eq!(given(pod(), &["NVIDIA_VISIBLE_DEVICES=void"], none()), [""]);
+    assert_eq!(given(pod(), &[zero], none()), ["0"]);
+    // A variable counts only where nothing else does: an image or a pod's author may write it.
+    assert_eq!(given(pod(), &[all], files()), ["/dev/nvidia3"]);
+    assert_eq!(given(pod(), &[all], mounts), ["GPU-b"]);
+    assert_eq!(given(by_cdi.clone(), &[all], none()), ["GPU-a"]);
+    assert_eq!(given(by_cdi, &[all], files()), ["GPU-a", "/dev/nvidia3"]);
+    assert_eq!(given(pod(), &["DOCKER_RESOURCE_GPU=all"], none()), [""]);
+    // An image's `all` is not what a pod's container names, where it has a GPU otherwise.
+    let named = |annotations: Value, variable: &str| {
+        let mut config = config(&annotations, &["GPUSHARE_MEM_LIMIT=25%", variable]);
+        config["linux"] = json!({"devices": file});
+        Request::of(&config).unwrap().unwrap().devices
+    };
+    assert_eq!(named(pod(), all), ["/dev/nvidia3"]);
+    assert_eq!(named(pod(), zero), ["0"]);
+    assert_eq!(named(json!({}), all), ["all"]);
+    // A container of no pod is not asked: Podman gives its GPUs in ways that are not seen here.
+    assert!(given(json!({}), &[zero], files()).is_empty());
+}
