@@ -156,7 +156,7 @@ const USUAL_STATE: usize = 1 << 10;
 /// Bytes of most configurations.
 const USUAL_CONFIG: usize = 16 << 10;
 
-fn bounded(
+pub(crate) fn bounded(
     from: &mut dyn Read,
     (usual, most): (usize, u64),
     what: &str,

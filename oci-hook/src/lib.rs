@@ -11,6 +11,7 @@ pub mod bundle;
 pub mod hook;
 pub mod host;
 pub mod log;
+pub mod mandatory;
 pub mod mounts;
 pub mod program;
 pub mod rootfs;

@@ -13,7 +13,7 @@ use gpushare_protocol::wire::{
 };
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-use crate::Failure;
+use crate::{Failure, mandatory};
 
 /// How long the daemon is waited for: it starts, recovers or is being replaced. Less than the time
 /// that a runtime gives the hook.
@@ -78,8 +78,25 @@ impl<'a> Daemon<'a> {
     }
 }
 
+/// Why there is no answer that helps.
+enum Unanswered {
+    /// The daemon refuses.
+    Refused(Failure),
+    /// No daemon answers.
+    Silent(Failure),
+}
+
+impl From<Unanswered> for Failure {
+    fn from(why: Unanswered) -> Self {
+        let (Unanswered::Refused(why) | Unanswered::Silent(why)) = why;
+        why
+    }
+}
+
 /// Whether a container that has a GPU and asks for nothing is to be registered with the maxima as
-/// its limits; else it may run as it is.
+/// its limits; else it may run as it is. Where no daemon answers, so may one that its rules allow,
+/// as it told them last: a node's network, or the pod that brings the driver without which no
+/// daemon can serve.
 ///
 /// # Errors
 /// The daemon's refusal, or that no daemon answers.
@@ -89,9 +106,11 @@ pub fn takes_maxima(daemon: &Path, id: &str, request: &Request) -> Result<bool, 
         devices: request.devices.clone(),
         labels: request.labels.clone(),
     };
-    match Daemon::reach(daemon).say(question, None).answered()? {
-        Answer::Unlimited(takes_maxima) => Ok(takes_maxima),
-        _ => Err(senseless()),
+    match Daemon::reach(daemon).say(question, None).answered() {
+        Ok(Answer::Unlimited(takes_maxima)) => Ok(takes_maxima),
+        Err(Unanswered::Silent(_)) if mandatory::allows(daemon, &request.labels) => Ok(false),
+        Err(why) => Err(why.into()),
+        Ok(_) => Err(senseless()),
     }
 }
 
@@ -108,12 +127,12 @@ impl Asked<'_> {
         }
     }
 
-    fn answered(mut self) -> Result<Answer, Failure> {
+    fn answered(mut self) -> Result<Answer, Unanswered> {
         let mut said = None;
         loop {
             let answer = self.socket.and_then(|mut socket| heard(&mut socket));
             let error = match answer {
-                Ok(Answer::Refused(why)) => return Err(Failure(why)),
+                Ok(Answer::Refused(why)) => return Err(Unanswered::Refused(Failure(why))),
                 Ok(Answer::Later(why)) => {
                     said = Some(why);
                     None
@@ -128,7 +147,10 @@ impl Asked<'_> {
                     let path = self.path.display();
                     format!("the daemon at {path} does not answer{error}; is gpushared running?")
                 };
-                return Err(Failure(said.unwrap_or_else(silent)));
+                return Err(match said {
+                    Some(why) => Unanswered::Refused(Failure(why)),
+                    None => Unanswered::Silent(Failure(silent())),
+                });
             }
             std::thread::sleep(PAUSE);
             let again = connect(self.path, self.end);
@@ -262,7 +284,7 @@ mod tests {
         };
         let failed = asked.say(question, None).answered().err().unwrap();
         drop(daemon.join().unwrap());
-        failed.0
+        Failure::from(failed).0
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use gpushare_inject::{Request, apply};
+use serde_json::Value;
 
 use crate::hook::Places;
 use crate::{Failure, bundle, cannot};
@@ -106,9 +107,20 @@ impl Call {
     /// The bundle of the container that this call creates, if it creates one.
     #[must_use]
     pub fn creates(&self) -> Option<PathBuf> {
+        self.bundle_of(&["create", "run"])
+    }
+
+    /// The bundle of the container that this call restores from a checkpoint, if it restores one.
+    #[must_use]
+    pub fn restores(&self) -> Option<PathBuf> {
+        self.bundle_of(&["restore"])
+    }
+
+    /// The bundle of a call with one of these subcommands.
+    fn bundle_of(&self, subcommands: &[&str]) -> Option<PathBuf> {
         let mut all = self.arguments[self.subcommand..].iter();
         let subcommand = all.next()?;
-        if subcommand != "create" && subcommand != "run" {
+        if !subcommands.iter().any(|known| subcommand == known) {
             return None;
         }
         let mut bundle = None;
@@ -130,15 +142,36 @@ impl Call {
     pub fn prepare(&self, bundle: &Path, hook: &Path) -> Result<(), Failure> {
         let bundle = fs::canonicalize(bundle).map_err(cannot("find the bundle"))?;
         let mut config = bundle::config(&bundle)?;
-        let places = Places::of(&self.hook);
-        let request = Request::of(&config)?;
-        if !request.is_some_and(|request| places.concerns(&request)) {
+        if !self.concerns(&config)? {
             return Ok(());
         }
         match apply::add_hook(&mut config, &hook.to_string_lossy(), &self.hook)? {
             true => write(&bundle, &config.to_string()).map_err(cannot("write config.json")),
             false => Ok(()),
         }
+    }
+
+    /// Refuses to restore a container that is a matter of the daemon's: no hook registers its
+    /// processes, which a checkpoint brings as they were, in an image of any author's.
+    ///
+    /// # Errors
+    /// Why the container must not start.
+    pub fn may_restore(&self, bundle: &Path) -> Result<(), Failure> {
+        let bundle = fs::canonicalize(bundle).map_err(cannot("find the bundle"))?;
+        match self.concerns(&bundle::config(&bundle)?)? {
+            true => Err(Failure(
+                "a container that has limits, or has a GPU where limits are mandatory, is not restored from a checkpoint: the daemon would not know its processes, and no limit would hold for them; create it anew"
+                    .to_owned(),
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether the container of this configuration is a matter of the daemon's.
+    fn concerns(&self, config: &Value) -> Result<bool, Failure> {
+        let places = Places::of(&self.hook);
+        let request = Request::of(config)?;
+        Ok(request.is_some_and(|request| places.concerns(&request)))
     }
 }
 
@@ -271,8 +304,30 @@ mod tests {
         ] {
             let call = call(arguments);
             assert_eq!(call.creates(), bundle.map(PathBuf::from), "{arguments:?}");
+            assert_eq!(call.restores(), None, "{arguments:?}");
             assert_eq!(call.runtime, Path::new("/x/runc"));
             assert_eq!(call.arguments, arguments, "the rest is passed on");
+        }
+    }
+
+    #[test]
+    fn a_call_that_restores_names_its_bundle_and_is_not_edited() {
+        for arguments in [
+            &["--root", "/r", "restore", "--bundle", "/b", "id"][..],
+            &["restore", "--image-path", "/i", "-b", "/b", "id"],
+            &["--log", "run", "restore", "--bundle=/b", "--detach", "id"],
+        ] {
+            let call = call(arguments);
+            assert_eq!(call.restores().as_deref(), Some(Path::new("/b")));
+            assert_eq!(call.creates(), None, "{arguments:?}");
+            assert_eq!(call.arguments, arguments, "the rest is passed on");
+        }
+        for arguments in [
+            &["checkpoint", "--image-path", "/i", "id"][..],
+            &["exec", "c1", "restore", "--bundle", "/b"],
+            &["--root", "restore", "state", "id"],
+        ] {
+            assert_eq!(call(arguments).restores(), None, "{arguments:?}");
         }
     }
 

@@ -3,8 +3,10 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
+use gpushare_oci_hook::hook::{Places, create_runtime};
 use gpushare_oci_hook::wrapper::Call;
 use serde_json::{Value, json};
 
@@ -71,4 +73,66 @@ fn a_container_of_this_daemons_class_has_its_limits_already() {
         ]);
         assert_eq!(is_hooked(folder, &config), is_hooked_then, "{classes:?}");
     }
+}
+
+/// What the hook says of a container of namespace `system` that has a GPU and asks for nothing,
+/// where `prepare` has made the daemon's folder and no daemon is there.
+fn hooked_without_a_daemon(prepare: impl Fn(&Path)) -> Result<(), String> {
+    let place = tempfile::tempdir().unwrap();
+    let (daemon, bundle) = (place.path().join("daemon"), place.path().join("bundle"));
+    for folder in [&daemon, &bundle] {
+        fs::create_dir(folder).unwrap();
+    }
+    prepare(&daemon.join("mandatory"));
+    let mut config = with_a_gpu();
+    config["annotations"] = json!({"io.kubernetes.cri.sandbox-namespace": "system"});
+    fs::write(bundle.join("config.json"), config.to_string()).unwrap();
+    let pid = std::process::id();
+    let state = json!({"id": "a", "pid": pid, "bundle": bundle}).to_string();
+    let places = Places {
+        library: None,
+        daemon: daemon.join("control.sock"),
+    };
+    create_runtime(&places, &mut state.as_bytes()).map_err(|failure| failure.to_string())
+}
+
+#[test]
+fn what_the_daemon_said_last_holds_while_it_does_not_answer() {
+    let rules = |namespace: &str, word: &str| {
+        format!(
+            "{{\"rules\":[{{\"namespace\":\"{namespace}\",\"unlimited\":\"{word}\"}},\
+             {{\"unlimited\":\"deny\"}}]}}"
+        )
+    };
+    let allow = rules("system", "allow");
+    let of_other = allow.replace("system", "other");
+    let unknown = allow.replace("rules", "laws");
+    let (deny, maxima) = (rules("system", "deny"), rules("system", "maxima"));
+    let put = |text: &str, mode: u32| {
+        let text = text.to_owned();
+        move |path: &Path| {
+            fs::write(path, &text).unwrap();
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        }
+    };
+    let link = |path: &Path| {
+        let real = path.with_extension("real");
+        put(&allow, 0o644)(&real);
+        symlink(real, path).unwrap();
+    };
+    // Each waits for the daemon for as long as the hook does: so all at once.
+    std::thread::scope(|scope| {
+        let allowed = scope.spawn(|| hooked_without_a_daemon(put(&allow, 0o644)));
+        let open = scope.spawn(|| hooked_without_a_daemon(put(&allow, 0o646)));
+        let linked = scope.spawn(|| hooked_without_a_daemon(link));
+        // An older daemon's is empty.
+        let texts = ["", &of_other, &unknown, &deny, &maxima];
+        let refused =
+            texts.map(|text| scope.spawn(move || hooked_without_a_daemon(put(text, 0o644))));
+        assert_eq!(allowed.join().unwrap(), Ok(()));
+        for refused in refused.into_iter().chain([open, linked]) {
+            let told = refused.join().unwrap().unwrap_err();
+            assert!(told.contains("does not answer"), "{told}");
+        }
+    });
 }

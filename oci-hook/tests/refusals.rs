@@ -19,11 +19,16 @@ fn place(annotation: &str) -> tempfile::TempDir {
 }
 
 fn create(place: &Path, log: &Path, format: &str) -> Output {
+    let options = ["--log", &log.to_string_lossy(), "--log-format", format].map(str::to_owned);
+    called(place, &options, "create")
+}
+
+/// The wrapper, called with these options for this subcommand and the bundle.
+fn called(place: &Path, options: &[String], subcommand: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_gpushare-runtime"))
         .arg(format!("--gpushare-runtime={}/runc", place.display()))
-        .arg("--log")
-        .arg(log)
-        .args(["--log-format", format, "create", "--bundle"])
+        .args(options)
+        .args([subcommand, "--bundle"])
         .arg(place)
         .arg("id")
         .output()
@@ -110,4 +115,34 @@ fn a_path_that_a_file_of_hooks_gives_wrongly_is_named() {
     assert!(told.contains("argument --library is refused"), "{told}");
     // Of what is no argument of its own it tells those.
     assert!(refused(&["--librry", "/lib"]).starts_with("gpushare: usage: "));
+}
+
+#[test]
+fn a_container_that_concerns_the_daemon_is_not_restored_from_a_checkpoint() {
+    let place = place("mem-limit");
+    let put = |name: &str, text: &str| fs::write(place.path().join(name), text).unwrap();
+    let socket = place.path().join("control.sock");
+    let options = [format!(
+        "--gpushare-hook-args=--daemon,{}",
+        socket.display()
+    )];
+    let told = || {
+        let output = called(place.path(), &options, "restore");
+        let (said, why) = (output.stdout, String::from_utf8(output.stderr).unwrap());
+        assert_eq!(said.is_empty(), !why.is_empty(), "{why}");
+        why
+    };
+    let refusal = "gpushare: a container that has limits";
+    assert!(told().starts_with(refusal), "{}", told());
+    assert_eq!(told().lines().count(), 1);
+    // One that has a GPU and asks for nothing is the daemon's matter where limits are mandatory.
+    put(
+        "config.json",
+        "{\"process\":{\"env\":[\"NVIDIA_VISIBLE_DEVICES=0\"]}}",
+    );
+    assert_eq!(told(), "");
+    put("mandatory", "");
+    assert!(told().starts_with(refusal), "{}", told());
+    put("config.json", "{\"process\":{\"env\":[\"A=1\"]}}");
+    assert_eq!(told(), "");
 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use gpushare_inject::rules;
 use gpushare_protocol::limits;
 use gpushare_protocol::wire::{Injection, Linkage};
 
@@ -41,6 +42,17 @@ pub enum Unlimited {
     Maxima,
 }
 
+impl Unlimited {
+    /// As the settings say it.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Allow => rules::ALLOW,
+            Self::Deny => "deny",
+            Self::Maxima => "maxima",
+        }
+    }
+}
+
 /// A class of containers, each of which gets the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Class {
@@ -65,18 +77,7 @@ pub struct Rule {
 
 impl Rule {
     fn fits(&self, labels: &[(String, String)]) -> bool {
-        let said = |(kind, pattern): &(String, String)| {
-            let mut values = labels.iter().filter(|(of, _)| of == kind);
-            values.any(|(_, value)| fits(pattern, value))
-        };
-        self.labels.iter().all(said)
-    }
-}
-
-fn fits(pattern: &str, value: &str) -> bool {
-    match pattern.strip_suffix('*') {
-        Some(start) => value.starts_with(start),
-        None => pattern == value,
+        rules::fit(&self.labels, labels)
     }
 }
 
@@ -107,12 +108,16 @@ impl Containers {
         ruled.unwrap_or(self.unlimited)
     }
 
-    /// Whether some container may not run without limits.
+    /// The text that tells hooks what becomes of a container that has a GPU and asks for nothing,
+    /// for the time in which no daemon answers. `None` if each may run without limits.
     #[must_use]
-    pub fn are_limits_mandatory(&self) -> bool {
-        let ruled = self.rules.iter().filter_map(|rule| rule.unlimited);
-        let mut all = ruled.chain([self.unlimited]);
-        all.any(|unlimited| unlimited != Unlimited::Allow)
+    pub fn told(&self) -> Option<String> {
+        let of = |rule: &Rule| rule.unlimited.unwrap_or(self.unlimited);
+        let ruled = self.rules.iter().map(|rule| (&*rule.labels, of(rule)));
+        let all = ruled.chain([(&[][..], self.unlimited)]);
+        let mut words = all.clone().map(|(_, word)| word);
+        let is_mandatory = words.any(|word| word != Unlimited::Allow);
+        is_mandatory.then(|| rules::text(all.map(|(labels, word)| (labels, word.word()))))
     }
 
     /// Why this container's limits could not be enforced, if so.

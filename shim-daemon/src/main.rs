@@ -227,7 +227,7 @@ fn run(args: Args, rest: &mut Option<Rest>) -> Result<(), Failed> {
             }
         };
         if !folder.is_private() {
-            let told = folder.tell_hooks(settings.containers.are_limits_mandatory());
+            let told = folder.tell_hooks(&settings.containers);
             if let Err(error) = told {
                 // It is tried again once this daemon serves.
                 tracing::error!(%error, "hooks are not told whether limits are mandatory");

@@ -31,9 +31,49 @@ fn devices_are_named_and_unknown_ones_are_refused() {
     if all > 1 {
         let refused = machine.inject(&with(&[]), &first).unwrap_err();
         assert!(refused.message.contains("names no device"), "{refused}");
+        assert!(!refused.message.contains("gpushare.io/containers"));
+        // A sidecar, which has the pod's annotations.
+        let mut sidecar = with(&[]);
+        let name = ("pod_container".to_owned(), "istio-proxy".to_owned());
+        sidecar.labels.push(name);
+        let refused = machine.inject(&sidecar, &first).unwrap_err().message;
+        let place = |word: &str| refused.find(word).unwrap_or_else(|| panic!("{refused}"));
+        place("container istio-proxy names no device");
+        assert!(place("gpushare.io/containers") < place("gpushare.io/devices"));
     }
     machine.inject(&with(&["all"]), &first).unwrap();
     assert_eq!(machine.made.last().unwrap().1.devices.len(), all);
+}
+
+#[test]
+fn a_short_uuid_names_the_only_device_that_begins_so() {
+    let mut known = Driver::of(Backend::Misc).list().unwrap();
+    known[0].uuid = [0x45; 16];
+    known[1].uuid = [0x45; 16];
+    known[1].uuid[3] = 0xab;
+    let asked = |name: &str| {
+        let mut machine = Machine::of(&Settings::default(), known.clone(), false);
+        let wanted = Injection {
+            devices: vec![name.to_owned()],
+            ..asks("a", "1GiB")
+        };
+        machine.inject(&wanted, &First::start(&group("a")))?;
+        Ok::<_, WireError>(machine.tenants()[0].device)
+    };
+    for name in ["GPU-454545a", "GPU-454545AB", "GPU-454545ab-45"] {
+        assert_eq!(asked(name).unwrap(), known[1].uuid, "{name}");
+    }
+    for (name, word) in [
+        ("GPU-454545", "the beginning of several UUIDs"),
+        ("GPU-45454", "no device"),
+        ("GPU-", "no device"),
+        ("MIG-454545a", "no device"),
+        ("454545a", "no device"),
+        ("GPU-454545abc", "no device"),
+    ] {
+        let refused = asked(name).unwrap_err();
+        assert!(refused.message.contains(word), "{name}: {refused}");
+    }
 }
 
 #[test]
@@ -147,4 +187,51 @@ fn a_value_for_a_lost_device_is_right_where_a_container_gets_all() {
         assert_eq!(begun.is_ok(), is_right, "{devices}: {begun:?}");
     }
     assert_eq!(machine.tenants().len(), 1, "of the device that is there");
+}
+
+#[test]
+fn a_pods_container_names_only_devices_that_it_was_given() {
+    let uuids: Vec<String> = Driver::of(Backend::Misc)
+        .list()
+        .unwrap()
+        .iter()
+        .map(Device::text)
+        .collect();
+    let told = |devices: &[&str], given: &[&str]| {
+        let label = |name: &&str| ("given".to_owned(), (*name).to_owned());
+        let injection = Injection {
+            devices: devices.iter().map(ToString::to_string).collect(),
+            labels: given.iter().map(label).collect(),
+            ..asks("a", "1MiB")
+        };
+        let first = First::start(&group("a"));
+        let told = Machine::new().inject(&injection, &first);
+        told.map(drop).map_err(|error| error.message)
+    };
+    let [zero, one] = [uuids[0].as_str(), uuids[1].as_str()];
+    for (devices, given) in [
+        (&["0"][..], &["0"][..]),
+        (&["0"], &[zero]),
+        (&[zero], &["1", "0"]),
+        (&["1"], &["all"]),
+        (&["all"], &["all"]),
+        // Of an older hook, or of no pod; and of a name that says nothing here.
+        (&["all"], &[]),
+        (&["all"], &["0:1"]),
+    ] {
+        assert_eq!(told(devices, given), Ok(()), "{devices:?} of {given:?}");
+    }
+    for (devices, given, has) in [
+        (&["all"][..], &["0"][..], "gives it 0;"),
+        (&["1"], &[zero], zero),
+        (&["0", "1"], &["1"], zero),
+        (&["0"], &[""], "no GPU"),
+        (&["all"], &[""], "no GPU"),
+    ] {
+        let why = told(devices, given).unwrap_err();
+        for word in ["container a", "not given", "gpushare.io/devices", has] {
+            assert!(why.contains(word), "{word} in {why}");
+        }
+    }
+    assert!(told(&["1"], &["0"]).unwrap_err().contains(one));
 }

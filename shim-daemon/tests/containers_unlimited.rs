@@ -13,10 +13,19 @@ fn label(kind: &str, value: &str) -> (String, String) {
 
 /// Whether a container with these labels takes the maxima; else it may run as it is.
 fn takes_maxima(machine: &mut Machine, labels: &[(String, String)]) -> Result<bool, String> {
+    judged(machine, "GPU-1", labels)
+}
+
+/// The same of a container with this device.
+fn judged(
+    machine: &mut Machine,
+    device: &str,
+    labels: &[(String, String)],
+) -> Result<bool, String> {
     let from = machine.connection();
     let question = Control::Unlimited {
         id: "a".to_owned(),
-        devices: vec!["GPU-1".to_owned()],
+        devices: vec![device.to_owned()],
         labels: labels.to_vec(),
     };
     machine.node.command(NOW, from, 1, &question);
@@ -101,6 +110,19 @@ fn a_refusal_names_the_gpu_the_setting_and_the_way_out() {
     let fraction = label("scheduler", "gpu-fraction=0.5");
     let told = takes_maxima(&mut machine, &[fraction]).unwrap_err();
     assert!(told.contains("annotation gpu-fraction=0.5"), "{told}");
+}
+
+#[test]
+fn a_privileged_container_is_not_told_of_a_variable_that_does_not_help_it() {
+    let mut machine = Machine::configured(DENY);
+    let system = [label("namespace", "calico-system")];
+    let mut told = |device: &str| judged(&mut machine, device, &system).unwrap_err();
+    assert!(told("GPU-1").contains("NVIDIA_VISIBLE_DEVICES=void"));
+    let told = told("/dev/nvidia0");
+    assert!(!told.contains("NVIDIA_VISIBLE_DEVICES"), "{told}");
+    for word in ["privileged", "namespace = \"calico-system\"", "\"allow\""] {
+        assert!(told.contains(word), "{word} in {told}");
+    }
 }
 
 #[test]
@@ -238,4 +260,35 @@ fn each_device_of_the_container_takes_a_limit_where_limits_are_mandatory() {
     assert_eq!(uuid(&told), uuid(&device), "{told}");
     injected(DENY, &[first, second], &["0", "1"]).unwrap();
     injected(DENY, &[("GPUSHARE_MEM_LIMIT", "100%")], &["0", "1"]).unwrap();
+}
+
+#[test]
+fn a_maximum_of_one_gpu_leaves_no_container_on_another_without_limits() {
+    let word = "[containers]\nunlimited = \"maxima\"\n[maxima]\n";
+    let limit = |device: &str| format!("GPUSHARE_MEM_LIMIT{device} = \"8GiB\"\n");
+    let first = {
+        let told = injected(DENY, &[], &["0"]).unwrap_err();
+        let uuid = told.split(['(', ')']).nth(1).unwrap();
+        format!("_{}", uuid.replace('-', "_"))
+    };
+    let of_first = format!("{word}{}", limit(&first));
+    let priority = [("GPUSHARE_PRIORITY", "400")];
+    for said in [&[][..], &priority] {
+        injected(&of_first, said, &["0"]).unwrap();
+        let told = injected(&of_first, said, &["1"]).unwrap_err();
+        for word in ["unlimited = \"maxima\"", "GPUSHARE_MEM_LIMIT", "[maxima]"] {
+            assert!(told.contains(word), "{word} in {told}");
+        }
+        injected(&of_first, said, &["0", "1"]).unwrap_err();
+        injected(&format!("{word}{}", limit("")), said, &["1"]).unwrap();
+    }
+    injected(&of_first, &[("GPUSHARE_MEM_LIMIT", "100%")], &["1"]).unwrap();
+    // A rule's word counts as the node's.
+    let rule = format!(
+        "[[containers.rules]]\nnamespace = \"team\"\nunlimited = \"maxima\"\n\
+         [containers.rules.maxima]\n{}",
+        limit(&first)
+    );
+    injected(&rule, &[], &["0"]).unwrap();
+    injected(&rule, &[], &["1"]).unwrap_err();
 }

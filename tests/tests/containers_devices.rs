@@ -48,3 +48,26 @@ fn device_files_that_no_runtime_of_nvidias_gave_name_nothing() {
     assert!(!ended.status.success(), "{ended:?}");
     assert!(ended.stderr.contains("names no device"), "{ended:?}");
 }
+
+#[test]
+fn a_pod_is_refused_that_names_a_gpu_that_it_was_not_given() {
+    let Some(lab) = lab() else { return };
+    let names = |id: &str, devices: &str, namespace: Option<&str>| {
+        let mut bundle = given(id, 1, "void");
+        let of = "io.kubernetes.cri.sandbox-namespace";
+        let namespace = namespace.map(|name| (of.to_owned(), name.to_owned()));
+        let devices = ("gpushare.io/devices".to_owned(), devices.to_owned());
+        bundle.annotations.extend(namespace);
+        bundle.annotations.push(devices);
+        bundle
+    };
+    let ended = lab.ends(&names("one", "all", Some("team")));
+    assert!(!ended.status.success(), "{ended:?}");
+    assert!(ended.stderr.contains("not given"), "{ended:?}");
+    // Its own one, and any of a container of no pod.
+    for own in [names("two", "1", Some("team")), names("three", "all", None)] {
+        let mut guest = lab.run(&own).started();
+        assert_eq!(guest.ask("total"), format!("total {} 0", 2 * GIB));
+        guest.finish().silently();
+    }
+}

@@ -65,10 +65,11 @@ fn no_container_with_a_gpu_runs_without_limits_where_they_are_mandatory() {
         .environment
         .push("GPUSHARE_PRIORITY=400".to_owned());
     refused(&lab, &priority, "GPUSHARE_MEM_LIMIT");
-    // Also while no daemon runs.
+    // Also while no daemon runs, with its rules as it told them last.
     lab.kill_daemon();
     refused(&lab, &silent("six", "other", "0"), "does not answer");
-    refused(&lab, &silent("seven", "system", "0"), "does not answer");
+    refused(&lab, &silent("ten", "team", "0"), "does not answer");
+    assert_ne!(total(&lab, &silent("seven", "system", "0")), limit);
     assert_ne!(total(&lab, &silent("eight", "other", "void")), limit);
 }
 

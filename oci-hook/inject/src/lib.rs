@@ -10,6 +10,7 @@ pub mod cdi;
 pub mod edits;
 pub mod preload;
 pub mod request;
+pub mod rules;
 pub mod strict;
 
 pub use edits::{Edits, Host, Mount, Place};

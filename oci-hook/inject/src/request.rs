@@ -18,6 +18,9 @@ pub use unlimited::Unlimited;
 
 /// The beginning of our annotations' names.
 pub const PREFIX: &str = "gpushare.io/";
+/// The kind of the labels that say what a pod's container was given: a device each, by the names of
+/// [`Request::devices`], or an empty one for none.
+pub const GIVEN: &str = "given";
 /// The annotation that names devices.
 const DEVICES: &str = "gpushare.io/devices";
 /// The annotation that says which of a pod's containers the other annotations hold for, by their
@@ -153,10 +156,22 @@ impl Request {
                     .to_owned(),
             ));
         }
+        let mut labels = labels(config, annotations);
+        let mut devices = devices(config, named, annotations, &variables)?;
+        if labels.iter().any(|(kind, _)| kind == "namespace") {
+            // An image's `all` names none that the container has no sign of.
+            let evident = devices::evident(config, annotations);
+            let is_images = named.is_none() && says_an_image(annotations, &variables);
+            if is_images && !evident.is_empty() {
+                devices = evident;
+            }
+            let given = devices::of_pod(config, annotations, &variables);
+            labels.extend(given.into_iter().map(|name| (GIVEN.to_owned(), name)));
+        }
         Ok(Some(Self {
             environment,
-            devices: devices(config, named, annotations, &variables)?,
-            labels: labels(config, annotations),
+            devices,
+            labels,
             program: program(config, &variables),
             unlimited: None,
         }))
@@ -245,10 +260,15 @@ fn may_be_left_out(
     }
     let own = annotations.get(Engine::of(annotations).name);
     Err(Refusal(format!(
-        "annotation {CONTAINERS}={list} is refused: container {own} has a GPU ({given}) and is not named, so that it would have no limits; accepted: that name too, limits of its own (such as the variable GPUSHARE_MEM_LIMIT=100%), or no GPU (NVIDIA_VISIBLE_DEVICES=void)",
+        "annotation {CONTAINERS}={list} is refused: container {own} has a GPU ({given}) and is not named, so that it would have no limits; accepted: that name too, limits of its own (such as the variable GPUSHARE_MEM_LIMIT=100%), or no GPU{void}",
         list = annotations.get(CONTAINERS).unwrap_or(&Value::Null),
         own = own.unwrap_or(&Value::Null),
         given = given.join(","),
+        // Of one that says so it has the device files, as a privileged container has them all.
+        void = match variables.last(devices::VISIBLE) == Some(devices::APPLIED) {
+            true => "'s device file (a privileged container has them all)",
+            false => " (NVIDIA_VISIBLE_DEVICES=void)",
+        },
     )))
 }
 

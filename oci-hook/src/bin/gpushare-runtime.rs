@@ -1,5 +1,5 @@
 //! `gpushare-runtime`: stands in for runc (or crun) and adds gpushare's hook to containers that ask
-//! for a share.
+//! for a share. It does not restore such a container from a checkpoint.
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -25,6 +25,9 @@ fn run() -> Result<std::convert::Infallible, Failure> {
     let call = Call::of(std::env::args_os().skip(1))?;
     if let Some(bundle) = call.creates() {
         call.prepare(&bundle, &hook()?)?;
+    }
+    if let Some(bundle) = call.restores() {
+        call.may_restore(&bundle)?;
     }
     let error = Command::new(&call.runtime).args(&call.arguments).exec();
     Err(Failure(format!(

@@ -150,7 +150,7 @@ impl Node {
         self.may_begin(&groups)?;
         let maxima = self.maxima.clone();
         let limits = self.parse(&class.environment, &maxima)?;
-        let device_ids = self.devices_named(&class.devices)?;
+        let device_ids = self.devices_named(&class.devices, &[])?;
         let limited = self.may_limit(&class.devices, &device_ids);
         self.are_seen(&limits, &limited, |_| true)?;
         let spec = self.spec(&limits, &device_ids, &Whose::of(None, &[]))?;

@@ -11,6 +11,32 @@ use super::Node;
 use super::tenant::index;
 use crate::devices::Device;
 
+/// Digits of a short UUID at least: Docker's example of a resource of Swarm has seven. `MIG-2` may
+/// mean an index.
+const FEWEST: usize = 6;
+
+/// Whether a device's UUID begins with this name: `GPU-` or `MIG-` and [`FEWEST`] digits at least.
+fn begins(device: &Device, name: &str) -> bool {
+    let text = device.text();
+    let digits = name.get("GPU-".len()..).unwrap_or_default();
+    digits.len() >= FEWEST
+        && text.get(..name.len()).is_some_and(|start| {
+            let (kind, rest) = start.split_at("GPU-".len());
+            name.starts_with(kind) && digits.eq_ignore_ascii_case(rest)
+        })
+}
+
+/// The beginning of the refusal of a container that names no device where there are several.
+fn nameless(labels: &[(String, String)]) -> String {
+    let of_pod = labels.iter().find(|(kind, _)| kind == "pod_container");
+    match of_pod {
+        Some((_, name)) => format!(
+            "container {name} names no device and this node has several; if it is to have no part of a GPU, leave it out: annotation gpushare.io/containers with the names of the pod's other containers; else "
+        ),
+        None => "the container names no device and this node has several; ".to_owned(),
+    }
+}
+
 impl Node {
     /// The devices a registration names, or all.
     pub(super) fn device_ids(&self, uuids: &[[u8; 16]]) -> Result<Vec<DeviceId>, WireError> {
@@ -34,10 +60,16 @@ impl Node {
         uuids.iter().map(find).collect()
     }
 
-    /// The devices that a container or a class names, or the node's only one. Names are a set, as
-    /// for the tools that bring the devices: one may be there twice, for each of its replicas, and
-    /// the programs count their devices in the node's order, whatever the order of the names.
-    pub(super) fn devices_named(&self, names: &[String]) -> Result<Vec<DeviceId>, WireError> {
+    /// The devices that a container with these labels, or a class, names, or the node's only one.
+    /// Names are a set, as for the tools that bring the devices: one may be there twice, for each
+    /// of its replicas, and the programs count their devices in the node's order, whatever the
+    /// order of the names. A UUID may be short, as for NVIDIA's tools, if one device alone begins
+    /// so.
+    pub(super) fn devices_named(
+        &self,
+        names: &[String],
+        labels: &[(String, String)],
+    ) -> Result<Vec<DeviceId>, WireError> {
         let refuse = |text: String| WireError::new(ErrorCode::NotFound, text);
         let listed = || {
             let rows = self.devices.iter().enumerate();
@@ -51,26 +83,23 @@ impl Node {
             return match self.devices.len() {
                 1 => self.device_ids(&[]),
                 _ => Err(refuse(format!(
-                    "the container names no device and this node has several; name them (annotation gpushare.io/devices): all, or some of {}",
+                    "{}name its devices (annotation gpushare.io/devices): all, or some of {}",
+                    nameless(labels),
                     listed()
                 ))),
             };
         }
         let mut wanted = BTreeMap::new();
         for name in names {
-            let uuid = Uuid::parse(name, '-');
-            let of_file = |device: &Device| {
-                let minor = device.minor.map(|minor| minor.to_string());
-                minor.is_some() && name.strip_prefix(DEVICE_FILE) == minor.as_deref()
-            };
-            let all = self.devices.iter().enumerate();
-            let mut all = all.filter(|(at, device)| {
-                at.to_string() == *name || uuid == Some(Uuid(device.uuid)) || of_file(device)
-            });
+            let mut all = self.known_as(name);
             let known = all.next();
             if all.next().is_some() {
+                let what = match name.strip_prefix(DEVICE_FILE) {
+                    Some(_) => "the file of several MIG instances",
+                    None => "the beginning of several UUIDs",
+                };
                 return Err(refuse(format!(
-                    "the container has {name}, the file of several MIG instances, which does not say which; name it (annotation gpushare.io/devices): some of {}",
+                    "the container has {name}, {what}, which does not say which; name it (annotation gpushare.io/devices): some of {}",
                     listed()
                 )));
             }
@@ -83,6 +112,21 @@ impl Node {
             wanted.insert(at, device.uuid);
         }
         self.device_ids(&wanted.into_values().collect::<Vec<_>>())
+    }
+
+    /// The devices of this name, by their places. A GPU's file is that of all its MIG instances.
+    pub(super) fn known_as(&self, name: &str) -> impl Iterator<Item = (usize, &Device)> {
+        let uuid = Uuid::parse(name, '-');
+        let of_file = move |device: &Device| {
+            let minor = device.minor.map(|minor| minor.to_string());
+            minor.is_some() && name.strip_prefix(DEVICE_FILE) == minor.as_deref()
+        };
+        self.devices.iter().enumerate().filter(move |(at, device)| {
+            at.to_string() == name
+                || uuid == Some(Uuid(device.uuid))
+                || of_file(device)
+                || begins(device, name)
+        })
     }
 
     /// The devices that the values of a tenant may be for, where its registration names these and

@@ -112,7 +112,8 @@ impl Node {
         let limits = self.parse(&injection.environment, &maxima)?;
         self.may_ask(from, &injection.environment)?;
         users::may_outrank(&injection.environment, &maxima)?;
-        let device_ids = self.devices_named(&injection.devices)?;
+        let device_ids = self.devices_named(&injection.devices, &injection.labels)?;
+        self.are_given(injection, &device_ids)?;
         let limited = self.may_limit(&injection.devices, &device_ids);
         self.are_seen(&limits, &limited, |_| true)?;
         let owner = self.users.of(from);

@@ -15,6 +15,7 @@ mod effect;
 mod event_budget;
 mod events;
 mod fences;
+mod given;
 mod guarding;
 mod having;
 mod history;

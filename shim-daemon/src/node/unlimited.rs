@@ -2,6 +2,7 @@
 //! 228](../../../docs/adr/0228-limits-can-be-mandatory.md)).
 
 use gpushare_core::DeviceId;
+use gpushare_protocol::injection::DEVICE_FILE;
 use gpushare_protocol::limits::Limits;
 use gpushare_protocol::wire::{ControlReply, ErrorCode, Injection, WireError};
 
@@ -9,6 +10,22 @@ use super::Node;
 use super::tenant::index;
 use super::users::forbidden;
 use crate::containers::Unlimited;
+
+/// What else a container may do that was given these devices and asks for nothing. No variable
+/// takes from one the device files that its configuration has, and a privileged one has them all.
+fn way_out(devices: &[String], labels: &[(String, String)]) -> String {
+    if !devices.iter().all(|name| name.starts_with(DEVICE_FILE)) {
+        return "give it no GPU (NVIDIA_VISIBLE_DEVICES=void)".to_owned();
+    }
+    let mut namespaces = labels.iter().filter(|(kind, _)| kind == "namespace");
+    let whose = namespaces.next().map_or_else(
+        || "that fits it".to_owned(),
+        |(_, name)| format!("with namespace = {name:?}"),
+    );
+    format!(
+        "give it no GPU's device file: a privileged container has them all, and runs by a rule {whose} and unlimited = \"allow\" ([[containers.rules]] of config.toml)"
+    )
+}
 
 /// The kind of the label that has a scheduler's annotation.
 const SCHEDULER: &str = "scheduler";
@@ -29,26 +46,34 @@ impl Node {
                     format!("; its annotation {text} is for a scheduler and limits nothing")
                 });
                 return Err(forbidden(&format!(
-                    "container {id} has a GPU ({}) and asks for no limit, which this node refuses ([containers] unlimited = \"deny\"){}; add gpushare.io/mem-limit (100% for all of it), or give it no GPU (NVIDIA_VISIBLE_DEVICES=void)",
+                    "container {id} has a GPU ({}) and asks for no limit, which this node refuses ([containers] unlimited = \"deny\"){}; add gpushare.io/mem-limit (100% for all of it), or {}",
                     devices.join(","),
                     beside.unwrap_or_default(),
+                    way_out(devices, labels),
                 )));
             }
         };
         Ok(ControlReply::Unlimited { takes_maxima })
     }
-    /// Refuses a container that asks for something, but for no limit of the memory of some device
-    /// of its own, where limits are mandatory and the node has none for it either: a variable of
-    /// its image, such as a priority, would give it all of the device, which it has to say.
+
+    /// Refuses a container for which nothing limits the memory of some device of its own, where
+    /// limits are mandatory. One that asks for something may have said no limit, or only its image
+    /// spoke: a priority would give it all of the device. One that takes the maxima may have a
+    /// device that none of them is for.
     pub(super) fn may_lack_limits(
         &self,
         injection: &Injection,
         limits: &Limits,
         device_ids: &[DeviceId],
     ) -> Result<(), WireError> {
-        if self.containers.unlimited(&injection.labels) != Unlimited::Deny {
-            return Ok(());
-        }
+        let (word, by_the_node) = match self.containers.unlimited(&injection.labels) {
+            Unlimited::Allow => return Ok(()),
+            Unlimited::Deny => ("deny", ""),
+            Unlimited::Maxima => (
+                "maxima",
+                ", or of the node a GPUSHARE_MEM_LIMIT in [maxima], [defaults] or its rule that is for this GPU too",
+            ),
+        };
         for (ordinal, device) in (0..).zip(device_ids) {
             let Some(known) = index(*device).and_then(|at| self.devices.get(at)) else {
                 continue;
@@ -58,7 +83,7 @@ impl Node {
                 .map_err(|error| WireError::new(ErrorCode::BadLimits, error.to_string()))?;
             if held.limit.is_none() {
                 return Err(forbidden(&format!(
-                    "container {} has a GPU ({}) and nothing limits its memory there, which this node refuses ([containers] unlimited = \"deny\"); accepted: the variable GPUSHARE_MEM_LIMIT or the annotation gpushare.io/mem-limit (100% for all of it)",
+                    "container {} has a GPU ({}) and nothing limits its memory there, which this node refuses ([containers] unlimited = \"{word}\"); accepted: the variable GPUSHARE_MEM_LIMIT or the annotation gpushare.io/mem-limit (100% for all of it){by_the_node}",
                     injection.id,
                     known.text(),
                 )));

@@ -77,7 +77,7 @@ impl Classes {
             tracing::error!(%error, "the CDI specification is not as the settings say");
         }
         self.unpublished = error;
-        let told = folder.tell_hooks(containers.are_limits_mandatory());
+        let told = folder.tell_hooks(containers);
         let error = told.err().map(|error| error.to_string());
         if let Some(error) = error.as_ref().filter(|_| self.untold.is_none()) {
             tracing::error!(error, "hooks are not told whether limits are mandatory");

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use gpushare_protocol::injection;
 
 use super::folder::{Folder, SOCKET, bind, make};
-use crate::containers::Class;
+use crate::containers::{Class, Containers};
 use crate::node::Container;
 
 /// All files that may be beside a socket.
@@ -33,16 +33,17 @@ impl Folder {
         furnish(&self.of(name), container, allow_without_daemon)
     }
 
-    /// Has hooks ask about containers that ask for nothing, or not. The daemon says so as soon as
-    /// it knows: a driver may not be there, and container engines start all the same.
+    /// Has hooks ask about containers that ask for nothing, and tells them the rules for the time
+    /// in which nobody answers; or has them not ask. The daemon says so as soon as it knows: a
+    /// driver may not be there, and container engines start all the same.
     ///
     /// # Errors
     /// If the file cannot be written, or removed.
-    pub fn tell_hooks(&self, are_limits_mandatory: bool) -> io::Result<()> {
+    pub fn tell_hooks(&self, containers: &Containers) -> io::Result<()> {
         let file = self.root.join(injection::MANDATORY);
-        match are_limits_mandatory {
-            true => write(&file, b""),
-            false => remove(&file),
+        match containers.told() {
+            Some(rules) => write(&file, rules.as_bytes()),
+            None => remove(&file),
         }
     }
 

@@ -15,7 +15,13 @@ const CDI: [&str; 2] = ["cdi.k8s.io/", "nvidia.cdi.k8s.io/"];
 const OF_PODS: &str = "nvidia.cdi.k8s.io/container.";
 /// The variable by which NVIDIA's runtime is told devices. The last one counts, as for NVIDIA's
 /// tools: for `--gpus` Docker appends its own to that of the image.
-const VISIBLE: &str = "NVIDIA_VISIBLE_DEVICES";
+pub(super) const VISIBLE: &str = "NVIDIA_VISIBLE_DEVICES";
+/// The beginning of the variables in which Docker Swarm names a service's generic resources, by
+/// their kind. Where NVIDIA's runtime is told one of them (`swarm-resource`), it takes its devices
+/// in place of those of the variable above.
+const OF_SWARM: &str = "DOCKER_RESOURCE_";
+/// The kinds of which an index names a GPU: those of Docker's and NVIDIA's examples.
+const SWARMS_GPUS: [&str; 2] = ["GPU", "NVIDIA-GPU"];
 /// The folder in which a mount names a device, and its value in the variable (the device plugin's
 /// `deviceListStrategy=volume-mounts`, the runtime's
 /// `accept-nvidia-visible-devices-as-volume-mounts`).
@@ -23,13 +29,14 @@ const MOUNTS: &str = "/var/run/nvidia-container-devices";
 /// The variable's value once NVIDIA's devices are in the configuration: every specification of its
 /// toolkit for CDI has it, also that which its runtime makes and applies by itself (the default
 /// since toolkit 1.18), so that the names that were there before are gone.
-const APPLIED: &str = "void";
+pub(super) const APPLIED: &str = "void";
 /// The major number of GPUs' files in `/dev`, and the first of the minor numbers that are no GPU's
 /// (`nvidia-modeset`, `nvidiactl`).
 const GPUS: (u64, u64) = (195, 254);
 
-/// The devices by our annotation, else by CDI's, else by mounts or by the container's device files
-/// where the variable says so, else by NVIDIA's variable. Empty if none is named.
+/// The devices by our annotation, else by CDI's, else by Swarm's variables, else by mounts or by
+/// the container's device files where NVIDIA's variable says so, else by that. Empty if none is
+/// named.
 ///
 /// # Errors
 /// An annotation of ours that names none.
@@ -77,6 +84,29 @@ pub(super) fn all_given(
     })
 }
 
+/// The GPUs of a pod's container by what no image says: CDI's annotations, mounts and device files.
+pub(super) fn evident(config: &Value, annotations: &Map<String, Value>) -> Vec<String> {
+    [cdi(annotations), mounted(config), files(config)].concat()
+}
+
+/// What a pod's container was given, for the node to compare with what it names: what is
+/// [`evident`], and where that is nothing, by variables, as NVIDIA's runtime takes them. An empty
+/// name stands for none. Swarm has no pods: there its variables are an author's.
+pub(super) fn of_pod(
+    config: &Value,
+    annotations: &Map<String, Value>,
+    variables: &Environment,
+) -> Vec<String> {
+    let mut all = evident(config, annotations);
+    if all.is_empty() {
+        all = all_given(config, annotations, &variables.but(OF_SWARM));
+    }
+    match all.is_empty() {
+        true => vec![String::new()],
+        false => all,
+    }
+}
+
 /// The GPUs that NVIDIA's runtime gives an image of CUDA from before its requirements had a
 /// variable: all, unless something says which.
 fn of_an_old_image(variables: &Environment) -> Vec<String> {
@@ -91,6 +121,10 @@ fn given(config: &Value, annotations: &Map<String, Value>, variables: &Environme
     if !cdi.is_empty() {
         return cdi;
     }
+    let of_swarm = of_swarm(variables);
+    if !of_swarm.is_empty() {
+        return of_swarm;
+    }
     match variables.last(VISIBLE) {
         None | Some("" | "none") => Vec::new(),
         Some(APPLIED) => files(config),
@@ -99,6 +133,24 @@ fn given(config: &Value, annotations: &Map<String, Value>, variables: &Environme
             .map(|one| of_cdi(one).unwrap_or(one).to_owned())
             .collect(),
     }
+}
+
+/// The devices that Docker Swarm gives a task of a service. NVIDIA's runtime may not be told to
+/// take them: an author who sets them so is registered on other devices than the container has,
+/// which then have no CUDA.
+fn of_swarm(variables: &Environment) -> Vec<String> {
+    let named = variables.all().filter_map(|(name, value)| {
+        let is_gpus = SWARMS_GPUS.contains(&name.strip_prefix(OF_SWARM)?);
+        let is_one = |one: &str| {
+            let is_index = !one.is_empty() && one.bytes().all(|byte| byte.is_ascii_digit());
+            let has_kind = |kind: &&str| one.len() > kind.len() && one.starts_with(kind);
+            ["GPU-", "MIG-"].iter().any(has_kind) || is_gpus && (is_index || one == "all")
+        };
+        list(value)
+            .all(is_one)
+            .then(|| list(value).map(str::to_owned))
+    });
+    named.flatten().collect()
 }
 
 /// The devices that CDI's annotations name.

@@ -60,6 +60,18 @@ impl Environment {
         Ok(())
     }
 
+    /// All variables.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&str, &str)> {
+        let all = self.0.iter();
+        all.map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// Without the variables whose names begin so.
+    pub(super) fn but(&self, start: &str) -> Self {
+        let others = self.0.iter().filter(|(name, _)| !name.starts_with(start));
+        Self(others.cloned().collect())
+    }
+
     /// The first value of a name.
     pub(super) fn first(&self, name: &str) -> Option<&str> {
         value(self.0.iter().find(|(known, _)| known == name))

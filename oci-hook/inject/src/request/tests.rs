@@ -3,6 +3,8 @@
 use super::*;
 use serde_json::json;
 
+mod of_devices;
+
 fn config(annotations: &Value, env: &[&str]) -> Value {
     json!({"annotations": annotations, "process": {"env": env, "args": ["sh"], "user": {"uid": 7}}})
 }
@@ -158,20 +160,6 @@ fn a_variable_of_ours_that_occurs_twice_is_refused() {
 }
 
 #[test]
-fn of_two_variables_of_visible_devices_the_last_one_counts() {
-    for (image, engine, devices) in [
-        ("all", "0,1", &["0", "1"][..]),
-        ("0", "all", &["all"]),
-        ("all", "void", &[]),
-        ("void", "GPU-a", &["GPU-a"]),
-    ] {
-        let [one, two] = [image, engine].map(|value| format!("NVIDIA_VISIBLE_DEVICES={value}"));
-        let asked = of(&json!({}), &[&one, "GPUSHARE_MEM_LIMIT=1GiB", &two]);
-        assert_eq!(asked.devices, devices, "{image}, then {engine}");
-    }
-}
-
-#[test]
 fn a_misspelt_limit_of_the_environment_is_refused_by_name() {
     for (name, meant) in [
         ("GPUSHARE_MEM_LIMT", "GPUSHARE_MEM_LIMIT"),
@@ -194,115 +182,6 @@ fn a_misspelt_limit_of_the_environment_is_refused_by_name() {
     for plumbing in ["GPUSHARE_LOG=/tmp/x", "GPUSHARE_TENANT=a", "GPUSHARED=1"] {
         assert_eq!(Request::of(&config(&json!({}), &[plumbing])), Ok(None));
     }
-}
-
-#[test]
-fn devices_come_from_annotation_then_cdi_then_the_variable() {
-    let limit = ("gpushare.io/mem-limit", "1GiB");
-    let with = |more: &[(&str, &str)], env: &[&str]| {
-        let all = more.iter().chain([&limit]);
-        let all: Map<String, Value> = all
-            .map(|(name, value)| ((*name).to_owned(), json!(value)))
-            .collect();
-        of(&Value::Object(all), env).devices
-    };
-    let cdi = (
-        "cdi.k8s.io/x",
-        "nvidia.com/gpu=1,nvidia.com/gpu=GPU-a,other.com/x=7",
-    );
-    let visible = "NVIDIA_VISIBLE_DEVICES=2,3";
-    assert_eq!(
-        with(&[("gpushare.io/devices", "all"), cdi], &[visible]),
-        ["all"]
-    );
-    assert_eq!(with(&[cdi], &[visible]), ["1", "GPU-a"]);
-    assert_eq!(with(&[], &[visible]), ["2", "3"]);
-    for none in ["void", "none", ""] {
-        assert!(with(&[], &[&format!("NVIDIA_VISIBLE_DEVICES={none}")]).is_empty());
-    }
-}
-
-#[test]
-fn devices_are_read_in_each_form_of_nvidias_tools() {
-    let asks = |variable: &str, annotations: Value, mounts: &[&str]| {
-        let mounts: Vec<Value> = mounts
-            .iter()
-            .map(|end| json!({"destination": end}))
-            .collect();
-        let env = ["GPUSHARE_MEM_LIMIT=1GiB", variable];
-        let mut config = config(&annotations, &env);
-        config["mounts"] = json!(mounts);
-        Request::of(&config).unwrap().unwrap().devices
-    };
-    let plugin = "k8s.device-plugin.nvidia.com/gpu=GPU-a";
-    // The device plugin by CDI annotations, beside devices of others.
-    let cdi = json!({"cdi.k8s.io/nvidia-device-plugin_0": format!("{plugin},nvidia.com/nic=1,evil-nvidia.com/gpu=2")});
-    assert_eq!(asks("NVIDIA_VISIBLE_DEVICES=void", cdi, &[]), ["GPU-a"]);
-    // KAI with CDI, and a list of both forms.
-    let kai = format!("NVIDIA_VISIBLE_DEVICES={plugin}");
-    assert_eq!(asks(&kai, json!({}), &[]), ["GPU-a"]);
-    assert_eq!(asks(&format!("{kai}, 1"), json!({}), &[]), ["GPU-a", "1"]);
-    // The device plugin by mounts, which count only where the variable says so.
-    let folder = "/var/run/nvidia-container-devices";
-    let ends = [
-        "/proc".to_owned(),
-        format!("{folder}/GPU-a"),
-        format!("{folder}/cdi/k8s.device-plugin.nvidia.com/gpu/GPU-b"),
-        format!("{folder}/cdi/other.com/nic/7"),
-    ];
-    let ends: Vec<&str> = ends.iter().map(String::as_str).collect();
-    let pointed = format!("NVIDIA_VISIBLE_DEVICES={folder}");
-    assert_eq!(asks(&pointed, json!({}), &ends), ["GPU-a", "GPU-b"]);
-    assert_eq!(asks("NVIDIA_VISIBLE_DEVICES=3", json!({}), &ends), ["3"]);
-}
-
-#[test]
-fn a_void_variable_leaves_the_device_files_to_name_the_gpus() {
-    let file = |kind: &str, major: u32, minor: u32| {
-        let path = format!("/dev/nvidia{minor}");
-        json!({"path": path, "type": kind, "major": major, "minor": minor})
-    };
-    let asks = |annotations: Value, variable: &str| {
-        let env = [
-            "GPUSHARE_MEM_LIMIT=1GiB",
-            "NVIDIA_VISIBLE_DEVICES=GPU-a",
-            variable,
-        ];
-        let mut config = config(&annotations, &env);
-        // A GPU, nvidiactl, nvidia-modeset, nvidia-uvm, a capability of MIG, and what is odd.
-        config["linux"]["devices"] = json!([
-            file("c", 195, 1),
-            file("c", 195, 255),
-            file("c", 195, 254),
-            file("c", 511, 0),
-            file("c", 236, 3),
-            file("b", 195, 4),
-            {"path": "/dev/nvidia5"},
-            7,
-        ]);
-        Request::of(&config).unwrap().unwrap().devices
-    };
-    let void = "NVIDIA_VISIBLE_DEVICES=void";
-    assert_eq!(asks(json!({}), void), ["/dev/nvidia1"]);
-    // An annotation that names devices has priority over the device files. Without `void` the
-    // device files ask for nothing.
-    let named = json!({"gpushare.io/devices": "0"});
-    assert_eq!(asks(named, void), ["0"]);
-    assert_eq!(asks(json!({}), "NVIDIA_VISIBLE_DEVICES=GPU-b"), ["GPU-b"]);
-    assert!(asks(json!({}), "NVIDIA_VISIBLE_DEVICES=none").is_empty());
-}
-
-#[test]
-fn the_device_plugins_own_annotations_name_devices_a_pods_do_not() {
-    let asks = |name: &str| {
-        let annotations = json!({name: "nvidia.com/gpu=GPU-a", "gpushare.io/mem-limit": "1GiB"});
-        of(&annotations, &[]).devices
-    };
-    assert_eq!(asks("cdi.k8s.io/nvidia-device-plugin_0"), ["GPU-a"]);
-    assert_eq!(asks("nvidia.cdi.k8s.io/nvidia-device-plugin_0"), ["GPU-a"]);
-    // For one container of the pod, maybe another one.
-    assert!(asks("nvidia.cdi.k8s.io/container.other").is_empty());
-    assert!(asks("evil.cdi.k8s.io/x").is_empty());
 }
 
 #[test]
@@ -348,6 +227,7 @@ fn a_container_with_a_gpu_is_not_left_out_in_silence() {
         for word in ["mian", "main", "accepted"] {
             assert!(told.contains(word), "{word} in {told}");
         }
+        assert_ne!(told.contains("_DEVICES=void"), env == [void], "{told}");
     }
     // `all` of no image: an annotation beside the image's, a mount, and a CDI name.
     let with_all = |key: &str, value: &str, env: &[&str], mounts: Value| {
@@ -436,6 +316,7 @@ fn labels_are_what_engines_and_configurations_say() {
         ("pod", "web-0"),
         ("pod_container", "main"),
         ("user", "7"),
+        (GIVEN, ""),
     ]);
     assert_eq!(asked.labels, labels);
     let folders = ["/a", "/b", "/c"].map(str::to_owned).to_vec();
@@ -464,6 +345,7 @@ fn what_a_pods_author_writes_by_another_engines_names_means_nothing() {
         ("namespace", "team-a"),
         ("pod_container", "main"),
         ("user", "7"),
+        (GIVEN, ""),
     ]);
     assert_eq!(asked.labels, labels);
 }

@@ -168,6 +168,21 @@ fn hooks_are_told_whether_limits_are_mandatory_also_after_the_daemon() {
     fs::remove_file(&word).unwrap();
     next_second(&mut server);
     assert!(word.exists(), "it is made anew");
+    // With the rules, for the time in which no daemon answers: of each the word that holds.
+    let rules = "[[containers.rules]]\nnamespace = \"a\"\nunlimited = \"allow\"\n\
+        [[containers.rules]]\nuser = \"1\"\nimage = \"b*\"\n";
+    for text in [format!("{deny}{rules}"), deny.clone()] {
+        fs::write(&word, "").unwrap();
+        server.follow_settings(&settings(&text)).unwrap();
+        let told = fs::read(&word).unwrap();
+        let labels = |kind: &str, value: &str| [(kind.to_owned(), value.to_owned())];
+        let allows = |labels: &[(String, String)]| gpushare_inject::rules::allow(&told, labels);
+        assert_eq!(allows(&labels("namespace", "a")), text.contains("rules"));
+        assert!(!allows(&labels("namespace", "b")));
+        assert!(!allows(
+            &[labels("user", "1"), labels("image", "b")].concat()
+        ));
+    }
     drop(server);
     assert!(word.exists());
     drop(self::server(&root.path().join("run"), settings("")));

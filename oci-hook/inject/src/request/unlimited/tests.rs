@@ -22,6 +22,7 @@ fn a_container_with_a_gpu_that_asks_for_nothing_is_the_nodes_to_judge() {
         // Of an image, or of an engine: nothing tells the two apart.
         (json!({}), "NVIDIA_VISIBLE_DEVICES=all", &["all"]),
         (json!({"cdi.k8s.io/x": "nvidia.com/gpu=1"}), "A=1", &["1"]),
+        (json!({}), "DOCKER_RESOURCE_NVIDIA-GPU=GPU-1", &["GPU-1"]),
     ] {
         let asked = of(&config(&annotations, &[variable]));
         assert!(asked.unlimited.is_some() && asked.environment.is_empty());
