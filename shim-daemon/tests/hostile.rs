@@ -303,7 +303,7 @@ fn a_process_that_floods_replaced_connections_delays_no_neighbour() {
         began.elapsed()
     });
     // While each of them had a process's rate, it took half a minute.
-    assert!(took < Duration::from_secs(8), "{took:?}");
+    assert!(took < Duration::from_secs(20), "{took:?}");
 }
 
 #[test]

@@ -36,7 +36,7 @@ fn changes(control: &Path, times: usize) {
 fn within_a_while<T: Send + 'static>(does: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (say, said) = channel();
     std::thread::spawn(move || say.send(does()));
-    said.recv_timeout(Duration::from_secs(10)).ok()
+    said.recv_timeout(Duration::from_secs(60)).ok()
 }
 
 #[test]
