@@ -378,3 +378,23 @@ fn a_tenant_is_told_of_its_own_sessions_alone() {
         guest.finish().silently();
     }
 }
+
+#[test]
+fn a_thread_that_is_cancelled_in_a_call_ends_behind_it_as_without_a_limit() {
+    let gpu = Gpu::new("");
+    let client = clients::compile("cancelled", &[]);
+    let ends = "memory 0 1\nprocesses 0 1\n";
+    let bare = Guest::start(plain(&gpu, &client)).finish().silently();
+    assert_eq!(bare, ends);
+    let mine = ["--mem-limit", "1GiB", "--name", gpu.name()];
+    let cancelled = || {
+        let mut run = command(&gpu, &mine);
+        run.arg(&client);
+        assert_eq!(Guest::start(run).finish().silently(), ends);
+    };
+    cancelled();
+    // The same beside a process whose row is looked at.
+    let own = busy(&gpu, &mine, MIB);
+    cancelled();
+    own.finish().silently();
+}

@@ -28,6 +28,7 @@ use super::ordinal::{self, Described, ordinal};
 use super::process::{Identity, Now};
 use super::{QuotaStatus, ancestors, daemon, file, law, member, process};
 use crate::driver::device::DeviceKey;
+use crate::guest::background::Uncancelled;
 use crate::session;
 
 /// Whether a tenant's memory is managed, and so may be more than a device has free.
@@ -57,6 +58,7 @@ pub(crate) struct Glance {
 ///
 /// `None` where there is neither a tenant nor a limit: the device's own answers stand.
 pub(crate) fn glance(device: &Described, capacity: u64) -> Option<Glance> {
+    let _uncancelled = Uncancelled::begin();
     look(daemons_page(), device, capacity)
 }
 
@@ -65,6 +67,7 @@ pub(crate) fn glance(device: &Described, capacity: u64) -> Option<Glance> {
 ///
 /// `None` where there is neither a tenant nor a limit.
 pub(crate) fn members() -> Option<Members> {
+    let _uncancelled = Uncancelled::begin();
     match daemons_page() {
         Daemons::Page(page, _) => Some(members_of(page)),
         Daemons::Away(_) => (!law::allows_without_daemon()).then(Members::default),

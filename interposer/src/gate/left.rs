@@ -8,6 +8,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Record;
+use crate::guest::background::Uncancelled;
 use crate::guest::frames;
 
 /// Whether the call at `at`, which is inside by this record, is certainly gone.
@@ -52,6 +53,7 @@ fn is_above(stack: u64, at: u64) -> bool {
 
 /// Where the stack of a thread of this process ends that sleeps in a system call.
 fn stack_of(thread: i64) -> Option<u64> {
+    let _uncancelled = Uncancelled::begin();
     let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/syscall")).ok()?;
     stack_in(&text)
 }
