@@ -112,6 +112,14 @@ pub(crate) fn enter(frame: &Frame) -> Option<Inside<'_>> {
     Some(Inside(frame))
 }
 
+/// The frame of the call that this thread is in; 0 in none, and in a thread of ours.
+pub(crate) fn current() -> u64 {
+    match get() {
+        OURS => 0,
+        frame => frame,
+    }
+}
+
 /// This thread is ours: the driver's calls in it are not hooked.
 pub(crate) fn work_unseen() {
     set(OURS);

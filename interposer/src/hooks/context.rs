@@ -17,9 +17,10 @@ use crate::driver::stream_ref::StreamRef;
 use crate::driver::streams;
 use crate::entry::args::{In, Out};
 use crate::entry::hooks;
-use crate::gate::{self, drain, left, seal};
+use crate::gate::{self, drain, seal};
 use crate::guest::fork::ForkLocal;
 use crate::guest::frames::Place;
+use crate::guest::left;
 use crate::guest::sys;
 use crate::guest::timed_lock::{Holder, TimedLock, TimedLockGuard};
 use crate::holdings::frees;
@@ -75,7 +76,7 @@ fn turn(ordinal: CUdevice, place: &Place) -> Option<TimedLockGuard<'static>> {
         thread: sys::this_thread(),
         at: place.address(),
     };
-    let is_left = |Holder { thread, at }| left::has_left(thread, at) || !sys::is_alive(thread);
+    let is_left = |call| left::has_left(call, me);
     let turn = turns.get(device.index())?.seize(TURN, me, is_left);
     if turn.is_seized() {
         tracing::warn!("a call for the primary context did not return: not waited for");

@@ -133,6 +133,11 @@ impl Asks {
         reply.is_some_and(|reply| !matches!(reply, Reply::Granted { .. }))
     }
 
+    /// The asker of this question was left by a jump: it takes no answer.
+    pub(super) fn give_up(&self, id: u32) {
+        self.table().open.remove(&id);
+    }
+
     /// Hands a reply to the waiting thread; an abandoned ask has none.
     pub(super) fn answer(&self, id: u32, reply: Reply) {
         if let Some(open) = self.table().open.get_mut(&id) {
