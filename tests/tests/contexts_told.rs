@@ -57,6 +57,21 @@ fn each_context_but_the_first_is_asked_for_by_itself() {
     guest.finish().silently();
 }
 
+#[test]
+fn the_primary_context_that_a_green_one_brings_is_told_as_made() {
+    for begins in ["bare 0", "init 0"] {
+        let dealer = Dealer::start(&Gpu::new(""));
+        let mut guest = dealer.client("green");
+        guest.does(begins);
+        for line in ["make 0", "retain", "make 1"] {
+            guest.does(line);
+        }
+        until("it is told", || dealer.contexts_made() > 0);
+        guest.finish().silently();
+        assert_eq!(dealer.contexts_made(), 1, "{begins}");
+    }
+}
+
 /// Calls of the client with the driver's answers to them.
 const WRONG: [(&str, u32); 7] = [
     ("wrong", 1),

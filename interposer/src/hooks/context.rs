@@ -303,7 +303,11 @@ fn retain(context: Out<'_, CUcontext>, device: CUdevice, call: impl Fn() -> CUre
     let _turn = turn(device, &place);
     // Another thread may have made it meanwhile, with the room that this one was refused.
     if is_active(device) {
-        return remembered(device, context, call());
+        let answer = remembered(device, context, call());
+        if let (true, Ok(opening)) = (answer.is_success(), &expected) {
+            opening.is_made();
+        }
+        return answer;
     }
     let undoes = || {
         let _ = calls::release_primary(device);
@@ -413,6 +417,8 @@ fn create_green(
         let primary = note_green(made, ordinal, device, begins.then_some(took));
         let took = if begins { 0 } else { took };
         overhead::book(number(made), primary, device, took.max(1));
+        // The primary one that it brings.
+        opening.is_made();
     }
     returned(device, opening);
     answer
