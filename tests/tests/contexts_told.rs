@@ -2,6 +2,7 @@
 //! change of daemons. The test plays the daemon.
 
 use std::fs;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, channel};
 
 use gpushare_protocol::wire::{Refusal, Reply, Request};
@@ -126,6 +127,25 @@ fn an_ask_that_the_driver_refuses_does_not_wait_for_room() {
     assert_eq!(guest.ask("create"), "create 2");
     let waits: Vec<Option<u64>> = said.try_iter().collect();
     assert!(matches!(waits[..], [Some(1..)]), "{waits:?}");
+    guest.finish().silently();
+}
+
+#[test]
+fn an_ask_for_a_context_that_is_given_up_is_done_and_others_are_cancelled() {
+    let dealer = Dealer::start(&Gpu::new("mem=1GiB"));
+    dealer.page().header.wait_ms.store(1, Ordering::Relaxed);
+    let mut guest = dealer.client("contexts");
+    guest.does("init");
+    // A daemon that hangs: it may have granted the ask by the time it hears more.
+    dealer.bank(|_| None);
+    assert_eq!(guest.ask("wrong"), "wrong 1", "that one may not wait");
+    dealer.hears_some(|said| {
+        assert!(!matches!(said, Request::Cancel { .. }));
+        matches!(said, Request::OpenDone { .. }).then_some(())
+    });
+    let more_than_there_is = format!("alloc {}", 2 * GIB);
+    assert_eq!(guest.ask(&more_than_there_is), "alloc 2");
+    dealer.hears_some(|said| matches!(said, Request::Cancel { .. }).then_some(()));
     guest.finish().silently();
 }
 

@@ -186,7 +186,8 @@ impl Session {
         }
     }
 
-    /// What was asked for a further context is used by now, or by nobody.
+    /// What was asked for a further context is used by now, or by nobody. An ask that waits is
+    /// cancelled.
     pub(super) fn done(&self, device_index: u8, ask: u32) {
         let done = match self.knows(SINCE_MORE) {
             true => Request::OpenDone { device_index, ask },
@@ -233,7 +234,7 @@ impl Session {
         }
     }
 
-    fn sends(&self, line: Option<&Arc<Descriptor>>, request: &Request) {
+    pub(super) fn sends(&self, line: Option<&Arc<Descriptor>>, request: &Request) {
         self.send(line, self.asks.number(), request);
     }
 

@@ -398,10 +398,18 @@ impl Session {
             }
             Waited::Late | Waited::Gone => {
                 tracing::warn!(?question, "no answer from the daemon in time");
-                let cancel = Request::Cancel { ask: id };
-                self.send(self.line().as_ref(), self.asks.number(), &cancel);
+                self.withdraws(question, id);
                 false
             }
+        }
+    }
+
+    /// A question is waited for no longer. What was set aside in answer to it is given back.
+    fn withdraws(&self, question: Question, ask: u32) {
+        if let Question::More(device_index) = question {
+            self.done(device_index, ask);
+        } else {
+            self.sends(self.line().as_ref(), &Request::Cancel { ask });
         }
     }
 
