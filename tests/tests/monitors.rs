@@ -229,6 +229,21 @@ fn a_limit_by_ordinal_is_seen_before_cuda_counts_the_devices() {
     }
 }
 
+#[test]
+fn a_look_has_the_limits_of_the_first_one_and_the_devices_chosen_since() {
+    let gpu = Gpu::new("mem=16GiB,count=2");
+    let limits = ["--mem-limit", "0=2GiB", "--mem-limit", "1=8GiB"];
+    for (name, value, after) in [
+        ("GPUSHARE_MEM_LIMIT_0", "4GiB", 2 * GIB),
+        ("CUDA_VISIBLE_DEVICES", "1,0", 8 * GIB),
+    ] {
+        let mut run = command(&gpu, &limits);
+        run.arg(clients::compile("chosen", &[])).args([name, value]);
+        let seen = Guest::start(run).finish().silently();
+        assert_eq!(seen, format!("{} {after}\n", 2 * GIB), "{name}");
+    }
+}
+
 /// A tool's answers about the use of the device by processes, in a tenant with these flags.
 fn samples(gpu: &Gpu, flags: &[&str], pid: &str) -> String {
     let mut run = command(gpu, flags);
