@@ -47,6 +47,8 @@ pub struct Dealer {
     /// How often it hung up.
     hung_up: Arc<AtomicU32>,
     mixed_up: Arc<AtomicBool>,
+    /// First contexts that it was told of as made.
+    made: Arc<AtomicU32>,
     bank: Bank,
     movability: Movability,
     drain_ms: Arc<AtomicU32>,
@@ -96,6 +98,7 @@ impl Dealer {
             slots: Arc::default(),
             hung_up: Arc::default(),
             mixed_up: Arc::default(),
+            made: Arc::default(),
             bank: Bank::default(),
             movability: Movability::Fixed,
             // A test that is about the bound sets it: the usual 2 s would judge the machine.
@@ -291,6 +294,11 @@ impl Dealer {
         self.mixed_up.store(true, Ordering::Relaxed);
     }
 
+    /// How often it was told of a first context as made.
+    pub fn contexts_made(&self) -> u32 {
+        self.made.load(Ordering::Relaxed)
+    }
+
     /// Two registrations of one process at once.
     pub fn rivals(&self) -> &Rivals {
         &self.rivals
@@ -332,6 +340,7 @@ impl Dealer {
             slots: Arc::clone(&self.slots),
             hung_up: Arc::clone(&self.hung_up),
             mixed_up: Arc::clone(&self.mixed_up),
+            made: Arc::clone(&self.made),
             bank: self.bank.clone(),
             store: Arc::clone(&self.store),
             rivals: Arc::clone(&self.rivals),

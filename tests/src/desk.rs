@@ -44,6 +44,7 @@ pub(crate) struct Desk {
     pub(crate) slots: Arc<AtomicU16>,
     pub(crate) hung_up: Arc<AtomicU32>,
     pub(crate) mixed_up: Arc<AtomicBool>,
+    pub(crate) made: Arc<AtomicU32>,
     pub(crate) bank: Bank,
     pub(crate) store: Arc<HostStore>,
     pub(crate) rivals: Arc<Rivals>,
@@ -154,7 +155,10 @@ fn answer(
                 None => Reply::Granted { grant: GRANT },
             }
         }
-        Request::ContextMade { .. } => return Some(()),
+        Request::ContextMade { .. } => {
+            desk.made.fetch_add(1, Ordering::Relaxed);
+            return Some(());
+        }
         Request::HostRange { bytes, .. } => {
             let bytes = desk.store.shortened(bytes);
             match desk.store.give(bytes) {
@@ -195,7 +199,7 @@ fn answer(
             let _ = says.send(said);
             return Some(());
         }
-        said @ Request::Adopted { .. } => {
+        said @ (Request::Adopted { .. } | Request::Cancel { .. }) => {
             let says = desk.says.lock().expect("nothing fails there");
             let _ = says.send(said);
             Reply::Done

@@ -38,6 +38,13 @@ pub fn until_thread_waits(process: impl Display + Copy, name: &str) {
     });
 }
 
+/// Waits until the first thread of `process` sleeps in a futex.
+#[track_caller]
+pub fn until_first_thread_waits(process: u32) {
+    let first = Pid::from_raw(process.cast_signed());
+    until("the first thread waits", || is_in(first, SYS_futex));
+}
+
 /// Whether a thread is in this system call.
 fn is_in(thread: Pid, call: c_long) -> bool {
     let text = fs::read_to_string(format!("/proc/{thread}/syscall"));

@@ -3,8 +3,9 @@
 
 use std::fs;
 
+use gpushare_protocol::page::residency::Order;
 use gpushare_protocol::wire::Request;
-use gpushare_tests::threads::until_thread_waits;
+use gpushare_tests::threads::{until_first_thread_waits, until_thread_waits};
 use gpushare_tests::{Dealer, Gpu, Guest, MIB, clients, links, until};
 
 const US: u64 = 1_000;
@@ -98,5 +99,41 @@ fn a_retain_waits_for_a_release_that_the_driver_has_begun() {
     let line = dealer.usage().line(0, 0).expect("the first slot");
     let charged = u64::from(line.word.load().charged) * gpushare_protocol::page::UNIT;
     assert_eq!(charged, 0, "the context ended before it was retained");
+    guest.finish().silently();
+}
+
+#[test]
+fn a_release_that_waits_for_its_turn_keeps_no_memory_from_leaving() {
+    let mut dealer = Dealer::start(&Gpu::new("mem=1GiB"));
+    dealer.swaps();
+    // Less than a release waits for a turn.
+    dealer.drains_within(15_000);
+    let file = tempfile::NamedTempFile::new()
+        .expect("a file")
+        .into_temp_path();
+    let mut command = dealer.command(&clients::compile("contexts", &[]));
+    let held = format!("cuDevicePrimaryCtxRetain:{}", file.display());
+    command
+        .env("LD_LIBRARY_PATH", links())
+        .env("SOFTGPU_HOLD", held);
+    let mut guest = Guest::start(command);
+    guest.does("init");
+    guest.does(&format!("alloc {}", 64 * MIB));
+    guest.does("start 1");
+    until("a thread retains", || is_held(&file));
+    guest.send("release");
+    until_first_thread_waits(guest.id());
+    dealer.order(1, Order::Leave);
+    let is_away = dealer.hears_some(|said| match said {
+        Request::Away { .. } => Some(true),
+        Request::SealBusy { .. } => Some(false),
+        _ => None,
+    });
+    assert!(is_away, "the release waits for the retain, which waits");
+    drop(file);
+    dealer.order(2, Order::Return);
+    assert_eq!(guest.line(), "release 0");
+    guest.does("join");
+    guest.does("destroy 1");
     guest.finish().silently();
 }

@@ -2,6 +2,7 @@
 //! change of daemons. The test plays the daemon.
 
 use std::fs;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, channel};
 
 use gpushare_protocol::wire::{Refusal, Reply, Request};
@@ -55,6 +56,21 @@ fn each_context_but_the_first_is_asked_for_by_itself() {
     guest.does("create");
     assert_eq!(contexts(&said), [0, 1], "after the last one as well");
     guest.finish().silently();
+}
+
+#[test]
+fn the_primary_context_that_a_green_one_brings_is_told_as_made() {
+    for begins in ["bare 0", "init 0"] {
+        let dealer = Dealer::start(&Gpu::new(""));
+        let mut guest = dealer.client("green");
+        guest.does(begins);
+        for line in ["make 0", "retain", "make 1"] {
+            guest.does(line);
+        }
+        until("it is told", || dealer.contexts_made() > 0);
+        guest.finish().silently();
+        assert_eq!(dealer.contexts_made(), 1, "{begins}");
+    }
 }
 
 /// Calls of the client with the driver's answers to them.
@@ -111,6 +127,25 @@ fn an_ask_that_the_driver_refuses_does_not_wait_for_room() {
     assert_eq!(guest.ask("create"), "create 2");
     let waits: Vec<Option<u64>> = said.try_iter().collect();
     assert!(matches!(waits[..], [Some(1..)]), "{waits:?}");
+    guest.finish().silently();
+}
+
+#[test]
+fn an_ask_for_a_context_that_is_given_up_is_done_and_others_are_cancelled() {
+    let dealer = Dealer::start(&Gpu::new("mem=1GiB"));
+    dealer.page().header.wait_ms.store(1, Ordering::Relaxed);
+    let mut guest = dealer.client("contexts");
+    guest.does("init");
+    // A daemon that hangs: it may have granted the ask by the time it hears more.
+    dealer.bank(|_| None);
+    assert_eq!(guest.ask("wrong"), "wrong 1", "that one may not wait");
+    dealer.hears_some(|said| {
+        assert!(!matches!(said, Request::Cancel { .. }));
+        matches!(said, Request::OpenDone { .. }).then_some(())
+    });
+    let more_than_there_is = format!("alloc {}", 2 * GIB);
+    assert_eq!(guest.ask(&more_than_there_is), "alloc 2");
+    dealer.hears_some(|said| matches!(said, Request::Cancel { .. }).then_some(()));
     guest.finish().silently();
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use gpushare_protocol::page::lease::{LeaseState, Turn};
 use gpushare_protocol::page::pending::PendingWord;
-use gpushare_protocol::wire::Request;
+use gpushare_protocol::wire::{Reply, Request};
 use gpushare_tests::dealer::turn;
 use gpushare_tests::{Daemon, Dealer, GIB, Gpu, Guest, MIB, Tenant, clients, until};
 
@@ -299,6 +299,26 @@ fn a_thread_that_is_cancelled_at_the_gate_ends_behind_it() {
     scene.closes(2);
     scene.goes_on(3);
     scene.guest.finish().silently();
+}
+
+#[test]
+fn a_call_for_a_context_left_while_it_waits_is_in_no_ones_way() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    let mut asks = 0;
+    // The first ask waits. The second one may wait, so its time is not over.
+    dealer.bank(move |asked| match asked {
+        Request::Open { .. } | Request::OpenMore { .. } => {
+            asks += 1;
+            (asks > 1).then_some(Reply::Granted { grant: GIB })
+        }
+        _ => None,
+    });
+    let mut guest = dealer.client("exits");
+    assert_eq!(guest.ask("first"), "first 1", "it waits, and is left");
+    assert_eq!(guest.ask("init"), "init 0");
+    dealer.hears_some(|said| matches!(said, Request::Cancel { .. }).then_some(()));
+    guest.finish().silently();
 }
 
 fn ready(tenant: &Tenant) -> Guest {

@@ -229,6 +229,21 @@ fn a_limit_by_ordinal_is_seen_before_cuda_counts_the_devices() {
     }
 }
 
+#[test]
+fn a_look_has_the_limits_of_the_first_one_and_the_devices_chosen_since() {
+    let gpu = Gpu::new("mem=16GiB,count=2");
+    let limits = ["--mem-limit", "0=2GiB", "--mem-limit", "1=8GiB"];
+    for (name, value, after) in [
+        ("GPUSHARE_MEM_LIMIT_0", "4GiB", 2 * GIB),
+        ("CUDA_VISIBLE_DEVICES", "1,0", 8 * GIB),
+    ] {
+        let mut run = command(&gpu, &limits);
+        run.arg(clients::compile("chosen", &[])).args([name, value]);
+        let seen = Guest::start(run).finish().silently();
+        assert_eq!(seen, format!("{} {after}\n", 2 * GIB), "{name}");
+    }
+}
+
 /// A tool's answers about the use of the device by processes, in a tenant with these flags.
 fn samples(gpu: &Gpu, flags: &[&str], pid: &str) -> String {
     let mut run = command(gpu, flags);
@@ -377,4 +392,24 @@ fn a_tenant_is_told_of_its_own_sessions_alone() {
     for guest in [first, second, neighbour] {
         guest.finish().silently();
     }
+}
+
+#[test]
+fn a_thread_that_is_cancelled_in_a_call_ends_behind_it_as_without_a_limit() {
+    let gpu = Gpu::new("");
+    let client = clients::compile("cancelled", &[]);
+    let ends = "memory 0 1\nprocesses 0 1\n";
+    let bare = Guest::start(plain(&gpu, &client)).finish().silently();
+    assert_eq!(bare, ends);
+    let mine = ["--mem-limit", "1GiB", "--name", gpu.name()];
+    let cancelled = || {
+        let mut run = command(&gpu, &mine);
+        run.arg(&client);
+        assert_eq!(Guest::start(run).finish().silently(), ends);
+    };
+    cancelled();
+    // The same beside a process whose row is looked at.
+    let own = busy(&gpu, &mine, MIB);
+    cancelled();
+    own.finish().silently();
 }

@@ -38,7 +38,7 @@ pub(crate) fn is_open(device: DeviceKey) -> bool {
 }
 
 /// The process has no context on `device`, if that `is_so`.
-pub(crate) fn no_context(device: DeviceKey, is_so: impl FnOnce() -> bool) {
+pub(crate) fn no_context(device: DeviceKey, is_so: impl Fn() -> bool) {
     if let Some(session) = session() {
         session.no_context(device.index(), is_so);
     }

@@ -3,10 +3,13 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use gpushare_protocol::injection::{ALLOW, FOLDER, is_injected};
 use gpushare_protocol::limits::{LimitError, Limits};
+use gpushare_protocol::paths::{TENANT, TenantName};
+
+use crate::guest::fork::ForkLocal;
 
 /// The variables that an injected container has no use for.
 const SWITCHES: [&str; 2] = ["GPUSHARE_SOCKET", "GPUSHARE_DISABLE"];
@@ -18,6 +21,37 @@ const SWITCHES: [&str; 2] = ["GPUSHARE_SOCKET", "GPUSHARE_DISABLE"];
 /// As [`Limits::from_env`].
 pub(crate) fn limits() -> Result<Limits, LimitError> {
     Limits::from_env(under(is_injected(Path::new(FOLDER)), std::env::vars_os()))
+}
+
+/// What a look at the tenant needs of the environment.
+#[derive(Debug)]
+pub(super) struct Kept {
+    /// As [`limits`] says.
+    pub(super) limits: Result<Limits, LimitError>,
+    /// Whether some are for single devices.
+    pub(super) name_devices: bool,
+    /// The tenant's name, if one is set that is a name.
+    pub(super) tenant: Option<TenantName>,
+    /// `XDG_RUNTIME_DIR`.
+    pub(super) runtime_folder: Option<PathBuf>,
+}
+
+/// The environment at the first look of this process. It is not read at each look: NVML reads no
+/// variable there, and while it is read another thread of the program may change it. Before glibc
+/// 2.41 that gives the list back which is being read.
+pub(super) fn kept() -> &'static Kept {
+    static KEPT: ForkLocal<Kept> = ForkLocal::new();
+    KEPT.get_or(|| {
+        let limits = limits();
+        let name = std::env::var_os(TENANT).filter(|name| !name.is_empty());
+        Kept {
+            name_devices: (limits.as_ref())
+                .is_ok_and(|limits| limits.unseen(&[], |_| true).is_some()),
+            limits,
+            tenant: name.and_then(|name| TenantName::parse(TENANT, &name.to_string_lossy()).ok()),
+            runtime_folder: std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from),
+        }
+    })
 }
 
 fn under(

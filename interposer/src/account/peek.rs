@@ -11,7 +11,7 @@
 //! says, as long as nothing else has its pid. In a tenant nobody lives in, the limits are those
 //! that the next process would bring.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use gpushare_protocol::limits::Limits;
@@ -19,7 +19,7 @@ use gpushare_protocol::page::residency::Movability;
 use gpushare_protocol::page::{
     Device, Line, MAX_SLOTS, Page, ProcessUse, Snapshot, UNIT, measured,
 };
-use gpushare_protocol::paths::{Root, TENANT, TenantName, USAGE};
+use gpushare_protocol::paths::{Root, USAGE};
 
 use super::backend::Backend;
 use super::join::Own;
@@ -28,6 +28,7 @@ use super::ordinal::{self, Described, ordinal};
 use super::process::{Identity, Now};
 use super::{QuotaStatus, ancestors, daemon, file, law, member, process};
 use crate::driver::device::DeviceKey;
+use crate::guest::background::Uncancelled;
 use crate::session;
 
 /// Whether a tenant's memory is managed, and so may be more than a device has free.
@@ -57,6 +58,7 @@ pub(crate) struct Glance {
 ///
 /// `None` where there is neither a tenant nor a limit: the device's own answers stand.
 pub(crate) fn glance(device: &Described, capacity: u64) -> Option<Glance> {
+    let _uncancelled = Uncancelled::begin();
     look(daemons_page(), device, capacity)
 }
 
@@ -65,24 +67,23 @@ pub(crate) fn glance(device: &Described, capacity: u64) -> Option<Glance> {
 ///
 /// `None` where there is neither a tenant nor a limit.
 pub(crate) fn members() -> Option<Members> {
+    let _uncancelled = Uncancelled::begin();
     match daemons_page() {
         Daemons::Page(page, _) => Some(members_of(page)),
         Daemons::Away(_) => (!law::allows_without_daemon()).then(Members::default),
         Daemons::NoTenant => books().map(|books| books.members).or_else(|| {
-            let is_limited = || law::limits().map_or(true, |limits| limits.any());
-            (named().is_some() || is_limited()).then(Members::default)
+            let kept = law::kept();
+            let is_limited = kept.limits.as_ref().map_or(true, Limits::any);
+            (kept.tenant.is_some() || is_limited).then(Members::default)
         }),
     }
 }
 
 fn look(daemons: Daemons, device: &Described, capacity: u64) -> Option<Glance> {
     let uuid = &device.uuid.0;
-    let visible = std::env::var_os("CUDA_VISIBLE_DEVICES");
-    let visible = visible.as_ref().map(|list| list.to_string_lossy());
-    let ordinal = ordinal(device, visible.as_deref()).unwrap_or(ordinal::NONE);
     match daemons {
         Daemons::Page(page, movability) => return by_daemon(page, movability, uuid),
-        Daemons::Away(limits) => return while_away(&limits, uuid, ordinal, capacity),
+        Daemons::Away(limits) => return while_away(limits, device, capacity),
         Daemons::NoTenant => {}
     }
     let (page, members) = match books() {
@@ -95,9 +96,10 @@ fn look(daemons: Daemons, device: &Described, capacity: u64) -> Option<Glance> {
         }
         _ => {
             let known = page.is_some();
-            let limits = law::limits().ok()?;
-            (known || limits.any() || named().is_some())
-                .then(|| from_environment(&limits, uuid, ordinal, capacity, members))?
+            let kept = law::kept();
+            let limits = kept.limits.as_ref().ok()?;
+            (known || limits.any() || kept.tenant.is_some())
+                .then(|| from_environment(limits, device, capacity, members))?
         }
     }
 }
@@ -107,7 +109,7 @@ enum Daemons {
     /// Its tenant's page, and whether and how its memory may be moved.
     Page(&'static Page, Movability),
     /// A page that no daemon has given yet, in place of these limits.
-    Away(Box<Limits>),
+    Away(&'static Limits),
     /// Nothing: the process is in no daemon's tenant.
     NoTenant,
 }
@@ -121,7 +123,7 @@ fn daemons_page() -> Daemons {
             _ => Daemons::NoTenant,
         };
     }
-    let Ok(limits) = law::limits() else {
+    let Ok(limits) = &law::kept().limits else {
         return Daemons::NoTenant;
     };
     let Some(socket) = limits.socket() else {
@@ -129,17 +131,17 @@ fn daemons_page() -> Daemons {
     };
     match session::look(socket, daemon::capabilities()) {
         Some((page, movability)) => Daemons::Page(page, movability),
-        None => Daemons::Away(Box::new(limits)),
+        None => Daemons::Away(limits),
     }
 }
 
 /// The device of a tenant whose daemon is away. Where the operator lets programs start without
 /// limits meanwhile, the device's own answers stand.
-fn while_away(limits: &Limits, uuid: &[u8; 16], ordinal: u32, capacity: u64) -> Option<Glance> {
+fn while_away(limits: &Limits, device: &Described, capacity: u64) -> Option<Glance> {
     if law::allows_without_daemon() {
         return None;
     }
-    let mut glance = from_environment(limits, uuid, ordinal, capacity, Members::default())?;
+    let mut glance = from_environment(limits, device, capacity, Members::default())?;
     // Without a limit the use would be the whole device's.
     glance.status.limit.get_or_insert(capacity);
     Some(glance)
@@ -275,12 +277,15 @@ fn is_still(process: &ProcessUse, here: u64, lives: bool) -> bool {
 
 fn from_environment(
     limits: &Limits,
-    uuid: &[u8; 16],
-    ordinal: u32,
+    device: &Described,
     capacity: u64,
     members: Members,
 ) -> Option<Glance> {
-    let limits = limits.for_device(ordinal, uuid, capacity).ok()?;
+    let ordinal = match law::kept().name_devices {
+        true => expected_ordinal(device),
+        false => ordinal::NONE,
+    };
+    let limits = limits.for_device(ordinal, &device.uuid.0, capacity).ok()?;
     let status = QuotaStatus {
         limit: limits.limit,
         view_total: limits.view_total,
@@ -296,25 +301,26 @@ fn from_environment(
     })
 }
 
-/// The books of the tenant that this process is in, is configured for, or inherits.
-fn books() -> Option<Books> {
-    let root = Root::open(
-        std::env::var_os("XDG_RUNTIME_DIR")
-            .map(PathBuf::from)
-            .as_deref(),
-        file::effective_user(),
-    )
-    .ok()?;
-    let name = match member() {
-        Some(member) => member.name.clone(),
-        None => named().or_else(|| ancestors::ancestors_tenant(&root, process::this()))?,
-    };
-    books_in(&root.folder(&name))
+/// The ordinal that CUDA will give the device. A program may choose its devices up to when that
+/// starts, so this variable is read at each look.
+fn expected_ordinal(device: &Described) -> u32 {
+    let visible = std::env::var_os("CUDA_VISIBLE_DEVICES");
+    let visible = visible.as_ref().map(|list| list.to_string_lossy());
+    ordinal(device, visible.as_deref()).unwrap_or(ordinal::NONE)
 }
 
-fn named() -> Option<TenantName> {
-    let name = std::env::var_os(TENANT).filter(|name| !name.is_empty())?;
-    TenantName::parse(TENANT, &name.to_string_lossy()).ok()
+/// The books of the tenant that this process is in, is configured for, or inherits.
+fn books() -> Option<Books> {
+    let kept = law::kept();
+    let root = Root::open(kept.runtime_folder.as_deref(), file::effective_user()).ok()?;
+    let name = match member() {
+        Some(member) => member.name.clone(),
+        None => {
+            let named = kept.tenant.clone();
+            named.or_else(|| ancestors::ancestors_tenant(&root, process::this()))?
+        }
+    };
+    books_in(&root.folder(&name))
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ mod device_gate;
 pub(crate) mod drain;
 mod guard;
 mod ledger;
-pub(crate) mod left;
+mod left;
 #[cfg(test)]
 mod litmus;
 pub(crate) mod marks;

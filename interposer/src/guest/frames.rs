@@ -10,14 +10,12 @@
 //!
 //! # Safety
 //! Only the calling thread uses its own variable, which lives as long as the thread. `unsafe` also
-//! reads memory that may be gone, by a system call that says so, and changes the calling thread's
-//! signal mask.
+//! changes the calling thread's signal mask.
 #![allow(
     unsafe_code,
     reason = "a thread-local of the initial-exec model, and system calls about the stack"
 )]
 
-use core::hint::black_box;
 use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -112,6 +110,14 @@ pub(crate) fn enter(frame: &Frame) -> Option<Inside<'_>> {
     Some(Inside(frame))
 }
 
+/// The frame of the call that this thread is in; 0 in none, and in a thread of ours.
+pub(crate) fn current() -> u64 {
+    match get() {
+        OURS => 0,
+        frame => frame,
+    }
+}
+
 /// This thread is ours: the driver's calls in it are not hooked.
 pub(crate) fn work_unseen() {
     set(OURS);
@@ -173,24 +179,7 @@ pub(crate) fn is_gone(frame: u64, here: u64) -> bool {
 /// Whether there may be a frame at this address, of whatever thread. If the system does not let us
 /// look, there may.
 pub(crate) fn is_there(frame: u64) -> bool {
-    let mut found = 0_u32;
-    let local = libc::iovec {
-        iov_base: (&raw mut found).cast(),
-        iov_len: size_of::<u32>(),
-    };
-    let remote = libc::iovec {
-        iov_base: ptr::with_exposed_provenance_mut(usize::try_from(frame).unwrap_or(0)),
-        iov_len: size_of::<u32>(),
-    };
-    // SAFETY: writes to the local; an address that is not mapped is an error.
-    let got = unsafe {
-        libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0)
-    };
-    if got == size_of::<u32>().cast_signed() {
-        black_box(found) == HERE
-    } else {
-        std::io::Error::last_os_error().raw_os_error() != Some(libc::EFAULT)
-    }
+    usize::try_from(frame).is_ok_and(|frame| sys::says(frame, HERE) != Some(false))
 }
 
 fn is_on_alternate_stack() -> bool {
@@ -270,6 +259,54 @@ mod tests {
         frame.0.store(7, Ordering::Relaxed);
         assert!(is_gone(address, address - 64), "something else lies there");
         assert!(is_gone(4096, 64), "nothing is mapped there");
+    }
+
+    /// From now on this thread may not read memory by `process_vm_readv`, as in a container.
+    fn forbid_reads() {
+        let say = |code: u32, jt, jf, k| libc::sock_filter {
+            code: u16::try_from(code).unwrap(),
+            jt,
+            jf,
+            k,
+        };
+        let number = u32::try_from(libc::SYS_process_vm_readv).unwrap();
+        let refuse = libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned();
+        let mut filter = [
+            say(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+            say(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, number),
+            say(libc::BPF_RET | libc::BPF_K, 0, 0, refuse),
+            say(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+        ];
+        let program = libc::sock_fprog {
+            len: u16::try_from(filter.len()).unwrap(),
+            filter: filter.as_mut_ptr(),
+        };
+        // SAFETY: of this thread alone; the filter outlives the calls.
+        let answers = unsafe {
+            [
+                libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
+                libc::prctl(
+                    libc::PR_SET_SECCOMP,
+                    libc::SECCOMP_MODE_FILTER,
+                    &raw const program,
+                ),
+            ]
+        };
+        assert_eq!(answers, [0, 0]);
+    }
+
+    #[test]
+    fn a_frame_that_was_overwritten_is_gone_where_memory_may_not_be_read() {
+        std::thread::spawn(|| {
+            forbid_reads();
+            let frame = Frame::new();
+            assert!(is_there(frame.address()));
+            frame.0.store(7, Ordering::Relaxed);
+            assert!(!is_there(frame.address()));
+            assert!(!is_there(4096), "nothing is mapped there");
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]

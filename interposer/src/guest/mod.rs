@@ -11,6 +11,7 @@ pub(crate) mod fork;
 pub(crate) mod frames;
 pub(crate) mod futex;
 pub(crate) mod late;
+pub(crate) mod left;
 pub(crate) mod linker;
 pub(crate) mod log;
 pub(crate) mod map;

@@ -77,6 +77,34 @@ pub(crate) fn futex_wait(word: &AtomicU32, seen: u32, longest: Duration, scope: 
     }
 }
 
+/// Whether there is a word at an address of this process and it says `value`. The address may be
+/// any that a word can have. `None`: the system does not tell.
+///
+/// Asked by a call that compares and then would move sleepers to another word, but none: it does
+/// not sleep, and a program that may sleep on a word may make it.
+pub(crate) fn says(address: usize, value: u32) -> Option<bool> {
+    let other = AtomicU32::new(0);
+    // SAFETY: the kernel reads the word, or says that it cannot; the other word outlives the call.
+    let answer = unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            ptr::with_exposed_provenance::<u32>(address),
+            libc::FUTEX_CMP_REQUEUE | libc::FUTEX_PRIVATE_FLAG,
+            0,
+            ptr::null::<u32>(),
+            other.as_ptr(),
+            value,
+        )
+    };
+    if answer >= 0 {
+        return Some(true);
+    }
+    match io::Error::last_os_error().raw_os_error() {
+        Some(libc::EAGAIN | libc::EFAULT) => Some(false),
+        _ => None,
+    }
+}
+
 /// Wakes `count` sleepers on `word`. Returns whether there were any.
 pub(crate) fn futex_wake(word: &AtomicU32, count: c_int, scope: Scope) -> bool {
     futex_wake_at(word.as_ptr(), count, scope)

@@ -3,6 +3,8 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::guest::{frames, sys};
+
 /// How often the time to wait passes before a turn is taken from a thread that may come back.
 const ROUNDS: u32 = 3;
 
@@ -23,12 +25,12 @@ struct Queue {
     holder: Holder,
 }
 
-/// A thread that has a turn.
-#[derive(Clone, Copy, Debug, Default)]
+/// A thread that has a turn, by one of its calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Holder {
     /// Its system number.
     pub(crate) thread: i64,
-    /// The address of its call's [`Frame`](crate::guest::frames::Frame).
+    /// The address of its call's [`Frame`](crate::guest::frames::Frame); 0 if that is not known.
     pub(crate) at: u64,
 }
 
@@ -38,6 +40,16 @@ pub(crate) struct TimedLockGuard<'a> {
     lock: &'a TimedLock,
     turn: u64,
     seized: bool,
+}
+
+impl Holder {
+    /// This thread, by the call that it is in.
+    pub(crate) fn here() -> Self {
+        Self {
+            thread: sys::this_thread(),
+            at: frames::current(),
+        }
+    }
 }
 
 impl Default for TimedLock {

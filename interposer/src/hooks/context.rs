@@ -2,10 +2,8 @@
 //! credited.
 
 use core::ffi::c_int;
-use core::time::Duration;
 
 use gpushare_cuda_abi::cuda::*;
-use gpushare_protocol::page::MAX_DEVICES;
 
 use crate::account::{self, Deadline, Opening, Waiting};
 use crate::driver::calls;
@@ -17,11 +15,9 @@ use crate::driver::stream_ref::StreamRef;
 use crate::driver::streams;
 use crate::entry::args::{In, Out};
 use crate::entry::hooks;
-use crate::gate::{self, drain, left, seal};
-use crate::guest::fork::ForkLocal;
+use crate::gate::{self, drain, seal};
 use crate::guest::frames::Place;
-use crate::guest::sys;
-use crate::guest::timed_lock::{Holder, TimedLock, TimedLockGuard};
+use crate::guest::timed_lock::TimedLockGuard;
 use crate::holdings::frees;
 use crate::holdings::objects::{self, Map};
 use crate::holdings::overhead;
@@ -30,6 +26,7 @@ use crate::holdings::table;
 use crate::hooks::context_refusal::{
     Making, flags_are_wrong, green_flags_are_wrong, has_no_affinity, params_are_wrong,
 };
+use crate::hooks::context_turns::{turn, unsealed_turn};
 use crate::residency::{kept_marks, memory};
 
 hooks! {
@@ -58,31 +55,6 @@ hooks! {
 
 /// Primary contexts by device ordinal.
 static PRIMARY: Map<CUcontext> = Map::new();
-
-/// How long a call waits for its turn at a primary context: a call that was left by a jump does not
-/// give its turn back. Three times as long for one that may come back: the driver makes the others
-/// wait too.
-const TURN: Duration = Duration::from_secs(10);
-
-/// A thread's turn at retaining or releasing the primary context of a device. Whether a release
-/// ended it is known only afterwards, and a retain in between would make another one of the same
-/// handle: so nothing comes between the driver's answer and what follows from it. Why: ADR 183.
-fn turn(ordinal: CUdevice, place: &Place) -> Option<TimedLockGuard<'static>> {
-    static TURNS: ForkLocal<[TimedLock; MAX_DEVICES]> = ForkLocal::new();
-    let device = device::of_ordinal(ordinal)?;
-    let turns = TURNS.get_or(|| [const { TimedLock::new() }; MAX_DEVICES]);
-    let me = Holder {
-        thread: sys::this_thread(),
-        at: place.address(),
-    };
-    let is_left = |Holder { thread, at }| left::has_left(thread, at) || !sys::is_alive(thread);
-    let turn = turns.get(device.index())?.seize(TURN, me, is_left);
-    if turn.is_seized() {
-        tracing::warn!("a call for the primary context did not return: not waited for");
-        abandoned(ordinal);
-    }
-    Some(turn)
-}
 
 /// A call that may have been about to end the primary context never comes back to say so.
 fn abandoned(ordinal: CUdevice) {
@@ -299,10 +271,14 @@ fn retain(context: Out<'_, CUcontext>, device: CUdevice, call: impl Fn() -> CUre
     let patience = Deadline::new();
     let expected = expected(device, &patience);
     let place = Place::new();
-    let _turn = turn(device, &place);
+    let _turn = turn(device, &place, abandoned);
     // Another thread may have made it meanwhile, with the room that this one was refused.
     if is_active(device) {
-        return remembered(device, context, call());
+        let answer = remembered(device, context, call());
+        if let (true, Ok(opening)) = (answer.is_success(), &expected) {
+            opening.is_made();
+        }
+        return answer;
     }
     let undoes = || {
         let _ = calls::release_primary(device);
@@ -353,9 +329,9 @@ fn ending_primary(
     ended: impl FnOnce() -> bool,
 ) -> CUresult {
     let number = u64::from(device.cast_unsigned());
+    let place = Place::new();
+    let turn = unsealed_turn(device, &place, abandoned);
     seal::pass(|| {
-        let place = Place::new();
-        let turn = turn(device, &place);
         let Some(context) = PRIMARY.with(number, |context| *context) else {
             return call();
         };
@@ -380,7 +356,7 @@ fn create_green(
     let patience = Deadline::new();
     let expected = expected(ordinal, &patience);
     let place = Place::new();
-    let _turn = turn(ordinal, &place);
+    let _turn = turn(ordinal, &place, abandoned);
     let begins = !is_active(ordinal);
     let undoes = || {
         let _ = context.read_back().map(calls::destroy_green);
@@ -412,6 +388,8 @@ fn create_green(
         let primary = note_green(made, ordinal, device, begins.then_some(took));
         let took = if begins { 0 } else { took };
         overhead::book(number(made), primary, device, took.max(1));
+        // The primary one that it brings.
+        opening.is_made();
     }
     returned(device, opening);
     answer

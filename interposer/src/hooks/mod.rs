@@ -11,6 +11,7 @@ mod array_size;
 mod binding;
 mod context;
 mod context_refusal;
+mod context_turns;
 mod external;
 pub(crate) mod graph;
 mod graph_size;

@@ -25,6 +25,17 @@ pub(super) enum Question {
     DriverRefused(Ask),
 }
 
+/// How a wait for an answer ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Waited {
+    /// With the answer.
+    Reply(Reply),
+    /// The daemon whose answer was needed was not there. Another one may be by now.
+    Gone,
+    /// The time was over, or the question was given up.
+    Late,
+}
+
 #[derive(Debug)]
 struct Open {
     question: Question,
@@ -133,6 +144,11 @@ impl Asks {
         reply.is_some_and(|reply| !matches!(reply, Reply::Granted { .. }))
     }
 
+    /// The asker of this question was left by a jump: it takes no answer.
+    pub(super) fn give_up(&self, id: u32) {
+        self.table().open.remove(&id);
+    }
+
     /// Hands a reply to the waiting thread; an abandoned ask has none.
     pub(super) fn answer(&self, id: u32, reply: Reply) {
         if let Some(open) = self.table().open.get_mut(&id) {
@@ -143,30 +159,37 @@ impl Asks {
     }
 
     /// Waits for the reply until `end`, and then for as long as `more` says each time, but no
-    /// longer than `is_there`, which is asked once a second. `None`: it did not come, and is no
-    /// longer waited for.
+    /// longer than `is_there`, which is asked once a second. Without a reply none is waited for any
+    /// more.
     pub(super) fn wait(
         &self,
         id: u32,
         mut end: Instant,
         more: impl Fn() -> Option<Instant>,
         is_there: Option<&dyn Fn() -> bool>,
-    ) -> Option<Reply> {
+    ) -> Waited {
         loop {
             let seen = self.answered.load(Ordering::Acquire);
             // Before the table is locked: it locks the connection, as do threads that enter an ask.
             let is_gone = is_there.is_some_and(|is_there| !is_there());
             let mut table = self.table();
-            let open = table.open.get_mut(&id)?;
+            let Some(open) = table.open.get_mut(&id) else {
+                return Waited::Late;
+            };
             let reply = open.reply.take();
             let now = Instant::now();
             if let Some(later) = more().filter(|later| now >= end && *later > now) {
                 (end, open.until) = (later, Some(later));
             }
             let left = end.saturating_duration_since(now);
-            if reply.is_some() || left.is_zero() || is_gone {
+            let waited = match reply {
+                Some(reply) => Some(Waited::Reply(reply)),
+                None if is_gone => Some(Waited::Gone),
+                None => left.is_zero().then_some(Waited::Late),
+            };
+            if let Some(waited) = waited {
                 table.open.remove(&id);
-                return reply;
+                return waited;
             }
             drop(table);
             let nap = is_there.map_or(left, |_| left.min(ASKED_EACH));
@@ -187,6 +210,7 @@ pub(super) fn ask(device_index: usize, held: u64, bytes: u64) -> Ask {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::time::Duration;
 
     use super::*;
@@ -209,10 +233,10 @@ mod tests {
         let (two, _) = asks.enter(grow(2), None, far);
         asks.answer(two, Reply::Granted { grant: 7 });
         let wait = |id, end| asks.wait(id, end, || None, None);
-        assert_eq!(wait(two, far), Some(Reply::Granted { grant: 7 }));
-        assert_eq!(wait(one, soon), None);
+        assert_eq!(wait(two, far), Waited::Reply(Reply::Granted { grant: 7 }));
+        assert_eq!(wait(one, soon), Waited::Late);
         asks.answer(one, Reply::Done);
-        assert_eq!(wait(one, far), None, "it was given up");
+        assert_eq!(wait(one, far), Waited::Late, "it was given up");
     }
 
     #[test]
@@ -221,7 +245,7 @@ mod tests {
         let now = Instant::now();
         let (id, _) = asks.enter(grow(1), None, now);
         let later = now + Duration::from_millis(20);
-        assert_eq!(asks.wait(id, now, || Some(later), None), None);
+        assert_eq!(asks.wait(id, now, || Some(later), None), Waited::Late);
         assert!(Instant::now() >= later);
         let (id, _) = asks.enter(grow(1), None, now);
         let far = now + Duration::from_secs(60);
@@ -232,7 +256,7 @@ mod tests {
                 std::thread::yield_now();
             }
             asks.answer(id, Reply::Done);
-            assert_eq!(waits.join().ok().flatten(), Some(Reply::Done));
+            assert_eq!(waits.join().ok(), Some(Waited::Reply(Reply::Done)));
         });
     }
 
@@ -241,12 +265,19 @@ mod tests {
         let asks = Asks::default();
         let far = Instant::now() + Duration::from_secs(60);
         let (id, _) = asks.enter(grow(1), None, far);
-        assert_eq!(asks.wait(id, far, || None, Some(&|| false)), None);
+        // Another one is there as soon as it was looked for.
+        let looks = Cell::new(0);
+        let comes_back = || looks.replace(looks.get() + 1) > 0;
+        let waited = asks.wait(id, far, || None, Some(&comes_back));
+        assert_eq!((waited, looks.get()), (Waited::Gone, 1));
         assert!(asks.again().is_empty(), "it is not asked again");
         let (id, _) = asks.enter(grow(1), None, far);
         asks.answer(id, Reply::Done);
         let reply = asks.wait(id, far, || None, Some(&|| true));
-        assert_eq!(reply, Some(Reply::Done));
+        assert_eq!(reply, Waited::Reply(Reply::Done));
+        let (id, _) = asks.enter(grow(1), None, far);
+        let waited = asks.wait(id, Instant::now(), || None, Some(&|| true));
+        assert_eq!(waited, Waited::Late, "one is there");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use gpushare_protocol::wire::Request;
 
 use super::asks::Question;
 use super::deadline::Deadline;
-use super::openings::{Entered, Openings};
+use super::openings::{Entered, Left, Openings};
 use super::{Session, Waiting};
 use crate::guest::descriptor::Descriptor;
 
@@ -98,9 +98,10 @@ impl Session {
     ) -> Option<Opening> {
         let device = u8::try_from(device_index).ok()?;
         let end = self.bound(waiting, call.began()).end;
-        let entered = self.contexts.openings.enter(device, is_primary, end);
+        let openings = &self.contexts.openings;
+        let entered = openings.enter(device, is_primary, end, |left| self.was_left(left));
         if !entered.is_let && !self.is_let(entered, waiting, call) {
-            self.contexts.openings.leave(entered.key);
+            openings.leave(entered);
             return None;
         }
         Some(Opening(Some((self, entered))))
@@ -157,22 +158,69 @@ impl Session {
     /// aside lapses.
     fn has_returned(&self, entered: Entered) {
         let device_index = entered.device;
-        let ask = self.contexts.openings.leave(entered.key);
+        let ask = self.contexts.openings.leave(entered);
         if let Some(ask) = ask.filter(|_| self.knows(SINCE_MORE)) {
-            self.says(&Request::OpenDone { device_index, ask });
+            self.done(device_index, ask);
         }
+    }
+
+    /// Calls that would have made a context were left by a jump: nobody takes the answer to their
+    /// ask, nor the memory that it sets aside.
+    fn was_left(&self, left: Left) {
+        let Left {
+            device: device_index,
+            is_let,
+            ..
+        } = left;
+        let Some((ask, is_first)) = left.ask else {
+            return;
+        };
+        tracing::info!(device_index, ask, "a call that makes a context was left");
+        self.asks.give_up(ask);
+        if !is_first {
+            self.done(device_index, ask);
+        } else if !is_let {
+            self.sends(self.line().as_ref(), &Request::Cancel { ask });
+            let bits = !(1 << device_index);
+            self.contexts.asked.fetch_and(bits, Ordering::AcqRel);
+        }
+    }
+
+    /// What was asked for a further context is used by now, or by nobody. An ask that waits is
+    /// cancelled.
+    pub(super) fn done(&self, device_index: u8, ask: u32) {
+        let done = match self.knows(SINCE_MORE) {
+            true => Request::OpenDone { device_index, ask },
+            false => Request::Cancel { ask },
+        };
+        self.sends(self.line().as_ref(), &done);
+    }
+
+    /// Forgets the calls that were left by a jump, if some are under way on the device, or on any.
+    /// Whether there were any.
+    pub(super) fn forgets_left(&self, device: Option<u8>) -> bool {
+        let all_left = self.contexts.openings.forgotten(device);
+        let are_some = !all_left.is_empty();
+        all_left.into_iter().for_each(|left| self.was_left(left));
+        are_some
     }
 
     /// The process has no context on a device, if that `is_so`. Nothing is said where a call that
     /// makes one is under way, or has begun meanwhile: its return says it.
-    pub(crate) fn no_context(&self, device_index: usize, is_so: impl FnOnce() -> bool) {
+    pub(crate) fn no_context(&self, device_index: usize, is_so: impl Fn() -> bool) {
         let Ok(device_index) = u8::try_from(device_index) else {
             return;
         };
         let openings = &self.contexts.openings;
-        let mark = openings.mark();
+        let mut mark = openings.mark();
         if !is_so() {
             return;
+        }
+        if self.forgets_left(Some(device_index)) {
+            mark = openings.mark();
+            if !is_so() {
+                return;
+            }
         }
         // Held until it is said: a call that begins now asks after it.
         let line = self.line();
@@ -186,7 +234,7 @@ impl Session {
         }
     }
 
-    fn sends(&self, line: Option<&Arc<Descriptor>>, request: &Request) {
+    pub(super) fn sends(&self, line: Option<&Arc<Descriptor>>, request: &Request) {
         self.send(line, self.asks.number(), request);
     }
 

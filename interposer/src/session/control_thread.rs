@@ -213,6 +213,8 @@ impl Session {
     /// # Errors
     /// If a file was not presented: the connection is of no use.
     fn resume(&self, socket: &Arc<Descriptor>, instance: u64) -> io::Result<()> {
+        // No daemon is told of them.
+        self.forgets_left(None);
         let mut line = self.line();
         // Frames for the previous daemon are repeated, or void. What they gave up is told anew.
         self.outbox().clear();

@@ -51,7 +51,7 @@ use crate::guest::background::Uncancelled;
 use crate::guest::clock;
 use crate::guest::descriptor::{Descriptor, ParentsOnly};
 use crate::guest::fork::ForkLocal;
-use asks::{Asks, Question, ask};
+use asks::{Asks, Question, Waited, ask};
 pub(crate) use bound::{Bound, Waiting};
 pub(crate) use callbacks::Callbacks;
 use contexts::Contexts;
@@ -379,29 +379,37 @@ impl Session {
             _ => None,
         };
         let more = || self.extended();
-        let reply = self.asks.wait(id, bound.end, more, is_there);
-        if reply.is_none() && is_there.is_some_and(|is_there| !is_there()) {
+        let waited = self.asks.wait(id, bound.end, more, is_there);
+        if waited == Waited::Gone {
             tracing::info!(?question, "the daemon is gone: the driver answers");
             return true;
         }
-        if patience > 0 && !matches!(reply, Some(Reply::Granted { .. })) {
+        if patience > 0 && !matches!(waited, Waited::Reply(Reply::Granted { .. })) {
             call.refuse();
         }
-        match reply {
-            Some(Reply::Granted { .. }) => {
+        match waited {
+            Waited::Reply(Reply::Granted { .. }) => {
                 bound.answered(call);
                 true
             }
-            Some(reply) => {
+            Waited::Reply(reply) => {
                 tracing::info!(?question, ?reply, "the daemon refused");
                 false
             }
-            None => {
+            Waited::Late | Waited::Gone => {
                 tracing::warn!(?question, "no answer from the daemon in time");
-                let cancel = Request::Cancel { ask: id };
-                self.send(self.line().as_ref(), self.asks.number(), &cancel);
+                self.withdraws(question, id);
                 false
             }
+        }
+    }
+
+    /// A question is waited for no longer. What was set aside in answer to it is given back.
+    fn withdraws(&self, question: Question, ask: u32) {
+        if let Question::More(device_index) = question {
+            self.done(device_index, ask);
+        } else {
+            self.sends(self.line().as_ref(), &Request::Cancel { ask });
         }
     }
 

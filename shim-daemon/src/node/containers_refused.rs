@@ -36,8 +36,10 @@ impl Node {
         if error.can_retry && self.is_recovering() {
             return;
         }
-        let is_process =
-            error.code == ErrorCode::NotFound && self.devices_named(&injection.devices).is_ok();
+        let is_process = error.code == ErrorCode::NotFound
+            && self
+                .devices_named(&injection.devices, &injection.labels)
+                .is_ok();
         let reason = if is_process {
             "process"
         } else {
