@@ -33,6 +33,7 @@ mod host_memory;
 mod hostile;
 mod instances;
 mod joining;
+mod last_work;
 mod late;
 mod listing;
 mod lost_device;

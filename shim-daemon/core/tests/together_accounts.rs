@@ -73,13 +73,14 @@ fn ends(device: &mut DeviceTime, now: u64, process: u64, service: u64) {
     ends_with(device, now, process, work);
 }
 
-/// The same with these words on the page.
+/// The same with these words on the page. Its connection ends before its pidfd tells.
 fn ends_with(device: &mut DeviceTime, now: u64, process: u64, work: Work) {
-    device.sampled(Nanos(now), &[(ProcessId(process), work)]);
-    let left = Input::Left {
-        process: ProcessId(process),
-    };
-    device.handle(Nanos(now), left);
+    let process = ProcessId(process);
+    device.sampled(Nanos(now), &[(process, work)]);
+    let away = true;
+    device.handle(Nanos(now), Input::Away { process, away });
+    device.sampled(Nanos(now + 1), &[(process, work)]);
+    device.handle(Nanos(now + 1), Input::Left { process });
     while device.poll().is_some() {}
     device.check().unwrap();
 }

@@ -234,7 +234,7 @@ impl Node {
         self.read(now, self.world.due_samples(now));
     }
 
-    /// Reads the page of a process that has ended once more: what it completed last is billed.
+    /// Reads the page of a process that goes once more: what it completed last is billed.
     pub(super) fn sample_last(&mut self, now: Nanos, process: ProcessId) {
         self.read(now, self.world.last_samples(process));
     }
