@@ -9,6 +9,7 @@ mod driver;
 mod support;
 
 mod awaited;
+mod caps_paid;
 mod changes;
 mod changes_lent;
 mod changes_queued;
@@ -33,7 +34,6 @@ mod host_memory;
 mod hostile;
 mod instances;
 mod joining;
-mod last_work;
 mod late;
 mod listing;
 mod lost_device;

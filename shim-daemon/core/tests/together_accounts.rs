@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test: what cannot be had fails it")]
 use gpushare_core::{
-    Compute, DeviceTime, Input, LeaseKind, LeasePolicy, Nanos, Permille, ProcessId, Report,
-    Sharing, TenantId, Work,
+    Compute, DeviceTime, Input, LeasePolicy, Nanos, Permille, ProcessId, Report, Sharing, TenantId,
+    Work,
 };
 
 const MS: u64 = 1_000_000;
@@ -36,7 +36,7 @@ fn limit(percent: u16) -> Compute {
 
 fn is_open(device: &DeviceTime, tenant: u64) -> bool {
     let lease = device.lease(TenantId(tenant)).unwrap();
-    lease.kind != LeaseKind::Closed
+    !lease.kind.is_closed()
 }
 
 /// A process with work that has been pending since `since`.

@@ -271,7 +271,7 @@ mod tests {
 
     fn is_closed(device: &DeviceTime) -> bool {
         let lease = device.lease(A).expect("it is here");
-        lease.kind == LeaseKind::Closed
+        lease.kind.is_closed()
     }
 
     /// Of A, alone on a shared device.

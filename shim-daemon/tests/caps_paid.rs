@@ -1,7 +1,8 @@
-//! What a process is billed for the work that it completed last: its connection ends, and its
-//! pidfd tells of its end. The node without sockets.
+//! What a cap is paid for the work that runs behind its closed gate: when the process ends, and
+//! beside another tenant. The node without sockets.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
 
 use crate::driver::{Backend, Driver};
@@ -40,6 +41,7 @@ struct Scene {
     client: Option<Client>,
     usage: Option<UsagePage>,
     page: Option<&'static ControlPage>,
+    commands: u64,
 }
 
 impl Scene {
@@ -55,19 +57,29 @@ impl Scene {
             client: None,
             usage: None,
             page: None,
+            commands: 0,
         };
-        let command = ConnId(1000);
-        scene.node.command_came(command, "/session", None);
-        let limit = ("GPUSHARE_SM_LIMIT", "1");
-        let create = create("short", &[limit]);
-        scene.node.command(now, command, 1, &create);
-        scene.works();
+        scene.creates("short", &[("GPUSHARE_SM_LIMIT", "1")]);
         scene
+    }
+
+    /// A tenant, whose processes come from now on.
+    fn creates(&mut self, name: &str, environment: &[(&str, &str)]) {
+        self.commands += 1;
+        let command = ConnId(1000 + self.commands);
+        self.node.command_came(command, "/session", None);
+        let create = create(name, environment);
+        self.node.command(self.now, command, 1, &create);
+        self.works();
     }
 
     /// A process comes over this connection, and has a context.
     fn comes(&mut self, connection: u64) {
-        let (now, pid) = (self.now, std::process::id());
+        self.comes_as(connection, std::process::id());
+    }
+
+    fn comes_as(&mut self, connection: u64, pid: u32) {
+        let now = self.now;
         let register = Register {
             pid,
             presents_page: false,
@@ -233,4 +245,36 @@ fn a_program_that_did_nothing_leaves_the_next_one_open() {
         });
         assert!(opens.any(|opens| opens), "{sharing}");
     }
+}
+
+/// A gate that is closed looks again and again while something is under way.
+#[test]
+fn no_gate_is_woken_because_another_tenants_work_may_run_now() {
+    let mut scene = Scene::new("together");
+    scene.comes(1);
+    scene.says(Nanos::ZERO, Some(scene.now));
+    let (first, usage) = (scene.page.unwrap(), scene.usage.take());
+    let child = Command::new("cat").stdin(Stdio::piped()).spawn();
+    let mut child = child.unwrap();
+    scene.creates("other", &[]);
+    scene.comes_as(2, child.id());
+    let shows = || {
+        let turn = first.devices[0].turn();
+        let changes = first.header.changes.load(Ordering::Acquire);
+        (turn.contended, turn.word, changes)
+    };
+    while shows().1.state() != LeaseState::Closed {
+        scene.advances();
+    }
+    let (contended, word, changes) = shows();
+    assert!(!contended);
+    for works in [true, false] {
+        scene.says(Nanos::ZERO, works.then_some(scene.now));
+        for _ in 0..5 {
+            scene.advances();
+        }
+        assert_eq!(shows(), (works, word, changes));
+    }
+    drop((child.stdin.take(), usage));
+    child.wait().unwrap();
 }
