@@ -246,8 +246,8 @@ impl DeviceTime {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lease::Report;
     use crate::lease::terms::Compute;
-    use crate::lease::{LeaseKind, Report};
     use gpushare_protocol::units::Permille;
 
     const A: TenantId = TenantId(1);
