@@ -9,6 +9,7 @@ mod driver;
 mod support;
 
 mod awaited;
+mod caps_paid;
 mod changes;
 mod changes_lent;
 mod changes_queued;

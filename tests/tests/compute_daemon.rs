@@ -219,6 +219,11 @@ fn a_cap_of_one_device_binds_there_under_a_daemon_too() {
     }
 }
 
+/// A tenant that has a context on the device, and does nothing.
+fn idle(daemon: &Daemon) -> Guest {
+    started(&daemon.tenant("idle", &[]))
+}
+
 /// 300 ms at one percent are repaid after half a minute, by whatever process.
 #[test]
 fn a_cap_binds_the_next_program_of_a_tenant_too() {
@@ -226,6 +231,7 @@ fn a_cap_binds_the_next_program_of_a_tenant_too() {
     for daemon in [Daemon::start(&gpu), Daemon::in_turns(&gpu)] {
         let tenant = daemon.tenant("short", &[("GPUSHARE_SM_LIMIT", "1")]);
         let mut first = started(&tenant);
+        let _idle = idle(&daemon);
         first.does(&format!("launch 1 {}", 300 * MS));
         first.does("sync 1");
         first.finish().silently();
@@ -239,9 +245,24 @@ fn a_cap_binds_the_next_program_of_a_tenant_too() {
         other.does(&format!("post {}", 500 * MS));
         until("it goes", || other.ask("posted") == "posted 1");
         other.finish().silently();
-        // What a program that is gone is billed depends on when the daemon saw its kernel.
-        let posted = next.ask("posted");
-        assert_measured!(posted == "posted 0", "{posted}");
+        assert_eq!(next.ask("posted"), "posted 0");
         next.kill();
     }
+}
+
+/// Each of its kernels ends behind its closed gate.
+#[test]
+fn a_cap_binds_long_kernels_beside_a_tenant_that_does_nothing() {
+    let gpu = Gpu::new("");
+    let daemon = Daemon::start(&gpu);
+    let capped = daemon.tenant("capped", &[("GPUSHARE_SM_LIMIT", "10")]);
+    let mut a = started(&capped);
+    let _idle = idle(&daemon);
+    a.does(&format!("each {}", 50 * MS));
+    let (before, began) = (gpu.served(), Instant::now());
+    std::thread::sleep(Duration::from_secs(4));
+    let used = (gpu.served() - before) as f64 / began.elapsed().as_nanos() as f64;
+    println!("{:.1} % under a cap of 10 %", used * 100.0);
+    assert_measured!(used <= 0.15, "{used}");
+    a.kill();
 }

@@ -96,6 +96,8 @@ pub struct Turn {
     pub window: u64,
     /// Exclusive turns: another tenant wants the device now. Shared device: work of another tenant
     /// may run on it now, or did within the last 5 ms; a closed and drained tenant does not count.
+    /// The same of a `Closed` state: whether another's work may run beside what was submitted; in
+    /// exclusive turns another tenant counts there while it is on the device.
     /// It may change while the word stays, without
     /// [`changes`](super::control::ControlHeader::changes) rising.
     pub contended: bool,

@@ -115,7 +115,7 @@ fn measure_leases(name: &str, tenants: u64, lease: LeasePolicy) {
             let (process, device, lease) = report(&world, id);
             let epoch = lease.epoch;
             let event = match lease.kind {
-                LeaseKind::Closed => Event::Reported {
+                LeaseKind::Closed { .. } => Event::Reported {
                     process,
                     device,
                     epoch,

@@ -49,7 +49,7 @@ fn alone_a_tenant_is_free_and_a_second_one_ends_that() {
         lease(&node, first, device).kind,
         LeaseKind::Open { deadline: None, .. }
     ));
-    assert_eq!(lease(&node, second, device).kind, LeaseKind::Closed);
+    assert!(lease(&node, second, device).kind.is_closed());
     node.exit(process);
     assert_eq!(lease(&node, first, device).kind, LeaseKind::Free);
 }
@@ -70,7 +70,7 @@ fn a_context_is_not_answered_before_its_page_says_that_it_is_closed() {
         bare::open(&mut world, process, device);
         order = std::iter::from_fn(|| world.poll_decision()).collect();
     }
-    let closes = |decision: &Decision| matches!(decision, Decision::Lease { tenant: TenantId(2), lease, .. } if lease.kind == LeaseKind::Closed);
+    let closes = |decision: &Decision| matches!(decision, Decision::Lease { tenant: TenantId(2), lease, .. } if lease.kind.is_closed());
     let answers = |decision: &Decision| matches!(decision, Decision::Answer { .. });
     let (closed, answered) = (
         order.iter().position(closes),
@@ -88,10 +88,9 @@ fn turns_change_hands_when_the_holder_has_drained_and_when_it_dies() {
     wanted(&mut node, second, waiter, device);
     node.pass(Nanos::millis(20));
     let closed = lease(&node, first, device);
-    assert_eq!(closed.kind, LeaseKind::Closed);
-    assert_eq!(
-        lease(&node, second, device).kind,
-        LeaseKind::Closed,
+    assert!(closed.kind.is_closed());
+    assert!(
+        lease(&node, second, device).kind.is_closed(),
         "not before it has drained"
     );
     node.tell(Event::Reported {
@@ -126,7 +125,7 @@ fn a_process_of_the_previous_daemon_takes_turns_once_it_obeys() {
     node.open(process, device);
     assert_eq!(lease(&node, first, device).kind, LeaseKind::Free);
     node.tell(Event::Adopted { process });
-    assert_eq!(lease(&node, second, device).kind, LeaseKind::Closed);
+    assert!(lease(&node, second, device).kind.is_closed());
 }
 
 #[test]

@@ -160,7 +160,7 @@ impl Rig {
                 continue;
             };
             let before = self.leases.insert((tenant, device), lease);
-            let closed = |lease: Lease| lease.kind == LeaseKind::Closed;
+            let closed = |lease: Lease| lease.kind.is_closed();
             if before.is_some_and(closed) != closed(lease) {
                 let turned = (self.now, tenant, device, closed(lease));
                 self.turned.push(turned);
@@ -203,7 +203,7 @@ impl Rig {
 
     fn is_open(&self, tenant: TenantId, device: DeviceId) -> bool {
         let lease = self.leases.get(&(tenant, device));
-        lease.is_none_or(|lease| lease.kind != LeaseKind::Closed)
+        lease.is_none_or(|lease| !lease.kind.is_closed())
     }
 
     fn run(&mut self, millis: u64) {

@@ -1,6 +1,6 @@
 //! Requests below a higher class, where tenants take turns: what they are owed, and what not.
 
-use gpushare_core::lease::{DeviceTime, Input, LeaseKind, Output, Report};
+use gpushare_core::lease::{DeviceTime, Input, Output, Report};
 use gpushare_core::{Compute, LeasePolicy, Nanos, Permille, ProcessId, TenantId};
 
 const LOW: TenantId = TenantId(1);
@@ -43,7 +43,7 @@ impl Device {
             let Output::Lease { tenant, lease } = output else {
                 continue;
             };
-            if lease.kind != LeaseKind::Closed {
+            if !lease.kind.is_closed() {
                 continue;
             }
             if !self.rests.contains(&tenant) {
@@ -66,7 +66,7 @@ impl Device {
 
     fn holds(&self, tenant: TenantId) -> bool {
         let lease = self.schedule.lease(tenant).expect("it is here");
-        lease.kind != LeaseKind::Closed
+        !lease.kind.is_closed()
     }
 
     fn until_holds(&mut self, tenant: TenantId) {

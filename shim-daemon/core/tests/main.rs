@@ -9,6 +9,7 @@ mod admission;
 mod away;
 mod caps;
 mod classes;
+mod closed_pages;
 mod collisions;
 mod compute;
 mod crowds;

@@ -1,7 +1,7 @@
 //! The counters of a device's schedule for metrics: handoffs, waits at closed gates, and time in
 //! which no tenant may work although one wants to.
 
-use gpushare_core::lease::{DeviceTime, Input, Lease, LeaseKind, Report};
+use gpushare_core::lease::{DeviceTime, Input, Lease, Report};
 use gpushare_core::{Compute, LeasePolicy, Nanos, Permille, ProcessId, TenantId, Work};
 
 use crate::together::{Case, MS, Program, S, US};
@@ -55,7 +55,7 @@ impl Device {
     }
 
     fn is_closed(&self, tenant: TenantId) -> bool {
-        self.lease(tenant).kind == LeaseKind::Closed
+        self.lease(tenant).kind.is_closed()
     }
 
     /// A report about the turn that the tenant's page shows.

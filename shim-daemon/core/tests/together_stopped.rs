@@ -7,7 +7,7 @@
 )]
 use crate::together::{self, Case, Program, S, US, request};
 use gpushare_core::{
-    Compute, DeviceTime, Input, LeaseKind, LeasePolicy, Nanos, Permille, ProcessId, TenantId, Work,
+    Compute, DeviceTime, Input, LeasePolicy, Nanos, Permille, ProcessId, TenantId, Work,
 };
 
 const MS: u64 = 1_000_000;
@@ -30,7 +30,7 @@ fn joined(device: &mut DeviceTime, now: u64, at: u64, percent: u16) {
 
 fn is_open(device: &DeviceTime, at: u64) -> bool {
     let lease = device.lease(TenantId(at)).unwrap();
-    lease.kind != LeaseKind::Closed
+    !lease.kind.is_closed()
 }
 
 /// For how much of ten seconds a tenant of 20 % is open, per thousand, beside one of 80 % that says

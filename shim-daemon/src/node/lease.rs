@@ -181,51 +181,24 @@ impl Node {
                 idle_after: slice.map_or(IDLE_AFTER, |_| IDLE_AFTER_SHARED).0,
                 ..turn
             },
-            LeaseKind::Closed => Turn {
+            LeaseKind::Closed { contended } => Turn {
                 word: LeaseWord::new(epoch, LeaseState::Closed),
-                contended: self.has_others(tenant, device),
+                contended,
                 ..turn
             },
         });
         let after = page.turn();
         let unbound = |turn: &Turn| (turn.word, turn.deadline);
-        if unbound(&before) == unbound(&after)
-            && matches!(lease.kind, LeaseKind::Open { slice: Some(_), .. })
-        {
-            // A launch reads the rest when it comes.
+        let is_shared = matches!(lease.kind, LeaseKind::Open { slice: Some(_), .. });
+        let is_closed = lease.kind.is_closed();
+        if unbound(&before) == unbound(&after) && (is_shared || is_closed) {
+            // A launch reads the rest when it comes, and so does a look at what is under way.
             return;
         }
-        if lease.kind == LeaseKind::Closed {
+        if is_closed {
             self.leases.to_wake.push_back(tenant);
         } else {
             self.leases.to_wake.push_front(tenant);
-            self.tell_closed(tenant, device);
-        }
-    }
-
-    /// Whether another tenant is on the device: its work may run beside what this one has
-    /// submitted.
-    fn has_others(&self, tenant: TenantId, device: DeviceId) -> bool {
-        let mut others = self.tenants.keys().filter(|other| **other != tenant);
-        others.any(|other| self.world.share(*other, device).is_some())
-    }
-
-    /// A tenant has a lease on the device. It runs beside what those submitted whose gates had
-    /// closed before it came, so their pages say so from now on.
-    fn tell_closed(&mut self, tenant: TenantId, device: DeviceId) {
-        for (other, known) in self.tenants.iter().filter(|(other, _)| **other != tenant) {
-            let pages = &known.control().view().devices;
-            let page = known.device_index(device).and_then(|at| pages.get(at));
-            let Some((page, turn)) = page.map(|page| (page, page.turn())) else {
-                continue;
-            };
-            if turn.word.state() == LeaseState::Closed && !turn.contended {
-                page.publish(&Turn {
-                    contended: true,
-                    ..turn
-                });
-                self.leases.to_wake.push_back(*other);
-            }
         }
     }
 
@@ -234,7 +207,7 @@ impl Node {
         self.read(now, self.world.due_samples(now));
     }
 
-    /// Reads the page of a process that has ended once more: what it completed last is billed.
+    /// Reads the page of a process that goes once more: what it completed last is billed.
     pub(super) fn sample_last(&mut self, now: Nanos, process: ProcessId) {
         self.read(now, self.world.last_samples(process));
     }

@@ -44,7 +44,7 @@ fn shown(kind: LeaseKind) -> LeaseWas {
         LeaseKind::Open { slice: None, .. } => LeaseWas::Turn,
         LeaseKind::Open { slice, .. } if slice == Some(Nanos::ZERO) => LeaseWas::Shared,
         LeaseKind::Open { .. } => LeaseWas::Yielding,
-        LeaseKind::Closed => LeaseWas::Closed,
+        LeaseKind::Closed { .. } => LeaseWas::Closed,
     }
 }
 
@@ -128,6 +128,7 @@ mod tests {
     use super::*;
     use gpushare_core::TenantId;
 
+    const CLOSED: LeaseKind = LeaseKind::Closed { contended: true };
     const OPEN: LeaseKind = LeaseKind::Open {
         deadline: None,
         window: Nanos::ZERO,
@@ -159,7 +160,7 @@ mod tests {
             contended: true,
             slice: Some(Nanos::micros(250)),
         };
-        for (at, kind) in [(10, OPEN), (11, OPEN), (20, slice), (30, LeaseKind::Closed)] {
+        for (at, kind) in [(10, OPEN), (11, OPEN), (20, slice), (30, CLOSED)] {
             note(&mut log, at, 1, kind);
         }
         note(&mut log, 30, 2, LeaseKind::Free);
@@ -211,7 +212,7 @@ mod tests {
         for at in 0..MOST as u64 {
             let kind = match at % 2 {
                 0 => OPEN,
-                _ => LeaseKind::Closed,
+                _ => CLOSED,
             };
             note(&mut log, at, 2, kind);
         }

@@ -394,6 +394,9 @@ impl Node {
         if let Some(known) = self.processes.get_mut(process)
             && known.disconnected(client.connection)
         {
+            // The connection of a process that ends is closed before its pidfd tells of its end,
+            // and the work of one that is away is not billed.
+            self.sample_last(now, process);
             let away = true;
             self.happened(now, Event::Away { process, away });
             self.cancel_all(now, process, Some(client.connection));

@@ -79,10 +79,10 @@ impl ComputeAccount {
         self.held = self.held + time;
     }
 
-    /// Time passes; `held` of it counts against its cap.
-    pub(super) fn pay_cap(&mut self, time: Nanos, held: Nanos) {
+    /// Time passes; `held` of it counts against its cap, to which it owes so much at `most`.
+    pub(super) fn pay_cap(&mut self, time: Nanos, held: Nanos, most: Nanos) {
         if let Some(bucket) = &mut self.bucket {
-            bucket.pass(time.0, held.0, LeasePolicy::MOST_DEBT.0);
+            bucket.pass(time.0, held.0, most.0);
         }
     }
 
@@ -143,7 +143,7 @@ impl ComputeAccount {
         self.bucket.map(|bucket| Nanos(bucket.lasts()))
     }
 
-    /// Whether its debt to its cap is at the bound.
+    /// Whether its debt to its cap is [`LeasePolicy::MOST_DEBT`], or more.
     pub(super) fn owes_its_cap_all(&self) -> bool {
         let most = LeasePolicy::MOST_DEBT.0;
         self.bucket.is_some_and(|bucket| bucket.at_most_debt(most))

@@ -246,8 +246,8 @@ impl DeviceTime {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lease::Report;
     use crate::lease::terms::Compute;
-    use crate::lease::{LeaseKind, Report};
     use gpushare_protocol::units::Permille;
 
     const A: TenantId = TenantId(1);
@@ -271,7 +271,7 @@ mod tests {
 
     fn is_closed(device: &DeviceTime) -> bool {
         let lease = device.lease(A).expect("it is here");
-        lease.kind == LeaseKind::Closed
+        lease.kind.is_closed()
     }
 
     /// Of A, alone on a shared device.

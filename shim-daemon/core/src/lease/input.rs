@@ -1,6 +1,6 @@
 //! Inputs and outputs of a device's compute scheduling.
 
-use super::page::{Lease, LeaseKind};
+use super::page::Lease;
 use super::terms::Compute;
 use crate::ids::{ProcessId, TenantId};
 use crate::time::Nanos;
@@ -89,7 +89,7 @@ pub enum Output {
 
 /// Leases in the order in which they are stored: what closes first.
 pub(super) fn closed_first(mut leases: Vec<(TenantId, Lease)>) -> impl Iterator<Item = Output> {
-    leases.sort_by_key(|(_, lease)| lease.kind != LeaseKind::Closed);
+    leases.sort_by_key(|(_, lease)| !lease.kind.is_closed());
     let store = |(id, lease)| Output::Lease { tenant: id, lease };
     leases.into_iter().map(store)
 }

@@ -154,6 +154,12 @@ impl Members {
         self.gated().any(|member| member.waits)
     }
 
+    /// Whether one of them may run work that no gate governs.
+    pub(super) fn has_unsteered(&self) -> bool {
+        let mut members = self.0.values();
+        members.any(|member| !member.is_steered() && !member.sealed)
+    }
+
     /// How many have no gate.
     pub(super) fn ungated(&self) -> u32 {
         let ungated = self.0.values().filter(|member| !member.gated);

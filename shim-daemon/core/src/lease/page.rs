@@ -32,7 +32,18 @@ pub enum LeaseKind {
         slice: Option<Nanos>,
     },
     /// Stop launching, drain, and say so under this epoch.
-    Closed,
+    Closed {
+        /// In turns: whether another tenant is on the device. Shared: whether another's work may
+        /// run now beside what this one has submitted.
+        contended: bool,
+    },
+}
+
+impl LeaseKind {
+    /// Whether it lets nothing go.
+    pub fn is_closed(&self) -> bool {
+        matches!(self, Self::Closed { .. })
+    }
 }
 
 impl Lease {

@@ -67,6 +67,10 @@ impl LeasePolicy {
     /// A tenant's largest debt for time beyond its share.
     pub(super) const MOST_DEBT: Nanos = Nanos::secs(1);
 
+    /// A tenant's largest debt to its cap on a shared device, where it pays for work that is known
+    /// to have run. The library keeps the same without a daemon.
+    pub(super) const MOST_CAP_DEBT: Nanos = Nanos::secs(60);
+
     /// Least time between two overrun notices about one tenant on one device.
     pub(super) const NOTICE_EVERY: Nanos = Nanos::secs(10);
 

@@ -124,7 +124,7 @@ impl Client {
         match self.lease.kind {
             LeaseKind::Free => true,
             LeaseKind::Open { .. } => !self.landed,
-            LeaseKind::Closed => self.manners == Manners::Deaf,
+            LeaseKind::Closed { .. } => self.manners == Manners::Deaf,
         }
     }
 

@@ -110,7 +110,7 @@ impl Machine {
 
     pub(super) fn report_drained(&mut self, at: usize) {
         let client = &mut self.clients[at];
-        let closed = client.lease.kind == LeaseKind::Closed || client.landed;
+        let closed = client.lease.kind.is_closed() || client.landed;
         let silent = matches!(client.manners, Manners::Mute | Manners::Stopped);
         if closed && client.flying.is_empty() && !client.said_drained && !client.gone && !silent {
             client.said_drained = true;

@@ -118,7 +118,7 @@ impl Machine {
         });
         // It first sees the page as it is when its context is made.
         self.clients[at].lease = self.schedule.lease(tenant).expect("it joined");
-        self.clients[at].said_drained = self.clients[at].lease.kind == LeaseKind::Closed;
+        self.clients[at].said_drained = self.clients[at].lease.kind.is_closed();
         self.post(CONTEXT, Mail::Ready(at));
         at
     }
@@ -307,7 +307,7 @@ impl Machine {
 
     fn publish(&mut self, tenant: TenantId, lease: Lease) {
         self.said.push((self.now, tenant, lease));
-        if lease.kind == LeaseKind::Closed {
+        if lease.kind.is_closed() {
             self.owner = self
                 .owner
                 .filter(|owner| *owner != tenant || self.is_draining(tenant));
@@ -354,8 +354,8 @@ impl Machine {
         if lease.epoch < client.lease.epoch {
             return;
         }
-        let closes = lease.kind == LeaseKind::Closed;
-        if lease.epoch == client.lease.epoch && client.lease.kind == LeaseKind::Closed && !closes {
+        let closes = lease.kind.is_closed();
+        if lease.epoch == client.lease.epoch && client.lease.kind.is_closed() && !closes {
             return;
         }
         if lease.epoch != client.lease.epoch {

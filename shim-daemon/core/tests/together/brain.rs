@@ -183,6 +183,6 @@ pub fn gate(lease: Option<Lease>) -> Gate {
             slice: slice.map(|slice| slice.0).filter(|slice| *slice > 0),
             contended,
         },
-        LeaseKind::Closed => Gate::Closed,
+        LeaseKind::Closed { .. } => Gate::Closed,
     }
 }

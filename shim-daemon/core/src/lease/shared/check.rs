@@ -22,7 +22,7 @@ impl Shared {
         for (id, tenant) in self.roster.iter() {
             let fail = |what: &str| Err(format!("{id:?} {what}: {tenant:?}"));
             let said = match (tenant.own.gate, tenant.said.kind) {
-                (Gate::Free, LeaseKind::Free) | (Gate::Shut, LeaseKind::Closed) => true,
+                (Gate::Free, LeaseKind::Free) | (Gate::Shut, LeaseKind::Closed { .. }) => true,
                 (Gate::Noted, LeaseKind::Open { slice, .. }) => {
                     slice.is_some_and(|slice| slice.0 == 0)
                 }

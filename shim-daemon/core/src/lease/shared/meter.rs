@@ -3,6 +3,7 @@
 use super::done::Done;
 use super::rules::Rules;
 use crate::lease::arithmetic::{scaled, signed};
+use crate::lease::terms::LeasePolicy;
 use crate::time::Nanos;
 
 /// Whether a tenant reports pending work that does not run, because its process was stopped or
@@ -232,7 +233,7 @@ impl Meter {
         }
         self.unpaid = match flight {
             _ if ended => 0,
-            Flight::Behind(time) => (self.unpaid + time.0).min(Rules::MOST.0),
+            Flight::Behind(time) => (self.unpaid + time.0).min(LeasePolicy::MOST_CAP_DEBT.0),
             _ => self.unpaid,
         };
         held

@@ -381,13 +381,16 @@ impl Shared {
     fn publish(&mut self) {
         let now = self.now;
         let running = self.roster.ids(|tenant| tenant.may_run(now));
+        // A process without a gate, or one that is away, may run what no page shows.
+        let unsteered = self.roster.ids(|tenant| tenant.members.has_unsteered());
         // What is submitted when a turn ends runs on beside the next one.
         let window = match self.steering.takes_turns() {
             true => self.policy.window().min(self.rules.slice),
             false => self.policy.window(),
         };
         self.roster.publish(|id, tenant| {
-            let beside = running.iter().any(|other| *other != id);
+            let another = |ids: &[TenantId]| ids.iter().any(|other| *other != id);
+            let beside = another(&running);
             // A tenant of a higher class that pauses may be the one that is yielded to.
             let open = |slice| LeaseKind::Open {
                 deadline: None,
@@ -399,7 +402,9 @@ impl Shared {
                 Gate::Free => LeaseKind::Free,
                 Gate::Noted => open(Nanos::ZERO),
                 Gate::Slice(slice) => open(slice),
-                Gate::Shut => LeaseKind::Closed,
+                Gate::Shut => LeaseKind::Closed {
+                    contended: beside || another(&unsteered),
+                },
             }
         });
     }

@@ -232,10 +232,15 @@ impl Tenant {
     }
 
     /// Bills its cap for `span`, of which its bill and its claimed service are these: see
-    /// [`Meter::capped`].
+    /// [`Meter::capped`]. After a late look it is not known what the time was used for: the debt
+    /// does not grow beyond a second by that.
     pub(super) fn pay_cap(&mut self, span: Nanos, bill: (u64, u64), flight: Flight) {
         let held = self.own.meter.capped(span, bill, flight);
-        self.account.pay_cap(span, held);
+        let most = match span > Rules::MOST && !self.account.owes_its_cap_all() {
+            true => LeasePolicy::MOST_DEBT,
+            false => LeasePolicy::MOST_CAP_DEBT,
+        };
+        self.account.pay_cap(span, held, most);
         self.account.charged();
     }
 

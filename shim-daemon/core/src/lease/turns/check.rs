@@ -52,7 +52,9 @@ impl Schedule {
                 deadline == self.until(tenant, &turn)
                     && deadline.is_none_or(|deadline| deadline > self.now)
             }
-            (LeaseKind::Closed, Phase::Out | Phase::Closing(_) | Phase::Overrun { .. }) => true,
+            (LeaseKind::Closed { .. }, Phase::Out | Phase::Closing(_) | Phase::Overrun { .. }) => {
+                true
+            }
             _ => false,
         };
         if !right || !tenant.is_told() {

@@ -132,10 +132,13 @@ impl Schedule {
     /// Says what changed, what closes first. A later deadline is a new grant.
     fn publish(&mut self) {
         let held = self.holder_kind();
+        let closed = LeaseKind::Closed {
+            contended: self.roster.len() > 1,
+        };
         let kind = |tenant: &Tenant| match tenant.own.phase {
             Phase::Free => LeaseKind::Free,
-            Phase::Holding(_) => held.unwrap_or(LeaseKind::Closed),
-            Phase::Out | Phase::Closing(_) | Phase::Overrun { .. } => LeaseKind::Closed,
+            Phase::Holding(_) => held.unwrap_or(closed),
+            Phase::Out | Phase::Closing(_) | Phase::Overrun { .. } => closed,
         };
         let later = |one: &Tenant| one.is_told() && is_later(&one.said.kind, &kind(one));
         for id in self.roster.ids(later) {

@@ -243,7 +243,7 @@ impl Tenant {
         self.own.clock = self.own.clock.after(owed, weight);
         self.account.bill(share);
         let held = if self.is_billed() { time } else { Nanos::ZERO };
-        self.account.pay_cap(time, held);
+        self.account.pay_cap(time, held, LeasePolicy::MOST_DEBT);
         if self.members.waits() || self.is_billed() {
             self.account.pay_promise(time, share);
         } else {
