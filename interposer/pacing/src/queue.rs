@@ -87,6 +87,8 @@ struct Run {
     mix: Mix,
     /// The earliest and the latest it can have begun.
     began: (u64, u64),
+    /// [`School::alone`] when it began.
+    alone: u64,
 }
 
 /// Operations with one mark behind them.
@@ -135,6 +137,8 @@ pub(crate) struct School<'a> {
     /// Since when no other tenant's work was on the device, as far as is known; `u64::MAX` while
     /// some may be.
     pub(crate) alone_since: u64,
+    /// For how long none was, in all (ns).
+    pub(crate) alone: u64,
     /// What was submitted before the operation of this number, and ends until then, may have waited
     /// for a launch that this library kept.
     pub(crate) freed: (u64, u64),
@@ -163,8 +167,8 @@ pub(crate) struct Seen {
 }
 
 impl<M> Queue<M> {
-    /// A stream that has nothing to do at `now`.
-    pub(crate) fn new(stream_key: StreamKey, now: u64) -> Self {
+    /// A stream that has nothing to do at `now`, with [`School::alone`] of that time.
+    pub(crate) fn new(stream_key: StreamKey, now: u64, alone: u64) -> Self {
         Self {
             stream_key,
             unmarked: Mix::default(),
@@ -176,6 +180,7 @@ impl<M> Queue<M> {
             run: Run {
                 mix: Mix::default(),
                 began: (now, now),
+                alone,
             },
             working_since: now,
             seen_running: 0,
@@ -341,14 +346,16 @@ impl<M> Queue<M> {
             return (0, 0);
         }
         let mut ran = (0, 0);
-        if run.began.0 >= school.alone_since && !run.mix.waited {
-            if !run.mix.first {
-                let most = most.div_ceil(beside);
-                school.estimates.learn(&run.mix, least / beside, most);
-            }
-            if run.mix.has_unknown && !run.mix.kept {
-                ran = (run.began.1, run.began.1.saturating_add(least / beside));
-            }
+        let is_alone = run.began.0 >= school.alone_since;
+        if is_alone && !run.mix.waited && !run.mix.first {
+            let most = most.div_ceil(beside);
+            school.estimates.learn(&run.mix, least / beside, most);
+        }
+        if run.mix.has_unknown && !run.mix.waited && !run.mix.kept {
+            // Beside another tenant's work, what it had to itself.
+            let alone = school.alone.saturating_sub(run.alone);
+            let own = if is_alone { least } else { least.min(alone) };
+            ran = (run.began.1, run.began.1.saturating_add(own / beside));
         }
         // The next run began when this run ended, or when it was submitted if that was later.
         let first = match (self.marked.front(), self.unmarked.count) {
@@ -360,6 +367,7 @@ impl<M> Queue<M> {
         self.run = Run {
             mix: Mix::default(),
             began: (earliest.max(first), now.max(first)),
+            alone: school.alone,
         };
         ran
     }

@@ -82,6 +82,8 @@ pub struct Window<M> {
     numbers: u64,
     /// Since when no other tenant's work was on the device; `u64::MAX` while some may be.
     alone_since: u64,
+    /// For how long that was so, in all, up to when it was last known (ns).
+    alone: (u64, u64),
     /// Completed work that [`take_service`](Self::take_service) has not returned.
     service: Service,
     /// The time of one stream alone.
@@ -109,6 +111,7 @@ impl<M> Default for Window<M> {
             submitted: 0,
             numbers: 0,
             alone_since: 0,
+            alone: (0, 0),
             service: Service::default(),
             streams: Longest::default(),
         }
@@ -154,7 +157,7 @@ impl<M> Window<M> {
             .iter()
             .position(|queue| queue.stream_key == stream_key);
         let at = at.unwrap_or_else(|| {
-            self.queues.push(Queue::new(stream_key, now));
+            self.queues.push(Queue::new(stream_key, now, self.alone.0));
             self.queues.len() - 1
         });
         &mut self.queues[at]
@@ -209,6 +212,12 @@ impl<M> Window<M> {
     /// Whether work of another tenant may be on the device, at `now`: then what marks say teaches
     /// nothing.
     pub fn contends(&mut self, now: u64, contended: bool) {
+        let was_alone = self.alone_since != u64::MAX;
+        if was_alone && !contended {
+            let (sum, until) = self.alone;
+            self.alone.0 = sum.saturating_add(now.saturating_sub(until));
+        }
+        self.alone.1 = now;
         if contended {
             self.alone_since = u64::MAX;
         } else if self.alone_since == u64::MAX {
@@ -302,6 +311,7 @@ impl<M> Window<M> {
         let school = School {
             estimates: &mut self.estimates,
             alone_since: self.alone_since,
+            alone: self.alone.0,
             freed: self.freed,
             kept: self.kept,
         };

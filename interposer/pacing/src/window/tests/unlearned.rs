@@ -80,6 +80,33 @@ fn what_ran_beside_another_tenant_is_said_to_take_what_is_assumed() {
     assert_eq!(all(&mut window), MS / 2);
 }
 
+/// Another tenant's work is on the device for `beside` of each 20 ms: what is said then of an
+/// operation.
+fn said_beside_pauses(beside: u64) -> u64 {
+    let mut window = Window::default();
+    window.contends(0, beside > 0);
+    first(&mut window, MS, STREAM, false);
+    let last = MS + TOOK;
+    for now in (MS..last).step_by(LOOKS).chain([last]) {
+        window.contends(now, now % (20 * MS) < beside);
+        window.look(now, |mark| *mark <= now, |_| None);
+    }
+    assert_eq!(window.expected(BOUNDS, 1).ns, MS / 2, "it is not learned");
+    all(&mut window)
+}
+
+#[test]
+fn what_ran_in_the_pauses_of_another_tenant_is_said_to_take_those() {
+    assert!(said_beside_pauses(0) >= TOOK - 6 * MS);
+    // A look at 1 ms of 20 finds the other one: the 5 ms before it and those after it do not count.
+    let said = said_beside_pauses(2 * MS);
+    assert!(
+        (TOOK / 2 - 15 * MS..=TOOK / 2 + MS).contains(&said),
+        "{said}"
+    );
+    assert_eq!(said_beside_pauses(20 * MS), MS / 2);
+}
+
 #[test]
 fn what_waited_for_no_device_is_said_to_take_what_is_assumed() {
     let mut window = Window::default();
