@@ -107,11 +107,7 @@ fn commands_in_a_container_say_that_the_daemon_is_on_the_host() {
 
 /// The container of a pod, as containerd's plug-in for Kubernetes writes it.
 fn of_pod(id: &str, pod: &str, limit: &str) -> Bundle {
-    let mut bundle = Bundle::new(
-        id,
-        Runtime::ByHand,
-        &[("mem-limit", limit), ("devices", "0")],
-    );
+    let mut bundle = Bundle::new(id, Runtime::ByHand, &[("mem-limit", limit)]);
     let cri = |name: &str| format!("io.kubernetes.cri.{name}");
     bundle.annotations.extend([
         (cri("sandbox-namespace"), "team".to_owned()),
