@@ -23,7 +23,7 @@ impl Talk {
         let mut past = Vec::new();
         // Replies come in order: what precedes the answer to the later question is the past.
         loop {
-            match self.next().map_err(TalkError::new)? {
+            match self.next().map_err(|error| self.lost(&error))? {
                 (id, reply) if id == follow => past.extend(record(reply)),
                 (id, _) if id == end => return Ok(past),
                 _ => {}

@@ -229,7 +229,7 @@ impl Talk {
         }
     }
 
-    fn lost(&self, error: &Error) -> TalkError {
+    pub(crate) fn lost(&self, error: &Error) -> TalkError {
         let folder = self.folder.display();
         TalkError::new(match (error.kind(), self.patience) {
             (ErrorKind::WouldBlock, Some(patience)) => {
