@@ -12,7 +12,7 @@ const DIGITS: usize = 12;
 /// The most names that a failure lists.
 const LISTED: usize = 5;
 
-/// What may be meant by a word that is no whole name.
+/// The short forms in which a command may name a tenant.
 enum Short<'a> {
     /// The beginning of a container's id.
     Id(&'a str),

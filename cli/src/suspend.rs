@@ -68,7 +68,7 @@ pub(crate) fn suspend(given: &Suspend) -> Result<ExitCode, Failure> {
     })
 }
 
-/// Brings it back. What keeps it away for long is said, and waited for.
+/// Brings a tenant's memory back. A return that takes long is waited for, and the command says why.
 pub(crate) fn resume(named: &Named) -> Result<ExitCode, Failure> {
     let tenant = names::of_living(&named.tenant)?;
     order::give((&tenant, named.json), |daemon| {

@@ -250,8 +250,8 @@ fn a_cap_binds_the_next_program_of_a_tenant_too() {
     }
 }
 
-/// The part of the device that kernels of 50 ms have under a cap of 10 %, with the other tenant
-/// doing this again and again.
+/// The part of the device that is used while a tenant with a cap of 10 % runs kernels of 50 ms, and
+/// another one does this every 20 ms or so.
 fn used_by_long_kernels(daemon: &Daemon, gpu: &Gpu, mut meanwhile: impl FnMut()) -> f64 {
     let capped = daemon.tenant("capped", &[("GPUSHARE_SM_LIMIT", "10")]);
     let mut a = started(&capped);

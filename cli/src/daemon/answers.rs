@@ -1,11 +1,11 @@
-//! What several daemons answer, of which one may leave meanwhile.
+//! A question to several daemons, one of which may leave before it answers.
 
 use super::Talk;
 use crate::failure::Failure;
 use crate::output;
 
-/// What the daemons answered, and why the last one of those that are lost did not. These are taken
-/// off the list.
+/// Asks each daemon. Returns the answers, and the failure of the last daemon that did not answer.
+/// Daemons that did not answer are taken off the list.
 pub(crate) fn answers<T, E: Into<Failure>>(
     daemons: &mut Vec<Talk>,
     mut ask: impl FnMut(&mut Talk) -> Result<T, E>,

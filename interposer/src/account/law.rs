@@ -23,7 +23,7 @@ pub(crate) fn limits() -> Result<Limits, LimitError> {
     Limits::from_env(under(is_injected(Path::new(FOLDER)), std::env::vars_os()))
 }
 
-/// What a look at the tenant needs of the environment.
+/// The parts of the environment that a look at the tenant needs.
 #[derive(Debug)]
 pub(super) struct Kept {
     /// As [`limits`] says.

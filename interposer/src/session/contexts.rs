@@ -186,8 +186,8 @@ impl Session {
         }
     }
 
-    /// What was asked for a further context is used by now, or by nobody. An ask that waits is
-    /// cancelled.
+    /// The daemon need not set memory aside any more for this ask for a further context: the
+    /// context is made, or no call makes it. An ask that still waits is cancelled.
     pub(super) fn done(&self, device_index: u8, ask: u32) {
         let done = match self.knows(SINCE_MORE) {
             true => Request::OpenDone { device_index, ask },

@@ -404,7 +404,8 @@ impl Session {
         }
     }
 
-    /// A question is waited for no longer. What was set aside in answer to it is given back.
+    /// The call waits for this question no longer. The daemon gets back memory that it has set
+    /// aside in answer to it.
     fn withdraws(&self, question: Question, ask: u32) {
         if let Question::More(device_index) = question {
             self.done(device_index, ask);

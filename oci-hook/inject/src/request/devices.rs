@@ -89,9 +89,10 @@ pub(super) fn evident(config: &Value, annotations: &Map<String, Value>) -> Vec<S
     [cdi(annotations), mounted(config), files(config)].concat()
 }
 
-/// What a pod's container was given, for the node to compare with what it names: what is
-/// [`evident`], and where that is nothing, by variables, as NVIDIA's runtime takes them. An empty
-/// name stands for none. Swarm has no pods: there its variables are an author's.
+/// The devices that a pod's container was given, which the daemon compares with those that the
+/// container names: the [`evident`] ones, and where there are none, those of the variables that
+/// NVIDIA's runtime reads. An empty name stands for no device. Swarm has no pods, so in a pod its
+/// variables were set by the pod's author.
 pub(super) fn of_pod(
     config: &Value,
     annotations: &Map<String, Value>,

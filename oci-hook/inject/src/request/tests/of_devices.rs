@@ -130,7 +130,7 @@ fn swarms_resources_name_the_devices_of_a_service() {
     }
     let both = [format!("{gpu}=0"), format!("{nvidia}=GPU-a")];
     assert_eq!(asks(&[&both[0], &both[1], visible]), ["0", "GPU-a"]);
-    // What is no list of GPUs is another resource's.
+    // A value that is no list of GPUs belongs to another resource.
     for other in [
         "DOCKER_RESOURCE_GPU=",
         "DOCKER_RESOURCE_GPU=fast",
