@@ -49,6 +49,9 @@ mod gate {
     pub(crate) use crate::sync;
 }
 
+#[path = "../src/gate/bell.rs"]
+#[allow(dead_code, reason = "the model forks nothing and sleeps on no bell")]
+mod bell;
 #[path = "../src/gate/ring.rs"]
 mod ring;
 #[path = "../src/gate/word.rs"]
@@ -64,6 +67,8 @@ use loom::sync::{Arc, Mutex};
 use ring::{Allowance, Launch, Ring};
 use word::{ANY_SEALED, GateWord, Record, closed, slow, to};
 
+#[path = "gate_model/bells.rs"]
+mod bells;
 #[path = "gate_model/seals.rs"]
 mod seals;
 #[path = "gate_model/turns.rs"]

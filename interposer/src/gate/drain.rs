@@ -258,6 +258,7 @@ fn announce_waiter(
         tracing::warn!(index, "the gate thread does not stir; going on without it");
         gate.give_up();
     }
+    thread::wake_again();
     thread::follow(index, gate)
 }
 

@@ -14,6 +14,7 @@
 
 pub(crate) mod apart;
 pub(crate) mod awaited;
+pub(crate) mod bell;
 mod calm;
 mod device_gate;
 pub(crate) mod drain;
@@ -25,6 +26,7 @@ mod litmus;
 pub(crate) mod marks;
 mod records;
 mod ring;
+pub(crate) mod ringing;
 pub(crate) mod seal;
 mod stillness;
 mod sync;

@@ -16,9 +16,11 @@ use gpushare_protocol::report::Report;
 
 use crate::account::{self, Compute};
 use crate::gate::GATE;
+use crate::gate::bell::Bell;
 use crate::gate::calm::Published;
 use crate::gate::device_gate::{self, DeviceGate};
 use crate::gate::marks::Relaxed;
+use crate::gate::ringing;
 use crate::guest::background;
 use crate::guest::barrier;
 use crate::guest::clock;
@@ -39,8 +41,8 @@ const QUICK: u64 = 250_000_000;
 const PAY: u64 = 5_000_000;
 /// By how much its sleeps may be longer than asked for (ns).
 const SLACK: core::ffi::c_ulong = 1_000;
-/// Times a sleeper that was about to fall asleep is woken again.
-const TRIES: usize = 16;
+/// Times the thread is woken where it may be about to fall asleep.
+const TRIES: u32 = 16;
 
 /// A function of the layer beside, which the gate thread calls once a second.
 static BESIDE: ForkLocal<fn()> = ForkLocal::new();
@@ -49,8 +51,8 @@ static STARTED: ForkLocal<AtomicBool> = ForkLocal::new();
 /// When the thread last began a round; read by its waiters.
 static STIRRED: AtomicU64 = AtomicU64::new(0);
 /// A request that the thread looks. Without a daemon it sleeps on this.
-static BELL: AtomicU32 = AtomicU32::new(0);
-/// The word that it sleeps on, null while it is awake.
+static BELL: Bell = ringing::silent();
+/// The word that it last slept on. Pages are never unmapped.
 static SLEEPS_ON: AtomicPtr<u32> = AtomicPtr::new(ptr::null_mut());
 
 /// Whether the thread calls nothing any more: the process leaves.
@@ -109,7 +111,7 @@ pub(crate) fn joins(index: usize) {
 /// A forked child has no thread. Stores only.
 pub(super) fn after_fork_in_child() {
     SLEEPS_ON.store(ptr::null_mut(), Ordering::Relaxed);
-    BELL.store(0, Ordering::Relaxed);
+    BELL.forget();
     STOPPED.store(0, Ordering::Relaxed);
     exit::after_fork_in_child();
 }
@@ -181,15 +183,20 @@ pub(super) fn follow(index: usize, gate: &DeviceGate) -> Option<FutexWaiter> {
 
 /// Has the thread look at once.
 pub(crate) fn wake() {
-    BELL.store(1, Ordering::SeqCst);
-    for _ in 0..TRIES {
-        let word = SLEEPS_ON.load(Ordering::SeqCst);
-        if word.is_null() || BELL.load(Ordering::SeqCst) == 0 {
-            return;
-        }
+    ringing::ring(&BELL, TRIES, rouse);
+}
+
+/// A thread waits for what the thread was woken for: wakes it once more, if it may not have heard.
+pub(super) fn wake_again() {
+    ringing::again(&BELL, rouse);
+}
+
+/// Wakes all that sleep where the thread does.
+fn rouse() {
+    // It was stored before the thread said that it is about to sleep.
+    let word = SLEEPS_ON.load(Ordering::Relaxed);
+    if !word.is_null() {
         sys::futex_wake_at(word, i32::MAX, Scope::Shared);
-        // It may have been about to fall asleep.
-        std::thread::yield_now();
     }
 }
 
@@ -235,17 +242,18 @@ impl Rounds {
             std::thread::sleep(Duration::from_nanos(LONGEST));
             return;
         };
-        let word = compute.session.map_or(&BELL, |session| session.changes());
+        let session = compute.session;
+        let word = session.map_or_else(|| BELL.rope(), |session| session.changes());
         // In this order: a request after this keeps it from sleeping on the bell.
-        BELL.store(0, Ordering::SeqCst);
+        BELL.take();
         let waiter = FutexWaiter::of_page(word);
         STIRRED.store(clock::now(), Ordering::Relaxed);
         let until = self.all(&compute).min(self.look_beside());
-        SLEEPS_ON.store(word.as_ptr(), Ordering::SeqCst);
-        if BELL.load(Ordering::SeqCst) == 0 {
+        SLEEPS_ON.store(word.as_ptr(), Ordering::Relaxed);
+        if BELL.arm() {
             waiter.sleep(Duration::from_nanos(until.saturating_sub(clock::now())));
         }
-        SLEEPS_ON.store(ptr::null_mut(), Ordering::SeqCst);
+        BELL.disarm();
     }
 
     /// Looks for the layer beside, if it is time. When to look again.

@@ -26,6 +26,8 @@ use super::{ordered, pitch, pooled, residue, slabs, spent, unshared};
 use crate::account;
 use crate::driver::captures::Relaxed;
 use crate::driver::device::DeviceKey;
+use crate::gate::bell::Bell;
+use crate::gate::ringing;
 use crate::gate::seal;
 use crate::guest::background;
 use crate::guest::clock;
@@ -45,8 +47,11 @@ const MUCH: u64 = 64 << 20;
 /// How often an answer of the daemon's is looked for (ns).
 const ANSWER: u64 = 1_000_000;
 
+/// Times the thread is woken where it may be about to fall asleep. Allocations wake it: few.
+const TRIES: u32 = 2;
+
 /// A request that the thread looks.
-static BELL: AtomicU32 = AtomicU32::new(0);
+static BELL: Bell = ringing::silent();
 /// The thread may be in the driver.
 static BUSY: AtomicU32 = AtomicU32::new(0);
 /// How long the process's end waits for the thread, which may be held up in the driver.
@@ -62,8 +67,7 @@ fn stop() {
 
 /// Has the thread look at once, if it sleeps.
 pub(super) fn wake(session: &Session) {
-    BELL.store(1, Ordering::SeqCst);
-    wake_page(session.changes());
+    ringing::ring(&BELL, TRIES, || wake_page(session.changes()));
 }
 
 /// Starts the thread.
@@ -72,6 +76,8 @@ pub(super) fn wake(session: &Session) {
 /// If the system has none to give.
 pub(super) fn start(session: &'static Session) -> io::Result<()> {
     BUSY.store(0, Ordering::Relaxed);
+    // In a forked child: the parent's thread may have been asleep.
+    BELL.forget();
     background::start(c"gpushare-mover", background::DEEP, move || run(session))?;
     exit::watch_beside(stop);
     Ok(())
@@ -163,7 +169,7 @@ impl Rounds {
         self.devices.resize_with(device_count, Device::default);
         let waiter = FutexWaiter::of_page(self.session.changes());
         BUSY.store(1, Ordering::SeqCst);
-        BELL.store(0, Ordering::SeqCst);
+        BELL.take();
         spent::again();
         if !seal::is_set() {
             slabs::drop_idle();
@@ -203,9 +209,10 @@ impl Rounds {
             self.devices.iter_mut().for_each(Device::lands);
         }
         rests();
-        if BELL.load(Ordering::SeqCst) == 0 {
+        if BELL.arm() {
             waiter.sleep(Duration::from_nanos(until.saturating_sub(clock::now())));
         }
+        BELL.disarm();
     }
 
     /// Whether memory is on its way, or a device is being drained for that.
