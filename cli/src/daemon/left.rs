@@ -76,15 +76,18 @@ impl Registered {
 /// has not used the GPU yet.
 ///
 /// The kernel does not show the environment of a process within an `exec`, which lasts as long as a
-/// file system of its user likes. So other users' are not read, and another thread reads: what is
-/// not found out within [`PATIENCE`] is taken for such a process.
+/// file system of its user likes. So a user reads no others', and another thread reads: what is not
+/// found out within [`PATIENCE`] is taken for such a process.
 fn has_programs(socket: &Path) -> bool {
     let variable = [b"GPUSHARE_SOCKET=", socket.as_os_str().as_bytes()].concat();
     let own = geteuid().as_raw();
     let (says, heard) = channel();
     let reads = move || {
         let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-        let is_own = |entry: &fs::DirEntry| entry.metadata().is_ok_and(|found| found.uid() == own);
+        // A program that root started may have another user by now.
+        let is_own = |entry: &fs::DirEntry| {
+            own == 0 || entry.metadata().is_ok_and(|found| found.uid() == own)
+        };
         let mut environments = processes
             .filter(is_own)
             .filter_map(|entry| fs::read(entry.path().join("environ")).ok());
