@@ -64,14 +64,17 @@ is_mounted() {
 
 # Prints whether a process maps the library of this folder: yes or no; with each=1 the pids of all such
 # processes instead. Its path there may be a container's, and its device another one than stat names
-# (btrfs, overlays): a library of that number and our name counts as this one.
+# (btrfs, overlays): a library of that number and our name counts as this one. The kernel does not show
+# the maps of a process within an exec, which lasts as long as a file system of that process's user
+# likes: what is not read within the time is taken for a use, and names no pid.
 is_mapped() {
     number=$(stat -c %i "$1/libgpushare.so" 2>/dev/null) || { [ "${each:-}" ] || echo no; return 0; }
     device=$(stat -c %d "$1/libgpushare.so")
     device=$(printf '%02x:%02x' $(((device >> 8) & 0xfff)) $(((device & 0xff) | ((device >> 12) & 0xfff00))))
     printf '%s\0' /proc/[0-9]*/maps |
-        xargs -0 grep -lsE -- "^[^ ]+ [^ ]+ [^ ]+ ($device $number |[^ ]+ $number .*/libgpushare\\.so( \\(deleted\\))?\$)" |
-        if [ "${each:-}" ]; then cut -d/ -f3; else { read -r _ && echo yes || echo no; }; fi
+        xargs -0 sh -c 'timeout 5 grep -lsE -- "$@"; [ $? != 124 ] || echo "not read in time"' sh \
+            "^[^ ]+ [^ ]+ [^ ]+ ($device $number |[^ ]+ $number .*/libgpushare\\.so( \\(deleted\\))?\$)" |
+        if [ "${each:-}" ]; then cut -sd/ -f3; else { read -r _ && echo yes || echo no; }; fi
 }
 
 # A path in mountinfo's spelling.
@@ -79,7 +82,7 @@ spelt() { printf '%s' "$1" | sed 's/\\/\\134/g; s/ /\\040/g; s/	/\\011/g'; }
 
 # Whether nothing uses this folder. What cannot be found out counts as a use.
 unused() {
-    for tool in awk grep sed stat xargs; do command -v $tool >/dev/null || return 1; done
+    for tool in awk grep sed stat timeout xargs; do command -v $tool >/dev/null || return 1; done
     [ "$(is_mounted "$(spelt "$1")")" = no ] && [ "$(is_mapped "$1")" = no ]
 }
 

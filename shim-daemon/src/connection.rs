@@ -59,6 +59,12 @@ pub enum Closed {
     /// It does not read its replies.
     #[error("{BACKLOG} bytes of replies unread")]
     SlowReader,
+    /// A message with descriptors cannot be sent: the kernel counts those that are sent and not
+    /// received by the number of their sender's user, and root's programs in containers have ours.
+    #[error(
+        "no descriptors can be passed: processes with this daemon's user id have too many sent that are not received, and the daemon lacks CAP_SYS_RESOURCE"
+    )]
+    InFlight,
     /// The socket failed.
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -172,6 +178,8 @@ impl Connection {
     ///
     /// # Errors
     /// [`Closed::SlowReader`] if the peer's backlog is full, [`Closed::Io`] if the socket failed.
+    /// [`Closed::InFlight`]: if nothing is left to write then, nothing of this frame was sent, and
+    /// all before it was.
     pub fn send<T: Serialize>(
         &mut self,
         id: u32,
@@ -182,7 +190,13 @@ impl Connection {
             self.passing.push_back((self.unsent.len(), descriptors));
         }
         encode(id, message, &mut self.unsent)?;
-        self.flush()?;
+        let flushed = self.flush();
+        if let (Err(Closed::InFlight), [(0, _)]) = (&flushed, &*self.passing.make_contiguous()) {
+            // It is this frame's.
+            self.passing.clear();
+            self.unsent.clear();
+        }
+        flushed?;
         if self.unsent.len() > BACKLOG {
             return Err(Closed::SlowReader);
         }
@@ -207,12 +221,13 @@ impl Connection {
     /// Sends as much as the socket accepts.
     ///
     /// # Errors
-    /// [`Closed::Io`] if the socket failed.
+    /// [`Closed::Io`] if the socket failed, [`Closed::InFlight`].
     pub fn flush(&mut self) -> Result<(), Closed> {
         while !self.unsent.is_empty() {
             let sent = match self.send_piece() {
                 Err(Errno::EAGAIN) => return Ok(()),
                 Err(Errno::EINTR) => continue,
+                Err(Errno::ETOOMANYREFS) => return Err(Closed::InFlight),
                 Err(error) => return Err(io::Error::from(error).into()),
                 Ok(sent) => sent,
             };

@@ -86,6 +86,9 @@ impl Lanes {
     fn work(&self) {
         // As the daemon's main thread does. Tests have no such thread.
         let _ = crate::limits::outlive_file_sizes();
+        if let Err(error) = give_up_disks() {
+            tracing::warn!(%error, "files of users may take more than their quotas");
+        }
         loop {
             let next = self.books().take();
             let Some((owner, work)) = next else { return };
@@ -112,6 +115,33 @@ impl Lane {
     pub fn is_full(&self) -> bool {
         self.lanes.books().is_full(self.owner)
     }
+}
+
+/// Takes from this thread the capabilities that let it pass over a disk's quotas: it writes to
+/// files of users. The loop's thread keeps them, for by one of them it passes descriptors whatever
+/// is in flight.
+///
+/// # Errors
+/// If the kernel refuses, or has no capabilities.
+pub(crate) fn give_up_disks() -> io::Result<()> {
+    /// `_LINUX_CAPABILITY_VERSION_3` of `linux/capability.h`.
+    const VERSION: u32 = 0x2008_0522;
+    const SYS_ADMIN: u32 = 21;
+    const SYS_RESOURCE: u32 = 24;
+    // Of this thread.
+    let mut header = [VERSION, 0];
+    // What is effective, permitted and inheritable of the first 32; then of the others.
+    let mut sets = [[0_u32; 3]; 2];
+    // SAFETY: the kernel reads and writes a header of two numbers, and writes sets of this form.
+    let read = unsafe { libc::syscall(libc::SYS_capget, &raw mut header, &raw mut sets) };
+    Errno::result(read)?;
+    for set in &mut sets[0] {
+        *set &= !(1 << SYS_ADMIN | 1 << SYS_RESOURCE);
+    }
+    // SAFETY: the kernel reads a header and sets of this form.
+    let written = unsafe { libc::syscall(libc::SYS_capset, &raw mut header, &raw const sets) };
+    Errno::result(written)?;
+    Ok(())
 }
 
 /// A descriptor that another process chose, or of a file that another process can reach. It is
@@ -330,6 +360,24 @@ mod tests {
             sendmsg::<()>(theirs.as_raw_fd(), &text, rights, MsgFlags::empty(), None).unwrap();
         }
         ours
+    }
+
+    /// The capabilities that a thread has, as its `status` in the kernel's folder says.
+    fn capabilities() -> u64 {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let mut rows = status.lines();
+        let row = rows.find_map(|row| row.strip_prefix("CapEff:")).unwrap();
+        u64::from_str_radix(row.trim(), 16).unwrap()
+    }
+
+    #[test]
+    fn a_lanes_thread_cannot_pass_over_quotas_and_others_keep_what_they_have() {
+        let of_disks = 1 << 21 | 1 << 24;
+        let before = capabilities();
+        let (says, heard) = channel();
+        lane().run(move || says.send(capabilities()).unwrap());
+        assert_eq!(heard.recv(), Ok(before & !of_disks));
+        assert_eq!(capabilities(), before);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use gpushare_protocol::page::control::{CONTROL_BYTES, ControlPage};
 use gpushare_protocol::page::{PAGE_BYTES, Page, PageError};
@@ -21,6 +22,9 @@ use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use nix::sys::stat::fstat;
 use nix::unistd::ftruncate;
+
+/// How long a lock of a page is tried for: the loop waits meanwhile.
+const LONGEST: Duration = Duration::from_millis(20);
 
 /// Why a page could not be made or a presented one is not accepted.
 #[derive(Debug, thiserror::Error)]
@@ -209,17 +213,14 @@ impl UsagePage {
             l_len: 1,
             l_pid: 0,
         };
-        for left in (0..tries).rev() {
-            if fcntl(&own, FcntlArg::F_OFD_SETLK(&lock)).is_ok() {
-                // Closing the description releases the lock.
-                body();
-                return true;
-            }
-            if left > 0 {
-                std::thread::sleep(std::time::Duration::from_micros(100));
-            }
+        let began = Instant::now();
+        let takes = || fcntl(&own, FcntlArg::F_OFD_SETLK(&lock)).is_ok();
+        let is_taken = tried(tries, takes, || began.elapsed());
+        if is_taken {
+            // Closing the description releases the lock.
+            body();
         }
-        false
+        is_taken
     }
 
     /// The page.
@@ -233,6 +234,21 @@ impl UsagePage {
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.0.file.as_fd()
     }
+}
+
+/// Tries this often, at intervals of 0.1 ms, and not again once it has taken [`LONGEST`]: a try
+/// takes as long as the file has locks, and a process takes as many as it likes.
+fn tried(tries: u32, mut takes: impl FnMut() -> bool, taken: impl Fn() -> Duration) -> bool {
+    for left in (0..tries).rev() {
+        if takes() {
+            return true;
+        }
+        if left == 0 || taken() >= LONGEST {
+            break;
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    false
 }
 
 /// A tenant's control page: the daemon writes it, clients can only read it.
@@ -288,6 +304,20 @@ mod tests {
 
     fn again(descriptor: BorrowedFd<'_>) -> OwnedFd {
         descriptor.try_clone_to_owned().unwrap()
+    }
+
+    #[test]
+    fn tries_for_a_lock_end_once_they_take_too_long() {
+        for (each, times) in [(Duration::ZERO, 8), (LONGEST / 2, 2), (LONGEST, 1)] {
+            let count = std::cell::Cell::new(0);
+            let takes = || {
+                count.set(count.get() + 1);
+                false
+            };
+            assert!(!tried(8, takes, || each * count.get()));
+            assert_eq!(count.get(), times, "{each:?}");
+        }
+        assert!(tried(1, || true, || LONGEST));
     }
 
     #[test]

@@ -251,6 +251,24 @@ pub fn is_dead(pidfd: &OwnedFd) -> io::Result<bool> {
     Ok(poll(&mut fds, PollTimeout::ZERO)? > 0)
 }
 
+/// Whether this user may end the process with this pid, as the kernel says it: the user is its real
+/// or saved one. Not so once it has become another user's, by a set-user-ID program. A process in
+/// another user namespace than this daemon's has what its user may give it there, and no more. One
+/// that cannot be looked at has mostly ended.
+pub(crate) fn may_end(pid: u32, user: u32) -> bool {
+    let status = small_file::with_a_name(format!("/proc/{pid}/status"));
+    let [map, ours] = [&*pid.to_string(), "self"]
+        .map(|pid| small_file::text(format!("/proc/{pid}/uid_map")).unwrap_or_default());
+    is_of(&status.unwrap_or_default(), map == ours, user)
+}
+
+fn is_of(status: &str, is_in_our_namespace: bool, user: u32) -> bool {
+    match &*uids(status) {
+        [real, _, saved, _] => !is_in_our_namespace || [real, saved].contains(&&user),
+        _ => true,
+    }
+}
+
 /// Sends `signal` to the process of a pidfd.
 ///
 /// # Errors
@@ -328,6 +346,23 @@ mod tests {
         assert_eq!(uids("Name:\ta\nUid:\t1\t0\t2\t3\n"), [1, 0, 2, 3]);
         assert!(uids("Uid:\t1\t0\t2\n").is_empty());
         assert!(uids("Uid:\t1\tx\t2\t3\n").is_empty());
+    }
+
+    #[test]
+    fn a_user_may_end_what_the_kernel_lets_that_user_end() {
+        let status = "Name:\tsudo\nUid:\t7\t0\t8\t0\n";
+        for (user, here, may) in [
+            (7, true, true),
+            (8, true, true),
+            (0, true, false),
+            (9, true, false),
+            (9, false, true),
+        ] {
+            assert_eq!(is_of(status, here, user), may, "{user} {here}");
+        }
+        assert!(is_of("", true, 9), "it has ended");
+        let (pid, own) = (std::process::id(), nix::unistd::getuid().as_raw());
+        assert!(may_end(pid, own) && !may_end(pid, own + 1));
         assert!(uids("").is_empty());
     }
 

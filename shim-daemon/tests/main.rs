@@ -22,6 +22,7 @@ mod containers_priority;
 mod containers_refused;
 mod containers_restarts;
 mod containers_unlimited;
+mod containers_users;
 mod counts;
 mod defaults;
 mod doors;

@@ -2,6 +2,7 @@
 //! and copies to the disk that end when the test says so.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod bounded;
 mod counted;
 mod ended;
 mod found;

@@ -104,6 +104,28 @@ fn processes_with_an_older_version_are_listed_and_others_are_not() {
     assert_eq!(users(), "");
 }
 
+/// As where a process stays within an `exec`: the kernel shows its maps after that.
+#[test]
+fn maps_that_cannot_be_read_hold_no_upgrade_up_and_count_as_a_use() {
+    let Some(machine) = machine() else { return };
+    add(&machine, "1");
+    add(&machine, "2");
+    let waits = "#!/bin/sh\ncase $1 in -lsE) exec sleep 1000 ;; esac\nexec /usr/bin/grep \"$@\"\n";
+    let said = machine.sh(
+        ROOT,
+        &format!(
+            "mkdir /run/slow && printf '{waits}' >/run/slow/grep && chmod 755 /run/slow/grep && \
+             cd '{HERE}' && echo 3 >package/VERSION && PATH=/run/slow:$PATH sh ./versions.sh add && \
+             PATH=/run/slow:$PATH sh ./versions.sh users"
+        ),
+    );
+    assert!(said.contains("kept /run/opt/a b/lib/versions/1:"), "{said}");
+    assert_eq!(said.lines().count(), 1, "no process is named: {said}");
+    assert_eq!(versions(&machine), "1 2 3");
+    add(&machine, "4");
+    assert_eq!(versions(&machine), "3 4");
+}
+
 #[test]
 fn a_removal_keeps_what_a_container_has_mounted() {
     let Some(machine) = machine() else { return };

@@ -1,11 +1,18 @@
 //! Folders of this user's daemons that ended before their tenants. Their programs may live on.
 
 use gpushare_protocol::time_namespace::Offsets;
+use nix::unistd::geteuid;
 use serde::Deserialize;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+/// How long the environments of all of a user's processes are read for.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The part of a registration that says which devices and processes the tenant had.
 #[derive(Debug, Default, Deserialize)]
@@ -67,12 +74,28 @@ impl Registered {
 
 /// Whether a process of this user was started in the tenant with this socket folder: also one that
 /// has not used the GPU yet.
+///
+/// The kernel does not show the environment of a process within an `exec`, which lasts as long as a
+/// file system of its user likes. So a user reads no others', and another thread reads: what is not
+/// found out within [`PATIENCE`] is taken for such a process.
 fn has_programs(socket: &Path) -> bool {
     let variable = [b"GPUSHARE_SOCKET=", socket.as_os_str().as_bytes()].concat();
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let mut environments =
-        processes.filter_map(|entry| fs::read(entry.path().join("environ")).ok());
-    environments.any(|all| all.split(|byte| *byte == 0).any(|one| one == variable))
+    let own = geteuid().as_raw();
+    let (says, heard) = channel();
+    let reads = move || {
+        let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+        // A program that root started may have another user by now.
+        let is_own = |entry: &fs::DirEntry| {
+            own == 0 || entry.metadata().is_ok_and(|found| found.uid() == own)
+        };
+        let mut environments = processes
+            .filter(is_own)
+            .filter_map(|entry| fs::read(entry.path().join("environ")).ok());
+        let found = environments.any(|all| all.split(|byte| *byte == 0).any(|one| one == variable));
+        let _ = says.send(found);
+    };
+    let begun = std::thread::Builder::new().spawn(reads);
+    begun.is_err() || heard.recv_timeout(PATIENCE).unwrap_or(true)
 }
 
 /// When a process was started, field 22 of its `stat`; `None` if it is none, or has ended.

@@ -143,6 +143,9 @@ pub(crate) struct Facts {
     pub(crate) elsewhere: Option<String>,
     /// In a container: whether the daemon on the host listens to its tenant, or why not.
     pub(crate) container: Option<Result<(), String>>,
+    /// The machine's daemon runs as root and has no capability by which it passes descriptors
+    /// however many other processes of root have in flight.
+    pub(crate) may_pass_nothing: bool,
     /// Why the next start of the machine's daemon would refuse its settings, where there is one.
     pub(crate) refused_settings: Option<String>,
     /// A rule of those settings is for a namespace or an image.

@@ -15,10 +15,12 @@ use crate::{history, log_file, mps, plan, when};
 use gpushare_protocol::limits::Limits;
 use gpushare_protocol::wire::{MINOR, MetricsRow};
 use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, access, geteuid};
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -91,6 +93,7 @@ pub(super) fn facts(gpu_text: &str) -> Result<Facts, Failure> {
             .unwrap_or_default()
             .trim()
             .to_owned(),
+        may_pass_nothing: may_pass_nothing(Path::new(NODE)),
         descriptors: getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(_, hard)| hard),
         controllers: controllers(Path::new("/sys/fs/cgroup")),
         mps: mps::daemon(&own),
@@ -115,6 +118,26 @@ pub(super) fn facts(gpu_text: &str) -> Result<Facts, Failure> {
         no_journal: history::unwritable(&own),
         clock: when::now_ms() / 1000,
     })
+}
+
+/// Whether the daemon of this folder runs as root, without the capabilities that exempt it from the
+/// count of root's descriptors in flight.
+fn may_pass_nothing(folder: &Path) -> bool {
+    let socket = UnixStream::connect(folder.join("control.sock")).ok();
+    let daemon = socket.and_then(|socket| getsockopt(&socket, PeerCredentials).ok());
+    let Some(daemon) = daemon.filter(|daemon| daemon.pid() > 0 && daemon.uid() == 0) else {
+        return false;
+    };
+    let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid()));
+    lacks_capability(&status.unwrap_or_default())
+}
+
+/// Whether the process of this `status` has neither `CAP_SYS_ADMIN` (21) nor `CAP_SYS_RESOURCE`
+/// (24). What does not tell lacks nothing.
+fn lacks_capability(status: &str) -> bool {
+    let row = status.lines().find_map(|row| row.strip_prefix("CapEff:"));
+    let set = row.and_then(|row| u64::from_str_radix(row.trim(), 16).ok());
+    set.is_some_and(|set| set & (1 << 21 | 1 << 24) == 0)
 }
 
 /// Asks the driver and NVML, in the child.
@@ -249,6 +272,20 @@ fn folder(path: PathBuf) -> Option<Folder> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_of_two_capabilities_is_enough_to_pass_descriptors() {
+        for (set, lacks) in [
+            ("0000000000000020", true),
+            ("0000000001000020", false),
+            ("0000000000200000", false),
+            ("none", false),
+        ] {
+            let status = format!("Name:\ta\nCapPrm:\t0\nCapEff:\t{set}\n");
+            assert_eq!(lacks_capability(&status), lacks, "{set}");
+        }
+        assert!(!lacks_capability(""), "it does not tell");
+    }
 
     #[test]
     fn a_folder_describes_gpus_by_a_file_of_that_kind_only() {

@@ -335,6 +335,12 @@ fn pids(facts: &Facts) -> Judged {
 const FEW: u64 = 1024;
 
 fn descriptors(facts: &Facts) -> Judged {
+    if facts.may_pass_nothing {
+        return warn(
+            "the daemon lacks CAP_SYS_RESOURCE",
+            "a container's program that runs as root can keep all others from registering: take this version's unit, or name CAP_SYS_RESOURCE in CapabilityBoundingSet= of its drop-in",
+        );
+    }
     let found = format!("{} descriptors a process", facts.descriptors);
     match facts.descriptors < FEW {
         true => warn(

@@ -115,7 +115,7 @@ pub enum Control {
 impl Control {
     /// The file systems for the file of [`Control::SuspendTo`], beside that of the node's own
     /// folder: no other machine and no process serves them, so that a read never waits for one.
-    pub const FILE_SYSTEMS: &str = "ext2, ext3, ext4, xfs, btrfs, tmpfs, f2fs, bcachefs or zfs";
+    pub const FILE_SYSTEMS: &str = "ext2, ext3, ext4, xfs, btrfs, f2fs, bcachefs or zfs";
 }
 
 /// Replies to a command.

@@ -20,6 +20,10 @@ const MOST_OF_A_DOOR: usize = 8;
 /// The most threads for all doors, containers and commands. The others are for what tenants share
 /// with the daemon: none allocates or frees memory without.
 const MOST_OF_CALLERS: usize = 64;
+/// The most threads for what tenants of all users but root share with the daemon: a program may
+/// have users without end. As many are left for root's tenants and those in containers, whatever
+/// the callers do.
+const MOST_OF_USERS: usize = 32;
 /// The most work of one owner that waits before more of it is put off: as many descriptors of the
 /// daemon's. A process presents 64 files in one burst.
 const ROOM: usize = 256;
@@ -58,6 +62,8 @@ pub struct Lanes<Work> {
     working: BTreeMap<u32, usize>,
     /// Threads that work now at each door and of each container, and for commands.
     calling: BTreeMap<Part, usize>,
+    /// Threads that work now at what tenants of users but root share with the daemon.
+    of_users: usize,
     threads: usize,
 }
 
@@ -75,6 +81,7 @@ impl<Work> Default for Lanes<Work> {
             ready: VecDeque::new(),
             working: BTreeMap::new(),
             calling: BTreeMap::new(),
+            of_users: 0,
             threads: 0,
         }
     }
@@ -117,6 +124,7 @@ impl<Work> Lanes<Work> {
         if owner.part.is_of_callers() {
             *self.calling.entry(owner.part).or_default() += 1;
         }
+        self.of_users += usize::from(owner.is_users_tenant());
         Some((owner, work))
     }
 
@@ -124,6 +132,7 @@ impl<Work> Lanes<Work> {
     pub fn done(&mut self, owner: Owner) {
         one_less(&mut self.working, &owner.user);
         one_less(&mut self.calling, &owner.part);
+        self.of_users -= usize::from(owner.is_users_tenant());
         if let Some(lane) = self.lanes.get_mut(&owner) {
             lane.works = false;
             match lane.waiting.is_empty() {
@@ -148,7 +157,8 @@ impl<Work> Lanes<Work> {
     fn may_work(&self, owner: Owner) -> bool {
         let working = self.working.get(&owner.user).copied().unwrap_or(0);
         let of_user = owner.user == 0 || working < MOST_OF_A_USER;
-        of_user && (!owner.part.is_of_callers() || self.may_call(owner.part))
+        let of_users = !owner.is_users_tenant() || self.of_users < MOST_OF_USERS;
+        of_user && of_users && (!owner.part.is_of_callers() || self.may_call(owner.part))
     }
 
     fn may_call(&self, part: Part) -> bool {
@@ -156,6 +166,13 @@ impl<Work> Lanes<Work> {
         let is_door = part != Part::Commands;
         let all: usize = self.calling.values().sum();
         all < MOST_OF_CALLERS && (!is_door || here < MOST_OF_A_DOOR)
+    }
+}
+
+impl Owner {
+    /// Whether this is what a tenant of a user but root shares with the daemon.
+    fn is_users_tenant(self) -> bool {
+        self.user != 0 && matches!(self.part, Part::Shared(_))
     }
 }
 

@@ -138,3 +138,19 @@ fn callers_of_all_doors_leave_threads_for_tenants_memory() {
     lanes.done(callers[0]);
     assert_eq!(lanes.take(), Some((callers[64], 1)));
 }
+
+#[test]
+fn stuck_tenants_of_many_users_leave_threads_for_those_of_root() {
+    let mut lanes = Lanes::default();
+    let users = (0..64).flat_map(|user| (0..8).map(move |tenant| of(1000 + user, tenant)));
+    let users: Vec<Owner> = users.collect();
+    let taken = users.iter().map(|one| add(&mut lanes, *one, 1).len());
+    assert_eq!(taken.sum::<usize>(), 32);
+    let callers = (0..128).map(|at| caller(5000 + at, Part::Container(at.into())));
+    let taken = callers.map(|one| add(&mut lanes, one, 1).len());
+    assert_eq!(taken.sum::<usize>(), 64);
+    let roots = (0..64).map(|tenant| add(&mut lanes, of(0, 2000 + tenant), 1).len());
+    assert_eq!(roots.sum::<usize>(), 32);
+    lanes.done(users[0]);
+    assert_eq!(lanes.take(), Some((users[32], 1)), "the next user's");
+}

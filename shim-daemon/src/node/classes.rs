@@ -5,6 +5,7 @@
 //! room: it is told to try again, and the tenant keeps its place in the queue.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use gpushare_core::{Event, Nanos, TenantId};
 use gpushare_protocol::wire::{ErrorCode, WireError};
@@ -35,7 +36,7 @@ impl Node {
         (class, presents): (&str, bool),
         peer: &Peer,
     ) -> Result<TenantId, WireError> {
-        let groups = container_of(&peer.groups);
+        let groups = container_of(&peer.groups, cgroup::unified().as_deref());
         if groups.is_empty() {
             let mut paths = peer.groups.paths();
             let why = match paths.any(|(_, path)| cgroup::is_below_a_users(path)) {
@@ -199,9 +200,14 @@ impl Node {
     }
 }
 
-/// The part of each path that a container runtime made.
-fn container_of(groups: &Groups) -> Groups {
-    groups.parts(|path| cgroup::of_machine(path))
+/// The part of each path that a container runtime made. `mount`: where the only hierarchy is. There
+/// the folder above has to be root's: a service may have a part of it to make cgroups in.
+fn container_of(groups: &Groups, mount: Option<&Path>) -> Groups {
+    groups.parts(|path| {
+        let group = cgroup::of_machine(path)?;
+        let is_roots = mount.is_none_or(|mount| cgroup::is_roots(mount, group));
+        is_roots.then_some(group)
+    })
 }
 
 /// The container's id: the 64 digits at the end of a path.
@@ -211,4 +217,27 @@ fn id_of(groups: &Groups) -> String {
     let bare = last.strip_suffix(".scope").unwrap_or(last);
     let id = bare.rsplit(['-', ':']).next().unwrap_or(bare);
     id.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_containers_name_in_a_cgroup_that_a_user_was_given_is_no_container() {
+        let mount = tempfile::tempdir().unwrap();
+        let id = "a1".repeat(32);
+        let groups = Groups::parse(&format!("0::/batch.service/{id}\n"));
+        let found = |mount: Option<&Path>| !container_of(&groups, mount).is_empty();
+        let service = mount.path().join("batch.service");
+        std::fs::create_dir(&service).unwrap();
+        let own = nix::unistd::geteuid();
+        assert_eq!(found(Some(mount.path())), own.is_root());
+        if own.is_root() {
+            let user = nix::unistd::Uid::from_raw(65_534);
+            nix::unistd::chown(&service, Some(user), None).unwrap();
+            assert!(!found(Some(mount.path())));
+        }
+        assert!(found(None), "its path may be another hierarchy's");
+    }
 }

@@ -149,18 +149,25 @@ impl Node {
             return;
         };
         let owners: Vec<_> = known.owners().collect();
+        // A user's tenant may have become other users' programs: that user, by whose command or
+        // limits this is, may not end those.
+        let user = known.registration().owner;
+        let may_end = |pid: u32| user.is_none_or(|user| crate::peer::may_end(pid, user));
         for process in known
             .members()
             .filter_map(|member| self.processes.get(member))
+            .filter(|process| may_end(process.pid()))
         {
             // A process that has already exited needs no signal.
             let _ = crate::peer::signal(&process.peer().pidfd, posix);
         }
-        for awaited in known.awaited().values() {
+        let awaited = known.awaited().values();
+        for awaited in awaited.filter(|one| may_end(one.member.pid)) {
             let _ = crate::peer::signal(&awaited.pidfd, posix);
         }
         // Last, because its end ends all others of its pid namespace without a signal of theirs.
-        if let Some(init) = known.contained().and_then(Contained::init) {
+        let init = known.contained().and_then(Contained::init);
+        if let Some(init) = init.filter(|init| may_end(init.identity.pid)) {
             let _ = crate::peer::signal(&init.pidfd, posix);
         }
         for to in owners {

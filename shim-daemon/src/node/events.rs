@@ -57,7 +57,12 @@ pub(super) struct Events {
     counts: BTreeMap<&'static str, u64>,
     /// How often the journal lacks events.
     gaps: u64,
+    /// When it was last told that descriptors cannot be passed.
+    cannot_pass: Option<Nanos>,
 }
+
+/// How often that is told at most.
+const EACH_CANNOT_PASS: Nanos = Nanos::secs(60);
 
 /// The kind that the journal itself tells.
 const JOURNAL_LOST: &str = "journal-lost";
@@ -118,6 +123,21 @@ impl Node {
             }
         }
         self.put_event(kind, (tenant, device), text, facts);
+    }
+
+    /// The kernel let this daemon pass no descriptors to a process, which therefore has no pages,
+    /// or no host memory. Whichever process asks, it is not the cause: that is told at no tenant's
+    /// cost.
+    pub fn cannot_pass(&mut self, now: Nanos) {
+        let last = self.events.cannot_pass;
+        if last.is_none_or(|last| now >= last + EACH_CANNOT_PASS) {
+            self.events.cannot_pass = Some(now);
+            let text = format!(
+                "no process can be registered: {}",
+                crate::connection::Closed::InFlight
+            );
+            self.event("not-registered", None, None, text);
+        }
     }
 
     /// Counts an event, told or left out.

@@ -47,7 +47,7 @@ impl Node {
         let stored: Vec<Stored> = stored.filter(|one| is_lost(one.spot())).collect();
         for (offset, bytes) in ranges {
             // Whatever was stored of it was taken, or is among the stored places.
-            self.residency.storing.accepted(process, offset);
+            self.residency.storing.offers.take(process, offset);
             self.residency.host.drop_range(process, offset, bytes.0);
         }
         let had_some = !self.stored_of(client.tenant).is_zero();

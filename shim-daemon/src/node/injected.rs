@@ -27,6 +27,9 @@ use crate::peer::Peer;
 /// Bytes of an image's own preload file that are taken over.
 const MOST_PRELOAD: usize = 16 << 10;
 
+/// The labels that count from root's runtimes alone. A user's engine says what that user likes.
+const OF_ROOT: [&str; 4] = ["namespace", "image", "pod", "pod_container"];
+
 /// The container that a tenant is, as the next daemon needs it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Container {
@@ -84,6 +87,7 @@ impl Node {
         init: Init,
         asker: &Groups,
     ) {
+        let injection = &self.believed(from, injection);
         if let Err(error) = self.try_inject(now, (from, id), injection, init, asker) {
             self.tell_refused_injection(now, from, injection, &error);
             let reply = ControlReply::Error(error);
@@ -93,6 +97,17 @@ impl Node {
                 reply,
             });
         }
+    }
+
+    /// An injection without the labels that no user's hook is believed: by what only root's runtime
+    /// says a rule of the node is chosen, and a pod named to which the GPU's time is counted.
+    pub(super) fn believed(&self, from: ConnId, injection: &Injection) -> Injection {
+        let mut injection = injection.clone();
+        if self.users.of(from).is_some() {
+            let labels = &mut injection.labels;
+            labels.retain(|(kind, _)| !OF_ROOT.contains(&&**kind));
+        }
+        injection
     }
 
     fn try_inject(

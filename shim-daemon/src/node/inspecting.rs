@@ -242,6 +242,16 @@ impl Node {
                 storing.presented((process, number), file, facts, forgotten);
                 self.tell_held(tenant);
             }
+            (Presented::Given { command, .. }, What::Given(..), Some(facts))
+                if facts.is_memory && self.users.of(command.0).is_some() =>
+            {
+                let text = format!(
+                    "the folder is refused: its files are in the host's memory (tmpfs), which is to be freed; accepted: {}",
+                    Control::FILE_SYSTEMS
+                );
+                let error = WireError::new(ErrorCode::OutOfOrder, text);
+                self.answer_command(command, ControlReply::Error(error));
+            }
             (Presented::Given { command, name }, What::Given(write, read), Some(_)) => {
                 self.is_given(now, command, &name, (write, read));
             }
@@ -306,6 +316,7 @@ impl Node {
         injection: Injection,
         (pidfd, asker): (Option<Foreign>, Groups),
     ) {
+        let injection = self.believed(command.0, &injection);
         let Some(pidfd) = pidfd else {
             return self.not_named(command, &injection, "no pidfd came with the request");
         };

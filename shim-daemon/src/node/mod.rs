@@ -36,6 +36,7 @@ mod measures;
 mod metrics;
 mod move_events;
 mod mps;
+mod offers;
 mod outside;
 mod pids;
 mod pods;

@@ -233,7 +233,7 @@ impl Node {
             Request::HostDrop { offset, bytes } => {
                 self.residency.host.drop_range(process, offset, bytes);
                 let storing = &mut self.residency.storing;
-                if storing.accepted(process, offset) {
+                if storing.offers.take(process, offset).is_some() {
                     storing.silent.remove(&client.tenant);
                     storing.is_heard(client.tenant, now);
                 }

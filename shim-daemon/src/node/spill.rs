@@ -18,7 +18,7 @@ use crate::spill::{Job, Key, SpillFolder, Task};
 
 /// How long a request waits for room on the host.
 const PATIENCE: Nanos = Nanos::secs(10);
-/// How long nothing is stored after the disk refused.
+/// How long nothing is stored after the disk refused, and nothing of a tenant that has too much.
 const PAUSE: Nanos = Nanos::secs(10);
 
 impl Node {
@@ -210,7 +210,19 @@ impl Node {
         }
         // The range is for the moment of a copy, and one is kept for that: what of the memory is
         // reserved for others and not given is no matter, and may be all that is left.
-        Some(!self.is_inspected(wanted) && wanted.bytes <= free)
+        let may_be_fetched = self.may_fetch((tenant, wanted.process), wanted.bytes);
+        Some(!self.is_inspected(wanted) && may_be_fetched && wanted.bytes <= free)
+    }
+
+    /// Whether so much more of what a process has in files may be in its memory beside them: each
+    /// byte once, and one range more, which it has not dropped yet.
+    fn may_fetch(&self, (tenant, process): (TenantId, ProcessId), bytes: Bytes) -> bool {
+        let known = self.tenants.get(&tenant).into_iter();
+        let members = known.flat_map(|known| known.members());
+        let host = &self.residency.host;
+        let fetched: Bytes = members.map(|member| host.fetched(member)).sum();
+        let is_first = host.fetched(process).is_zero();
+        is_first || fetched + bytes <= self.stored_of(tenant) + host.piece()
     }
 
     pub(super) fn kept_for_returns(&self) -> Bytes {
@@ -260,6 +272,9 @@ impl Node {
             .filter(|stored| self.residency.storing.is_nodes(process, stored.file));
         if let Some(stored) = is_nodes {
             self.residency.host.is_copied(process, offset, stored);
+        }
+        if file.is_some() {
+            self.residency.host.is_fetched(process, offset);
         }
         self.tell_held_of(process);
         let empty = Stored {
@@ -364,14 +379,19 @@ impl Node {
         let (Some(host), true, false) = (host, is_asked, storing.busy.contains(&process)) else {
             return self.refuse_host(to, id, Refusal::Cancelled);
         };
-        let taken_back = storing.take_back(process, offset);
-        if let Some(stored) = taken_back {
+        // It never heard of that, or had no use of it.
+        let former = storing.offers.take(process, offset);
+        if let Some(stored) = former {
             self.forget_stored(process, stored);
             self.tell_held(client.tenant);
         }
         let elsewhere = self.residency.storing.elsewhere.get(&client.tenant);
         let elsewhere = elsewhere.map(|one| one.number);
         let is_elsewhere = elsewhere.is_some();
+        let most = self.world.could_have(client.tenant);
+        if self.stored_of(client.tenant) + Bytes(bytes) > most {
+            return self.has_too_much(now, (client.tenant, to, id), elsewhere, most);
+        }
         if !is_elsewhere && !self.may_store(Bytes(bytes)) {
             let limit = self.residency.storing.limit();
             let text = format!(
@@ -401,7 +421,10 @@ impl Node {
                         connection: to,
                         id,
                     },
-                    task: Task::Store(slot.file),
+                    task: Task::Store {
+                        file: slot.file,
+                        is_nodes: !is_elsewhere,
+                    },
                     stored,
                     host,
                     offset,
@@ -414,6 +437,29 @@ impl Node {
                 self.does_not_store(now, (client.tenant, to, id), elsewhere, text);
             }
         }
+    }
+
+    /// A tenant would have more in files than it could ever have had in memory. In the node's
+    /// folder that is no other tenant's affair: this one is left alone for a while.
+    fn has_too_much(
+        &mut self,
+        now: Nanos,
+        (tenant, to, id): (TenantId, ConnId, u32),
+        elsewhere: Option<u64>,
+        most: Bytes,
+    ) {
+        let text = format!(
+            "more than {} of it would be in files, the most that its limits allow",
+            most.human()
+        );
+        if elsewhere.is_some() {
+            return self.does_not_store(now, (tenant, to, id), elsewhere, text);
+        }
+        self.refuse_host(to, id, Refusal::Cancelled);
+        self.event("spill-failed", Some(tenant), None, text);
+        self.ask_one_to_store(now, tenant, false);
+        self.residency.storing.is_silent(tenant, now + PAUSE);
+        self.tend_host(now);
     }
 
     /// A range is not stored. In the node's folder nothing is then stored for a while, and requests

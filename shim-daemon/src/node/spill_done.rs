@@ -21,14 +21,14 @@ impl Node {
         let Some(known) = self.processes.get(process) else {
             // It ended meanwhile, and all it had with it. The work may have begun after that.
             return match job.task {
-                Task::Store(_) => (),
+                Task::Store { .. } => (),
                 Task::Allocate { .. } | Task::Fetch(_) => {
                     job.host.give_back(job.offset, job.stored.bytes);
                 }
             };
         };
         let (tenant, is_here) = (known.tenant(), known.connection() == Some(connection));
-        if !matches!(job.task, Task::Store(_)) {
+        if !matches!(job.task, Task::Store { .. }) {
             let has = !matches!(outcome, Err(Failed::NoRoom(_)));
             let bytes = Bytes(job.stored.bytes);
             self.residency.storing.host_has(process, bytes, has, now);
@@ -45,7 +45,7 @@ impl Node {
                 self.is_free(now, process, (tenant, is_here));
                 self.is_fetched((tenant, is_here), &job, outcome);
             }
-            Task::Store(_) => {
+            Task::Store { .. } => {
                 // What was suspended to the file of the job may be no more: the job tells.
                 let file = job.stored.file;
                 let is_nodes = self.residency.storing.is_nodes(process, file);
@@ -187,7 +187,7 @@ impl Node {
         };
         *storing.done.entry(tenant).or_default() += Bytes(job.stored.bytes);
         let stored = Stored { sum, ..job.stored };
-        storing.offer(process, job.offset, stored);
+        storing.offers.add(process, job.offset, stored);
         self.effect(Effect::Client {
             to: connection,
             id,

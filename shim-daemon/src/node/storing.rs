@@ -9,6 +9,7 @@ use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{Spot, Stored};
 
 use super::host_store::PIECE;
+use super::offers::Offers;
 use super::{Client, ConnId};
 use crate::foreign::{Foreign, Lane};
 use crate::spill::{Facts, Job, SpillFolder, Task};
@@ -91,9 +92,8 @@ pub(super) struct Storing {
     /// The connection over which each process has said what it has. What it says over another one
     /// is older.
     told: BTreeMap<ProcessId, ConnId>,
-    /// The last range of each process that was stored and that it has not dropped yet, and where
-    /// its bytes are: a process whose connection ended meanwhile asks again.
-    offered: BTreeMap<ProcessId, (u64, Stored)>,
+    /// Ranges that are stored, and that their processes have not dropped yet.
+    pub(super) offers: Offers,
     /// Tenants that are asked to have their ranges stored, and since when nothing was heard of
     /// each.
     pub(super) asked: BTreeMap<TenantId, Nanos>,
@@ -300,6 +300,7 @@ impl Storing {
 
     /// These bytes are wanted no more.
     pub(super) fn forget(&mut self, process: ProcessId, stored: Stored) {
+        self.offers.forget(process, stored);
         let key = (process, stored.file);
         let is_current = self.current.get(&process) == Some(&stored.file);
         let Some(kept) = self.files.get_mut(&key) else {
@@ -361,7 +362,7 @@ impl Storing {
     /// one. The process may give up the bytes that the job reads before the job ends.
     pub(super) fn begins(&mut self, job: &Job) {
         let gives = match job.task {
-            Task::Store(_) => job.stored.spot(),
+            Task::Store { .. } => job.stored.spot(),
             _ => Spot::memory(job.offset),
         };
         self.under_way.insert(key(job), gives);
@@ -403,30 +404,6 @@ impl Storing {
         })
     }
 
-    /// A process is told that this range is stored.
-    pub(super) fn offer(&mut self, process: ProcessId, offset: u64, stored: Stored) {
-        self.offered.insert(process, (offset, stored));
-    }
-
-    /// A process dropped a range: it knows where the bytes are, if they are stored. Whether they
-    /// are.
-    pub(super) fn accepted(&mut self, process: ProcessId, offset: u64) -> bool {
-        let offered = self.offered.get(&process);
-        let accepted = offered.is_some_and(|(of, _)| *of == offset);
-        if accepted {
-            self.offered.remove(&process);
-        }
-        accepted
-    }
-
-    /// A process asks again for a range that is stored already: it never heard of that. Returns
-    /// what is to be forgotten.
-    pub(super) fn take_back(&mut self, process: ProcessId, offset: u64) -> Option<Stored> {
-        let offered = self.offered.remove(&process);
-        let again = offered.filter(|(of, _)| *of == offset);
-        again.map(|(_, stored)| stored)
-    }
-
     /// A connection has ended: what its requests are given would reach no process.
     pub(super) fn gives_up(&mut self, connection: ConnId) {
         self.waiting
@@ -437,7 +414,7 @@ impl Storing {
     pub(super) fn forget_all(&mut self, process: ProcessId) {
         self.files.retain(|(of, _), _| *of != process);
         self.current.remove(&process);
-        self.offered.remove(&process);
+        self.offers.forget_all(process);
         self.waiting.retain(|wanted| wanted.process != process);
         self.busy.remove(&process);
         self.under_way.retain(|(of, ..), _| *of != process);

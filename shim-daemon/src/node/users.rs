@@ -17,6 +17,13 @@ use super::{ConnId, Node};
 /// Tenants a user may have at a time: each takes the daemon about a megabyte and three
 /// descriptors.
 const MOST_TENANTS: usize = 256;
+/// The same of all users but root together: a program may have users without end.
+const ALL_TENANTS: usize = 1024;
+/// The part of these that users from [`CHOSEN`] on may have.
+const CHOSEN_TENANTS: usize = 512;
+/// The first user number of which a program may have many: `/etc/subuid` has ranges from 100,000
+/// on.
+const CHOSEN: u32 = 1 << 16;
 /// Answers of one connection that may wait for the admission of one tenant.
 const MOST_PENDING: usize = 16;
 /// Connections over which a user may follow events at a time. Each is told every event, of whatever
@@ -97,14 +104,12 @@ impl Node {
         let Some(user) = self.users.of(from) else {
             return Ok(());
         };
-        let all = self.tenants.values();
-        let theirs = all.filter(|known| known.registration().owner == Some(user));
-        if theirs.count() < MOST_TENANTS {
-            return Ok(());
+        let owners = self.tenants.values();
+        let owners = owners.filter_map(|known| known.registration().owner);
+        match too_many(user, owners) {
+            None => Ok(()),
+            Some(text) => Err(WireError::retry(ErrorCode::Full, text)),
         }
-        let text =
-            format!("you have {MOST_TENANTS} tenants, the most a user may have at a time; end one");
-        Err(WireError::retry(ErrorCode::Full, text))
     }
 
     /// Refuses a connection that asks for the same tenant again and again while it waits.
@@ -152,6 +157,34 @@ impl Node {
     }
 }
 
+/// Why a user may not have one more tenant beside those of these owners, if it may not.
+fn too_many(user: u32, owners: impl Iterator<Item = u32>) -> Option<String> {
+    let (mut theirs, mut chosen, mut all) = (0, 0, 0);
+    for owner in owners {
+        theirs += usize::from(owner == user);
+        chosen += usize::from(owner >= CHOSEN);
+        all += 1;
+    }
+    if theirs >= MOST_TENANTS {
+        let text =
+            format!("you have {MOST_TENANTS} tenants, the most a user may have at a time; end one");
+        return Some(text);
+    }
+    let most = match user >= CHOSEN {
+        true if chosen >= CHOSEN_TENANTS => CHOSEN_TENANTS,
+        _ if all >= ALL_TENANTS => ALL_TENANTS,
+        _ => return None,
+    };
+    Some(format!(
+        "users have {most} tenants, the most that all but root{} may have at a time together",
+        if most == CHOSEN_TENANTS {
+            " with numbers from 65536 on"
+        } else {
+            ""
+        }
+    ))
+}
+
 /// Refuses a container a priority above the default that none of its `maxima` bounds. The
 /// container's author asks for it, by annotations and variables, though root's hook sends it ([ADR
 /// 198](../../../docs/adr/0198-a-containers-high-priority-takes-a-maximum.md)).
@@ -178,4 +211,42 @@ fn priority_in(asked: &[(String, String)]) -> u16 {
 
 pub(super) fn forbidden(text: &str) -> WireError {
     WireError::new(ErrorCode::Forbidden, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// So many tenants of each of these users.
+    fn each(users: std::ops::Range<u32>, many: usize) -> impl Iterator<Item = u32> {
+        users.flat_map(move |user| std::iter::repeat_n(user, many))
+    }
+
+    #[test]
+    fn a_user_has_256_tenants_and_leaves_others_theirs() {
+        let own = || each(1000..1001, 255);
+        assert_eq!(too_many(1000, own()), None);
+        let own = || own().chain([1000]);
+        assert!(too_many(1000, own()).is_some_and(|why| why.contains("you have 256")));
+        assert_eq!(too_many(1001, own()), None);
+    }
+
+    #[test]
+    fn users_without_end_leave_tenants_for_the_machines_own() {
+        let chosen = || each(100_000..100_064, 8);
+        let why = too_many(165_000, chosen()).unwrap();
+        assert!(
+            why.contains("512") && why.contains("from 65536 on"),
+            "{why}"
+        );
+        assert_eq!(too_many(165_000, chosen().skip(1)), None);
+        assert_eq!(too_many(1000, chosen()), None);
+        let all = || chosen().chain(each(1000..1064, 8));
+        for user in [1000, 2000, 165_000] {
+            assert!(too_many(user, all()).is_some(), "{user}");
+        }
+        assert_eq!(too_many(2000, all().skip(1)), None);
+        let why = too_many(2000, all()).unwrap();
+        assert!(why.contains("1024"), "{why}");
+    }
 }

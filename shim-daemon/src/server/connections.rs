@@ -227,6 +227,9 @@ impl Server {
         self.resting.remove(&id);
         let _ = self.buffer_budget.note(id, 0);
         self.poller.remove(session.connection.socket());
+        if matches!(end, Closed::InFlight) {
+            self.node.cannot_pass(clock::now());
+        }
         if !matches!(end, Closed::Ended) {
             tracing::info!(connection = id, user = caller.user(), %end, "cut off");
         }

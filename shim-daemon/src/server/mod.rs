@@ -9,6 +9,7 @@ mod crowd;
 mod doors;
 mod folder;
 mod furnish;
+mod in_flight;
 mod later;
 mod looker;
 mod owners;
@@ -22,6 +23,7 @@ mod specification;
 mod starts;
 #[cfg(test)]
 mod still;
+mod watched;
 mod worker;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -70,6 +72,8 @@ pub struct Server {
     /// Sessions that have had their turn, and when they are polled again.
     resting: BTreeMap<u64, Nanos>,
     watched: BTreeMap<ProcessId, OwnedFd>,
+    /// Processes for which the poller has no place.
+    unwatched: BTreeMap<ProcessId, OwnedFd>,
     /// The first processes of containers.
     inits: BTreeMap<TenantId, OwnedFd>,
     /// Kept open for the poller.
@@ -199,6 +203,7 @@ impl Server {
             sessions: BTreeMap::new(),
             resting: BTreeMap::new(),
             watched: BTreeMap::new(),
+            unwatched: BTreeMap::new(),
             inits: BTreeMap::new(),
             _stop: start.stop,
             reload: start.reload,
@@ -293,9 +298,7 @@ impl Server {
             Source::Class(at) => self.accept_in_class(at),
             Source::Session(id) => self.talk(id),
             Source::Process(process) => {
-                if let Some(pidfd) = self.watched.remove(&process) {
-                    self.poller.remove(pidfd.as_fd());
-                }
+                self.unwatch(process);
                 self.node.process_ended(clock::now(), process);
             }
             Source::Container(tenant) => {
@@ -387,6 +390,7 @@ impl Server {
             self.classes.open_again(&self.poller);
             self.follow_classes();
             self.write_again();
+            self.look_at_unwatched();
             self.node.lanes().tend();
             self.forget_deleted();
             self.node
@@ -419,11 +423,7 @@ impl Server {
                     id,
                     reply,
                     descriptors,
-                } => {
-                    self.send(to, |session| {
-                        session.connection.send(id, &reply, descriptors)
-                    });
-                }
+                } => self.answer((to, id), &reply, descriptors),
                 Effect::Command { to, id, reply } => {
                     let reply = self.with_folder(reply);
                     self.send(to, |session| session.tell(id, &reply));
@@ -437,17 +437,8 @@ impl Server {
                         self.send(to, |session| session.tell_event(id, record, form));
                     }
                 }
-                Effect::Watch { process, pidfd } => {
-                    match self.poller.add(pidfd.as_fd(), Source::Process(process)) {
-                        Ok(()) => drop(self.watched.insert(process, pidfd)),
-                        Err(error) => tracing::error!(%error, "a process cannot be watched"),
-                    }
-                }
-                Effect::Unwatch { process } => {
-                    if let Some(pidfd) = self.watched.remove(&process) {
-                        self.poller.remove(pidfd.as_fd());
-                    }
-                }
+                Effect::Watch { process, pidfd } => self.watch(process, pidfd),
+                Effect::Unwatch { process } => self.unwatch(process),
                 Effect::WatchContainer { tenant, pidfd } => self.watch_container(tenant, pidfd),
                 Effect::Listen {
                     tenant,

@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 
 use gpushare_protocol::wire::Stored;
 use nix::fcntl::{FallocateFlags, PosixFadviseAdvice, fallocate, posix_fadvise};
+use nix::sys::statvfs::fstatvfs;
 use twox_hash::XxHash3_64;
 
 /// How much is copied at once.
@@ -32,6 +33,25 @@ pub enum Failed {
         /// The checksum when it was stored.
         stored: u64,
     },
+}
+
+/// Whether a disk has so much left for a user, beside what it keeps for root. Root's own bytes may
+/// lie there, and so the daemon has to ask: the kernel refuses it nothing.
+///
+/// # Errors
+/// `ENOSPC` if not, and if the file system does not say.
+pub(super) fn fits_users(file: &File, bytes: u64) -> Result<(), Failed> {
+    let disk = fstatvfs(file).map_err(io::Error::from)?;
+    let left = disk.blocks_available().saturating_mul(disk.fragment_size());
+    match is_left(disk.blocks(), left, bytes) {
+        true => Ok(()),
+        false => Err(io::Error::from_raw_os_error(libc::ENOSPC).into()),
+    }
+}
+
+/// A file system without a size has no blocks, and no part of them for anybody.
+fn is_left(blocks: u64, left: u64, bytes: u64) -> bool {
+    blocks == 0 || bytes <= left
 }
 
 /// Stores `bytes` bytes of the host in a file, and returns once they are on the disk: only then may
@@ -176,6 +196,17 @@ mod tests {
         }
         let other = Stored { at: 4096, ..one };
         assert!(fetch(&file, other, (&host, 0)).is_err(), "another place");
+    }
+
+    #[test]
+    fn what_a_disk_keeps_for_root_is_no_room_for_a_users_file() {
+        for (blocks, left, fits) in [(100, 8192, true), (100, 8191, false), (0, 0, true)] {
+            assert_eq!(is_left(blocks, left, 8192), fits, "{blocks} {left}");
+        }
+        let file = tempfile::tempfile().unwrap();
+        assert!(fits_users(&file, 4096).is_ok());
+        let failed = fits_users(&file, u64::MAX).unwrap_err();
+        assert!(failed.to_string().contains("No space"), "{failed}");
     }
 
     #[test]

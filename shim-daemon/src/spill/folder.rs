@@ -8,7 +8,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::sys::statfs::{FsType, fstatfs, statfs};
+use nix::sys::statfs::{FsType, TMPFS_MAGIC, fstatfs, statfs};
 use nix::unistd::geteuid;
 
 /// `FUSE_SUPER_MAGIC` of the kernel's `linux/magic.h`.
@@ -166,6 +166,11 @@ pub fn is_stored_file(file: &File, folder: Option<&Path>) -> bool {
     let is_own = || own().is_some_and(|own| own.filesystem_type() == system);
     let is_machines = OF_THE_MACHINE.iter().any(|one| FsType(*one) == system);
     is_plain && unfit(system).is_none() && (is_machines || is_own())
+}
+
+/// Whether a file's bytes are in memory of the host.
+pub(super) fn is_memory(file: &File) -> bool {
+    fstatfs(file.as_fd()).is_ok_and(|system| system.filesystem_type() == TMPFS_MAGIC)
 }
 
 /// Whether these are one file without a name, the first to read and write, the second only to read.

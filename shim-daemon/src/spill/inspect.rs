@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 
-use super::folder::{are_one, is_stored_file};
+use super::folder::{are_one, is_memory, is_stored_file};
 use crate::foreign::{Foreign, Lane};
 use crate::init::Init;
 
@@ -46,6 +46,8 @@ pub struct Facts {
     pub bytes: u64,
     /// It lies in the node's folder.
     pub is_nodes: bool,
+    /// It lies in memory of the host: in a tmpfs, or it is a memfd, which has no other file system.
+    pub is_memory: bool,
 }
 
 /// A look that was taken. `None`: it is no file of that kind.
@@ -89,6 +91,7 @@ impl Inspection {
             What::Pidfd(_) | What::Init(_) => None,
         };
         let found = file.and_then(|file| file.metadata().ok());
+        let is_memory = file.is_some_and(is_memory);
         let own = folder.and_then(|folder| std::fs::metadata(folder).ok());
         let place = |of: &Metadata| (of.dev(), of.uid());
         let looks_own =
@@ -102,6 +105,7 @@ impl Inspection {
             bytes: found.blocks().saturating_mul(512),
             // Other files are of folders that commands named.
             is_nodes: looks_own(&found) && found.mode() & OWN != 0,
+            is_memory,
         });
         Inspected {
             ticket: self.ticket,

@@ -40,7 +40,13 @@ pub struct Key {
 #[derive(Clone, Debug)]
 pub enum Task {
     /// Copy it to this file.
-    Store(Arc<Foreign>),
+    Store {
+        /// To write.
+        file: Arc<Foreign>,
+        /// It lies in the node's folder. In another one it takes nothing of what the disk keeps for
+        /// root.
+        is_nodes: bool,
+    },
     /// Allocate it, and copy it from this file.
     Fetch(Arc<Foreign>),
     /// Allocate it, all zero, if so many bytes of the host are left beside it.
@@ -84,7 +90,14 @@ impl Job {
     pub fn carry_out(self) -> Done {
         let host = (self.host.file(), self.offset);
         let outcome = match &self.task {
-            Task::Store(file) => store(host, (file.file(), self.stored.at), self.stored.bytes),
+            Task::Store { file, is_nodes } => {
+                let (file, bytes) = (file.file(), self.stored.bytes);
+                let room = match is_nodes {
+                    true => Ok(()),
+                    false => copy::fits_users(file, bytes),
+                };
+                room.and_then(|()| store(host, (file, self.stored.at), bytes))
+            }
             Task::Fetch(file) => self
                 .allocate(Purpose::Return)
                 .and_then(|()| fetch(file.file(), self.stored, host)),

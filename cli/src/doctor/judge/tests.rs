@@ -49,6 +49,7 @@ fn healthy() -> Facts {
         own_minor: 8,
         first_pid_namespace: true,
         kernel: "6.1.0-13-amd64".to_owned(),
+        may_pass_nothing: false,
         descriptors: 524_288,
         controllers: Some(vec!["cpu".to_owned()]),
         mps: None,
@@ -322,6 +323,10 @@ fn what_the_kernel_gives_too_little_of_is_named() {
             facts.first_pid_namespace = false;
         },
     );
+    let words = ("lacks CAP_SYS_RESOURCE", "CapabilityBoundingSet=");
+    breaks("descriptors", Verdict::Warn, words, |facts| {
+        facts.may_pass_nothing = true;
+    });
     breaks("descriptors", Verdict::Warn, ("256", "ulimit"), |facts| {
         facts.descriptors = 256;
     });

@@ -32,9 +32,10 @@ impl World {
         host.may_give(tenant, bytes, kept)
     }
 
-    /// The most host memory that a daemon could have given a tenant, whatever it was granted.
+    /// The most host memory that a daemon could have given a tenant, whatever it was granted. Also
+    /// what it holds above a limit that was lowered since.
     pub fn could_have(&self, tenant: TenantId) -> Bytes {
-        self.most_given(tenant, |account| account.limit)
+        self.most_given(tenant, |account| account.limit.max(account.grant))
     }
 
     /// The most that the store gives a tenant of which so much may be on a device. Nothing where

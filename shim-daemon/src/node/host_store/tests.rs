@@ -1,0 +1,188 @@
+//! What the store gives, takes back and keeps of each process.
+
+use super::*;
+use crate::foreign::{Foreign, Lanes};
+use std::sync::mpsc::channel;
+
+const ONE: ProcessId = ProcessId(1);
+const OTHER: ProcessId = ProcessId(2);
+
+fn store(budget: Bytes) -> HostStore {
+    HostStore::new(budget)
+}
+
+/// That of the daemon of this number.
+fn store_of(number: u64) -> HostStore {
+    let mut store = store(Bytes::gib(1));
+    store.starts(number);
+    store
+}
+
+fn lane() -> Lane {
+    Lanes::default().own()
+}
+
+impl HostStore {
+    /// A new range, with its memory.
+    fn allocate(&mut self, process: ProcessId, bytes: Bytes) -> (u64, Arc<HostFile>) {
+        let (offset, file) = self.place(process, bytes, &lane()).unwrap();
+        file.allocate(offset, bytes.0).unwrap();
+        (offset, file)
+    }
+}
+
+/// What is allocated once all that was wanted of a file is done.
+fn allocated(file: &HostFile) -> u64 {
+    let (says, heard) = channel();
+    file.lane().run(move || says.send(()).unwrap());
+    heard.recv().unwrap();
+    file.allocated().unwrap()
+}
+
+#[test]
+fn what_a_process_claims_or_drops_changes_its_own_part_only() {
+    let mut store = store(Bytes::mib(64));
+    let (offset, _) = store.allocate(ONE, Bytes::mib(16));
+    store.allocate(OTHER, Bytes::mib(16));
+    let given = |store: &HostStore| [ONE, OTHER].map(|process| store.given(process).0 >> 20);
+    store.drop_range(ONE, 0, u64::MAX);
+    assert_eq!(given(&store), [16, 16], "it has no such range");
+    store.drop_range(ONE, offset, u64::MAX);
+    assert_eq!(given(&store), [0, 16]);
+    store.found(ONE, Bytes::MAX, Bytes::MAX);
+    assert_eq!(given(&store), [0, 16], "it is not an earlier daemon's");
+    store.comes(ONE);
+    store.found(ONE, Bytes::MAX, Bytes::mib(8));
+    assert_eq!(given(&store), [8, 16], "no more than is plausible");
+    store.found(ONE, Bytes::MAX, Bytes::MAX);
+    assert_eq!(given(&store), [64, 16], "the whole budget at most");
+    store.forget(ONE);
+    assert_eq!(given(&store), [0, 16]);
+}
+
+#[test]
+fn a_dropped_range_is_free_memory_and_its_place_is_given_again() {
+    let mut store = store(Bytes::gib(1));
+    let (first, file) = store.allocate(ONE, Bytes::mib(4));
+    let (second, _) = store.allocate(ONE, Bytes::mib(2));
+    assert_ne!(first, second);
+    assert_eq!(allocated(&file), 6 << 20);
+    store.drop_range(ONE, first, 4 << 20);
+    assert_eq!(allocated(&file), 2 << 20);
+    assert_eq!(store.allocate(ONE, Bytes::mib(4)).0, first);
+    assert!(store.range(ONE, first, 4 << 20).is_some());
+    assert!(store.range(ONE, first, 2 << 20).is_none(), "another length");
+    assert!(store.range(OTHER, first, 4 << 20).is_none());
+}
+
+#[test]
+fn memory_of_a_process_that_ended_is_free_though_a_child_has_it() {
+    let mut store = store(Bytes::gib(1));
+    let (_, childs) = store.allocate(ONE, Bytes::mib(4));
+    let (_, others) = store.allocate(OTHER, Bytes::mib(2));
+    store.ended(ONE);
+    assert_eq!(allocated(&childs), 0);
+    assert_eq!(allocated(&others), 2 << 20);
+    assert_eq!(store.given(ONE), Bytes::ZERO);
+}
+
+#[test]
+fn a_presented_file_is_free_once_its_process_ended() {
+    let (mut one, mut next) = (store_of(77), store_of(78));
+    let (_, file) = one.allocate(ONE, Bytes::mib(4));
+    next.comes(ONE);
+    let lane = lane();
+    let shown = Foreign::new(file.descriptor().unwrap(), &lane);
+    let adopted = Arc::new(HostFile::adopt(shown).unwrap());
+    next.adopt(
+        ONE,
+        HostFile::adopt(Foreign::new(adopted.descriptor().unwrap(), &lane)).unwrap(),
+    );
+    next.ended(ONE);
+    assert_eq!(allocated(&adopted), 0);
+}
+
+#[test]
+fn memory_of_a_process_that_lives_on_stays_as_it_is() {
+    let mut store = store(Bytes::gib(1));
+    let (_, file) = store.allocate(ONE, Bytes::mib(4));
+    store.forget(ONE);
+    assert_eq!(allocated(&file), 4 << 20);
+}
+
+#[test]
+fn another_daemons_ranges_are_at_other_places() {
+    let (mut one, mut next) = (store_of(77), store_of(78));
+    let (mine, _) = one.allocate(ONE, Bytes::mib(2));
+    let (its, _) = next.allocate(ONE, Bytes::mib(2));
+    assert_ne!(mine, its);
+    next.comes(ONE);
+    next.found(ONE, Bytes::mib(4), Bytes::MAX);
+    assert_eq!(next.given(ONE), Bytes::mib(4));
+    next.drop_range(ONE, mine, 2 << 20);
+    assert_eq!(next.given(ONE), Bytes::mib(2));
+    assert!(next.range(ONE, its, 2 << 20).is_some());
+}
+
+#[test]
+fn a_daemons_places_end_where_the_next_daemons_begin() {
+    let places = |number: u64| {
+        let first = store_of(number).place(ONE, PIECE, &lane()).unwrap().0;
+        (first, first + OWN)
+    };
+    // Earlier versions had places up to there, by the clock.
+    let earlier = (1 << 19) * OWN;
+    let (first, second, last) = (places(0), places(1), places(STARTS - 1));
+    assert_eq!((first.0, first.1), (earlier, second.0));
+    assert_eq!(last.1, 1 << 62, "the end of the file");
+    assert_eq!(places(STARTS), first, "numbers begin anew");
+}
+
+#[test]
+fn what_lies_in_a_presented_file_can_be_stored_and_is_freed_when_dropped() {
+    let (mut one, mut next) = (store_of(77), store_of(78));
+    let (mine, file) = one.allocate(ONE, Bytes::mib(4));
+    next.comes(ONE);
+    next.stores(ONE);
+    next.found(ONE, Bytes::mib(8), Bytes::MAX);
+    assert!(next.storable(ONE).is_zero() && next.range(ONE, mine, 4 << 20).is_none());
+    let shown = Foreign::new(file.descriptor().unwrap(), &lane());
+    next.adopt(ONE, HostFile::adopt(shown).unwrap());
+    assert_eq!(next.storable(ONE), Bytes::mib(4), "as the file shows");
+    let (its, presented) = next.allocate(ONE, Bytes::mib(2));
+    assert_eq!(allocated(&presented), 6 << 20, "it goes on with that file");
+    let stored = next.range(ONE, mine, 4 << 20).is_some();
+    assert!(stored && next.range(ONE, its, 4 << 20).is_none());
+    next.drop_range(ONE, mine, 4 << 20);
+    assert_eq!(allocated(&presented), 2 << 20);
+    assert_eq!(next.given(ONE), Bytes::mib(2));
+}
+
+#[test]
+fn bytes_on_their_way_to_or_from_a_file_are_known_until_one_copy_is_gone() {
+    let mut store = store(Bytes::gib(1));
+    let stored = |at| Stored {
+        file: 1,
+        at,
+        bytes: 2 << 20,
+        sum: 0,
+    };
+    let [(one, _), (two, _)] = [(); 2].map(|()| store.allocate(ONE, Bytes::mib(2)));
+    store.is_copied(ONE, one, stored(0));
+    store.is_copied(ONE, two, stored(PIECE.0));
+    assert_eq!(store.copies(ONE), Bytes::mib(4));
+    store.is_forgotten(ONE, stored(0));
+    assert_eq!(store.copies(ONE), Bytes::mib(2));
+    store.drop_range(ONE, two, 2 << 20);
+    assert_eq!(
+        (store.copies(ONE), store.given(ONE)),
+        (Bytes::ZERO, Bytes::mib(2))
+    );
+}
+
+#[test]
+fn a_small_budget_has_several_ranges() {
+    for (budget, piece) in [(96, 6), (8, 2), (64 << 10, 64)] {
+        assert_eq!(store(Bytes::mib(budget)).piece(), Bytes::mib(piece));
+    }
+}
