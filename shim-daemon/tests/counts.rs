@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 use crate::metrics::{HALF, rows, tenant};
 use crate::support::{Client, Daemon, FakeDevices, GPU, until};
@@ -74,6 +75,50 @@ fn the_time_of_a_tenants_kernels_is_told_also_while_it_is_alone() {
     );
 }
 
+fn alone(daemon: &Daemon) -> Vec<AloneRow> {
+    match &rows(daemon, Listing::Alone)[..] {
+        [Rows::Alone(rows)] => rows.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_tenant_alone_has_what_nvml_saw_and_one_beside_another_its_bills() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let (_a, a) = daemon.tenant("a", &HALF);
+    let (_b, b) = daemon.tenant("b", &HALF);
+    let mut first = Client::register(&a);
+    first.open();
+    let run = |pid: u32| {
+        // More than there is: all of the time between two looks.
+        daemon.devices.0.lock().unwrap().busy = vec![(pid, 60 * Nanos::secs(1).0)];
+    };
+    let of = |name: &str| alone(&daemon).into_iter().find(|row| row.name == name);
+    assert_eq!(of("b"), None, "it has no process there");
+    let pid = first.process.pid();
+    until("what it had alone is told", || {
+        run(pid);
+        of("a").is_some_and(|row| row.part == 1000 && row.over_ms > 0)
+    });
+    // Beside another that works it is billed, and what NVML sees counts no more.
+    let mut second = Client::register(&b);
+    second.open();
+    until("it is alone no more", || {
+        run(pid);
+        let rows = rows(&daemon, Listing::Shares);
+        let [Rows::Shares(rows)] = &rows[..] else {
+            panic!("no shares")
+        };
+        rows.iter().all(|row| row.state != ShareState::Free)
+    });
+    daemon.devices.until_looked_at();
+    until("what it had alone is less and less of the time", || {
+        run(pid);
+        of("a").is_some_and(|row| row.part < 900)
+    });
+}
+
 /// NVML tells of a process's last kernels once it has ended: a job of many short programs would
 /// lose half a second of each.
 #[test]
@@ -119,6 +164,7 @@ fn no_time_of_kernels_is_told_where_nvml_knows_none() {
     let daemon = Daemon::with(folder.path(), devices);
     let (_a, _) = daemon.tenant("a", &HALF);
     assert_eq!(busy(&daemon), []);
+    assert_eq!(alone(&daemon), []);
 }
 
 /// A virtual GPU, or an older driver. A 0 would say that the tenant used nothing.
@@ -131,4 +177,33 @@ fn no_time_of_kernels_is_told_where_nvml_refuses_its_samples() {
     let (_a, _) = daemon.tenant("a", &HALF);
     daemon.devices.until_looked_at();
     assert_eq!(busy(&daemon), []);
+    assert_eq!(alone(&daemon), []);
+}
+
+#[test]
+fn a_forgotten_process_of_a_tenant_that_works_is_told_as_idle() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let limits = [&HALF[..], &[("GPUSHARE_IDLE_AFTER", "1s")]].concat();
+    let (_a, a) = daemon.tenant("a", &limits);
+    let (mut busy, mut forgotten) = (Client::register(&a), Client::register(&a));
+    busy.open();
+    forgotten.open();
+    let state = |client: &Client| {
+        let [Rows::Tenants(rows)] = &rows(&daemon, Listing::Tenants)[..] else {
+            panic!("no tenants")
+        };
+        let mut all = rows.iter().flat_map(|row| &row.processes);
+        let own = all.find(|row| row.pid == client.process.pid());
+        own.map(|row| row.state.clone())
+    };
+    let work = || {
+        let line = busy.page().line(busy.slot, 0).unwrap();
+        line.submitted.fetch_add(1, Ordering::Relaxed);
+    };
+    until("the forgotten one is idle", || {
+        work();
+        assert_eq!(state(&busy), Some(ProcessState::Running));
+        matches!(state(&forgotten), Some(ProcessState::Idle { for_ms }) if for_ms >= 1_000)
+    });
 }

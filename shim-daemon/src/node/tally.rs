@@ -54,6 +54,8 @@ pub(super) struct DeviceTally {
     service: u64,
     /// Nanoseconds in which NVML saw its kernels run.
     busy: u64,
+    /// Those of them in which it was alone on the device.
+    alone: u64,
     /// Those that no event has told yet.
     untold: Refusals,
     /// The largest of them.
@@ -141,6 +143,13 @@ impl Tally {
     pub(super) fn ran(&mut self, device_index: usize, nanos: u64) {
         if let Some(known) = self.devices.get_mut(device_index) {
             known.busy = known.busy.saturating_add(nanos);
+        }
+    }
+
+    /// So many nanoseconds of these were while it was alone there: it was billed none of them.
+    pub(super) fn ran_alone(&mut self, device_index: usize, nanos: u64) {
+        if let Some(known) = self.devices.get_mut(device_index) {
+            known.alone = known.alone.saturating_add(nanos);
         }
     }
 
@@ -290,6 +299,11 @@ impl DeviceTally {
     /// Nanoseconds in which NVML saw its kernels run.
     pub(super) fn busy(&self) -> u64 {
         self.busy
+    }
+
+    /// Nanoseconds of these while it was alone on the device.
+    pub(super) fn alone(&self) -> u64 {
+        self.alone
     }
 
     /// All refusals.
