@@ -55,7 +55,7 @@ pub(crate) fn file(path: &Path, text: &str) -> Result<(), Failure> {
     let folder = target.parent().filter(|folder| *folder != Path::new(""));
     let made = tempfile::Builder::new()
         .permissions(Permissions::from_mode(0o666))
-        .tempfile_in(folder.unwrap_or(Path::new(".")));
+        .tempfile_in(folder.unwrap_or_else(|| Path::new(".")));
     let Ok(mut beside) = made else {
         // A file that may be written in a folder where none may be made.
         return std::fs::write(&target, text).map_err(failed);

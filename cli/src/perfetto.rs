@@ -368,6 +368,7 @@ mod tests {
             lives: Lives::of(&records),
             waiting: Vec::new(),
             series: vec![series],
+            uses: Vec::new(),
             grants: vec![grants],
             leases: leases(),
         };

@@ -279,7 +279,7 @@ mod tests {
             ..row(Place::Out, false, plain)
         });
         // That of one GPU is in files, and that of the other one on the host.
-        let swaps = swaps(512 << 20, &[9], &[]);
+        let (none, swaps) = (swaps(0, &[9], &[]), swaps(512 << 20, &[9], &[]));
         for row in &rows {
             let others = has_others(&rows, row);
             assert_eq!(
@@ -294,7 +294,6 @@ mod tests {
             !has_others(&all_on, &all_on[0]),
             "the other's is on its GPU"
         );
-        let none = super::tests::swaps(0, &[9], &[]);
         assert!(text(&rows[0], Some(&none), true).ends_with("512 MiB on the host"));
     }
 }

@@ -15,7 +15,7 @@ pub(crate) fn ps(arguments: &Ps) -> Result<ExitCode, Failure> {
         first?.print()?;
         return Ok(ExitCode::SUCCESS);
     };
-    let mut next = Ok(first?);
+    let mut next: Result<ps::Listed, Failure> = Ok(first?);
     let mut told = None;
     loop {
         match next {

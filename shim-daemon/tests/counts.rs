@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use crate::metrics::{HALF, rows, tenant};
+use crate::support::gate::Gated;
 use crate::support::{Client, Daemon, FakeDevices, GPU, until};
 use gpushare_core::Nanos;
 use gpushare_protocol::wire::*;
@@ -83,39 +84,22 @@ fn alone(daemon: &Daemon) -> Vec<AloneRow> {
 }
 
 #[test]
-fn a_tenant_alone_has_what_nvml_saw_and_one_beside_another_its_bills() {
+fn a_tenant_that_is_billed_nothing_has_what_nvml_saw() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
     let (_a, a) = daemon.tenant("a", &HALF);
-    let (_b, b) = daemon.tenant("b", &HALF);
-    let mut first = Client::register(&a);
-    first.open();
+    let (_b, _) = daemon.tenant("b", &HALF);
+    let first = Gated::join(&a);
     let run = |pid: u32| {
         // More than there is: all of the time between two looks.
         daemon.devices.0.lock().unwrap().busy = vec![(pid, 60 * Nanos::secs(1).0)];
     };
     let of = |name: &str| alone(&daemon).into_iter().find(|row| row.name == name);
     assert_eq!(of("b"), None, "it has no process there");
-    let pid = first.process.pid();
+    let pid = first.client.process.pid();
     until("what it had alone is told", || {
         run(pid);
         of("a").is_some_and(|row| row.part == 1000 && row.over_ms > 0)
-    });
-    // Beside another that works it is billed, and what NVML sees counts no more.
-    let mut second = Client::register(&b);
-    second.open();
-    until("it is alone no more", || {
-        run(pid);
-        let rows = rows(&daemon, Listing::Shares);
-        let [Rows::Shares(rows)] = &rows[..] else {
-            panic!("no shares")
-        };
-        rows.iter().all(|row| row.state != ShareState::Free)
-    });
-    daemon.devices.until_looked_at();
-    until("what it had alone is less and less of the time", || {
-        run(pid);
-        of("a").is_some_and(|row| row.part < 900)
     });
 }
 

@@ -281,16 +281,20 @@ fn columns(width: usize, longest: usize) -> (Vec<Column>, usize) {
     (shown, spare.clamp(8, 48))
 }
 
-/// A name that fits: of a longer one the middle is left out, because pods differ in their ends.
+/// A name that fits. Of a pod first its namespace is left out, then its container; of what is
+/// longer the middle, because pods differ in their ends.
 fn shortened(name: &str, width: usize) -> String {
-    let many = name.chars().count();
-    if many <= width {
-        return name.to_owned();
+    let of_pod = name.split_once('/').map_or(name, |(_, rest)| rest);
+    let pod = of_pod.split_once('/').map_or(of_pod, |(pod, _)| pod);
+    let fits = |text: &&str| text.chars().count() <= width;
+    if let Some(whole) = [name, of_pod, pod].into_iter().find(fits) {
+        return whole.to_owned();
     }
+    let many = pod.chars().count();
     let tail = width.saturating_sub(1) * 2 / 3;
     let head = width.saturating_sub(1 + tail);
-    let begin: String = name.chars().take(head).collect();
-    let end: String = name.chars().skip(many - tail).collect();
+    let begin: String = pod.chars().take(head).collect();
+    let end: String = pod.chars().skip(many - tail).collect();
     format!("{begin}…{end}")
 }
 

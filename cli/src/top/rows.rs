@@ -95,7 +95,10 @@ impl Facts<'_> {
             words.into_iter().any(|word| word.contains(filter))
         };
         let mut rows: Vec<Row> = tenants.chain(lost).chain(queued).filter(fits).collect();
-        rows.sort_by(|a, b| (&a.name, &a.key).cmp(&(&b.name, &b.key)));
+        rows.sort_by(|a, b| a.key.cmp(&b.key));
+        if sort == Sort::Name {
+            rows.sort_by(|a, b| a.name.cmp(&b.name));
+        }
         rows.sort_by_key(|row| {
             let (memory, time, wait, refused) = row.order;
             Reverse(match sort {

@@ -97,7 +97,8 @@ impl History {
 
     /// The values of this step. Before the first use of the device there is nothing to keep.
     pub(super) fn note(&mut self, key: Key, (name, device): (&str, [u8; 16]), now: Now) {
-        if !self.series.contains_key(&key) && !(now.is_used() && self.make_room()) {
+        let is_kept = self.series.contains_key(&key) || now.is_used() && self.make_room();
+        if !is_kept {
             return;
         }
         let steps = self.steps;

@@ -314,16 +314,14 @@ impl Node {
             let process = by_pid.get(pid).and_then(|id| self.processes.get(*id));
             let living = process.map(Process::tenant);
             let tenant = living.or_else(|| self.processes.ended_lately(*pid));
-            let is_alone = tenant.is_some_and(|tenant| self.is_alone(tenant, device));
+            let share = tenant.and_then(|tenant| self.world.share(tenant, device));
             let known = tenant.and_then(|tenant| self.tenants.get_mut(&tenant));
             if let Some(known) = known
                 && let Some(device_index) = known.device_index(device)
             {
                 let tally = known.tally_mut();
                 tally.ran(device_index, time.0);
-                if is_alone {
-                    tally.ran_alone(device_index, time.0);
-                }
+                tally.ran_until(device_index, time.0, share.map(|share| share.held.0));
             }
         }
     }

@@ -81,12 +81,6 @@ impl Node {
         }
     }
 
-    /// Whether nothing binds a tenant on a device, because no other one is active there.
-    pub(super) fn is_alone(&self, tenant: TenantId, device: DeviceId) -> bool {
-        let share = self.world.share(tenant, device);
-        share.is_some_and(|share| matches!(share.state, State::Free))
-    }
-
     pub(super) fn share_rows(&self, now: Nanos) -> Vec<ShareRow> {
         let mut rows = Vec::new();
         for (id, known) in &self.tenants {

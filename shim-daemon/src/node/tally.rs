@@ -56,6 +56,8 @@ pub(super) struct DeviceTally {
     busy: u64,
     /// Those of them in which it was alone on the device.
     alone: u64,
+    /// What it was billed when its kernels were last seen to run.
+    billed: u64,
     /// Those that no event has told yet.
     untold: Refusals,
     /// The largest of them.
@@ -146,11 +148,18 @@ impl Tally {
         }
     }
 
-    /// So many nanoseconds of these were while it was alone there: it was billed none of them.
-    pub(super) fn ran_alone(&mut self, device_index: usize, nanos: u64) {
-        if let Some(known) = self.devices.get_mut(device_index) {
+    /// So many nanoseconds of these came with a look, until which it was `billed` so many on the
+    /// device; `None`: it has no share there any more. Where that has not grown since the look
+    /// before, it had them alone. The state at the moment of the look would not tell: a server
+    /// without a request counts as idle after 20 ms.
+    pub(super) fn ran_until(&mut self, device_index: usize, nanos: u64, billed: Option<u64>) {
+        let Some(known) = self.devices.get_mut(device_index) else {
+            return;
+        };
+        if billed.is_none_or(|billed| billed == known.billed) {
             known.alone = known.alone.saturating_add(nanos);
         }
+        known.billed = billed.unwrap_or(known.billed);
     }
 
     /// So much is charged.

@@ -83,14 +83,24 @@ fn containers_are_shown_and_found_by_their_pods() {
     let told =
         "waiting research/train-0/main waits for research/train-0/main, and for cccccccccccc\n";
     assert!(text.contains(told), "{text}");
-    // Of a long name the end stays, in which pods differ.
-    let narrow = screen(&mut all, (80, 24));
+    // Where there is little room the pod's name stays, or its ends.
+    let narrow = screen(&mut all, (60, 24));
     assert!(
-        narrow
-            .lines()
-            .any(|line| line.contains("…") && line.contains("/main ")),
+        narrow.lines().any(|line| line.starts_with("train-0 ")),
         "{narrow}"
     );
+    let mut long = sample::node();
+    long.pods[0].pod = "web-7f9c5d7b9-x8k2v".to_owned();
+    all.take(long, NOW);
+    let narrow = screen(&mut all, (60, 24));
+    assert!(
+        narrow.lines().any(|line| line.starts_with("web…8k2v ")),
+        "{narrow}"
+    );
+    let mut node = sample::node();
+    node.pods[0].name.clone_from(&id);
+    node.tenants[1].name.clone_from(&id);
+    all.take(node, NOW);
     press(&mut all, "fresearch/\n");
     let found = all.rows().0;
     assert!(found.len() == 1 && found[0].key.0 == id, "{found:?}");
