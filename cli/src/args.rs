@@ -193,6 +193,9 @@ pub(crate) struct Ps {
     /// Only on this GPU: an index, or the beginning of a UUID.
     #[arg(long, value_name = "GPU", allow_hyphen_values = true)]
     pub(crate) gpu: Option<String>,
+    /// Also a line for each GPU that a tenant may use and never used.
+    #[arg(long)]
+    pub(crate) all: bool,
     /// Print a list, one object a tenant and device, all amounts in bytes (docs/schema/ps.json).
     #[arg(long)]
     pub(crate) json: bool,
@@ -254,7 +257,8 @@ pub(crate) struct Events {
     /// [default: the last 1024 events]
     #[arg(long, value_name = "WHEN", allow_hyphen_values = true)]
     pub(crate) since: Option<String>,
-    /// Of this tenant. May be repeated.
+    /// Of this tenant; of a container also the first 12 or more digits of its id, or
+    /// NAMESPACE/POD, or NAMESPACE/POD/CONTAINER. May be repeated.
     #[arg(long, value_name = "NAME")]
     pub(crate) tenant: Vec<String>,
     /// On this GPU: an index, or the beginning of a UUID.

@@ -5,7 +5,7 @@ use crate::daemon::{self, Talk};
 use crate::failure::Failure;
 use gpushare_client::TalkError;
 use gpushare_protocol::wire::{EventRecord, PodRow};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The fewest digits of an id: as many as engines show.
 const DIGITS: usize = 12;
@@ -16,16 +16,20 @@ const LISTED: usize = 5;
 enum Short<'a> {
     /// The beginning of a container's id.
     Id(&'a str),
-    /// A pod: its namespace and its name.
-    Pod(&'a str, &'a str),
+    /// A pod: its namespace and its name; or one of its containers.
+    Pod(&'a str, &'a str, Option<&'a str>),
 }
 
 impl<'a> Short<'a> {
     /// `None`: the word can only be a name.
     fn of(word: &'a str) -> Option<Self> {
         // No tenant's name has a slash.
-        if let Some((namespace, pod)) = word.split_once('/') {
-            return Some(Self::Pod(namespace, pod));
+        if let Some((namespace, rest)) = word.split_once('/') {
+            let (pod, container) = match rest.split_once('/') {
+                Some((pod, container)) => (pod, Some(container)),
+                None => (rest, None),
+            };
+            return Some(Self::Pod(namespace, pod, container));
         }
         let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
         let is_id = word.len() >= DIGITS && word.bytes().all(is_digit);
@@ -35,13 +39,16 @@ impl<'a> Short<'a> {
     fn is(&self, name: &str, pod: &Pod) -> bool {
         match self {
             Self::Id(begin) => name.starts_with(begin),
-            Self::Pod(namespace, wanted) => (&*pod.0, &*pod.1) == (*namespace, *wanted),
+            Self::Pod(namespace, wanted, container) => {
+                (&*pod.0, &*pod.1) == (*namespace, *wanted)
+                    && container.is_none_or(|container| container == pod.2)
+            }
         }
     }
 }
 
-/// A pod's namespace and name.
-type Pod = (String, String);
+/// A pod's namespace and name, and the container's name in it.
+type Pod = (String, String, String);
 /// Names of tenants, each with its pod; empty where that is not known.
 type Tenants = BTreeMap<String, Pod>;
 
@@ -86,7 +93,7 @@ fn of(daemon: &mut Talk) -> Result<Tenants, TalkError> {
     let names = names.chain(tenants.into_iter().map(|row| row.name));
     let mut all: Tenants = names.map(|name| (name, Pod::default())).collect();
     let pods = daemon.pods()?.into_iter();
-    all.extend(pods.map(|row| (row.name, (row.namespace, row.pod))));
+    all.extend(pods.map(|row| (row.name, (row.namespace, row.pod, row.container))));
     Ok(all)
 }
 
@@ -96,15 +103,53 @@ fn of(daemon: &mut Talk) -> Result<Tenants, TalkError> {
 /// If it is short for several.
 pub(crate) fn among_past(word: &str, past: &[EventRecord]) -> Result<Option<String>, Failure> {
     let mut all = Tenants::new();
+    add_past(&mut all, past);
+    chosen(word, &all)
+}
+
+/// Adds the tenants that events are about.
+fn add_past(all: &mut Tenants, past: &[EventRecord]) {
     for record in past {
         let Some(name) = &record.tenant else { continue };
         let pod = all.entry(name.clone()).or_default();
-        let of = |name| record.word_of(name).map(str::to_owned);
-        if let Some(told) = of("namespace").zip(of("pod")) {
+        if let Some(told) = pod_of(record) {
             *pod = told;
         }
     }
-    chosen(word, &all)
+}
+
+/// The pod that an event tells of its tenant.
+fn pod_of(record: &EventRecord) -> Option<Pod> {
+    let of = |name| record.word_of(name).map(str::to_owned);
+    let (namespace, pod) = of("namespace").zip(of("pod"))?;
+    Some((namespace, pod, of("container").unwrap_or_default()))
+}
+
+/// The names of all tenants that a word means, of those that daemons have and that events are
+/// about: also each of a pod's containers, and of those that it had before. Empty: of none.
+pub(crate) fn meant(word: &str, daemons: &mut [Talk], past: &[EventRecord]) -> BTreeSet<String> {
+    let told = daemons.iter_mut().filter_map(|daemon| of(daemon).ok());
+    let mut all: Tenants = told.flatten().collect();
+    add_past(&mut all, past);
+    all_of(word, &all)
+}
+
+fn all_of(word: &str, all: &Tenants) -> BTreeSet<String> {
+    if all.contains_key(word) {
+        return BTreeSet::from([word.to_owned()]);
+    }
+    let short = Short::of(word);
+    let fits =
+        |(name, pod): &(&String, &Pod)| short.as_ref().is_some_and(|short| short.is(name, pod));
+    let found = all.iter().filter(fits);
+    found.map(|(name, _)| name.clone()).collect()
+}
+
+/// Whether an event is about a tenant that a word is short for, as far as the event itself tells.
+pub(crate) fn is_meant(word: &str, record: &EventRecord) -> bool {
+    let pod = pod_of(record).unwrap_or_default();
+    let short = Short::of(word).zip(record.tenant.as_ref());
+    short.is_some_and(|(short, name)| short.is(name, &pod))
 }
 
 fn chosen(word: &str, all: &Tenants) -> Result<Option<String>, Failure> {
@@ -151,7 +196,8 @@ mod tests {
     const SECOND: &str = "3f9c0d5512e1bb";
 
     fn tenants() -> Tenants {
-        let pod = |namespace: &str, pod: &str| (namespace.to_owned(), pod.to_owned());
+        let pod =
+            |namespace: &str, pod: &str| (namespace.to_owned(), pod.to_owned(), "main".to_owned());
         let all = [
             (FIRST, pod("team", "web-0")),
             (SECOND, pod("team", "web-1")),
@@ -168,6 +214,8 @@ mod tests {
         for (word, name) in [
             ("3f9c0d5512e1a", Some(FIRST)),
             ("team/web-1", Some(SECOND)),
+            ("team/web-1/main", Some(SECOND)),
+            ("team/web-1/other", None),
             // Too short, no id, or of no tenant.
             ("3f9c0d5512e", None),
             ("3F9C0D5512E1A", None),
@@ -218,6 +266,21 @@ mod tests {
         assert_eq!(found("team/web-0").as_deref(), Some(FIRST));
         assert_eq!(found("3f9c0d5512e1b").as_deref(), Some(SECOND));
         assert_eq!(found("team/web-1"), None);
+    }
+
+    #[test]
+    fn a_word_means_all_containers_that_a_pod_had_or_one_name_or_nothing() {
+        for (word, names) in [
+            ("lab/two", &["0123456789abcd", "0123456789abce"][..]),
+            ("lab/two/main", &["0123456789abcd", "0123456789abce"]),
+            ("3f9c0d5512e1b", &[SECOND]),
+            ("train", &["train"]),
+            ("lab/one", &[]),
+            ("trai", &[]),
+        ] {
+            let found = all_of(word, &tenants());
+            assert!(found.iter().eq(names.iter()), "{word}: {found:?}");
+        }
     }
 
     #[test]

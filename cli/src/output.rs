@@ -4,8 +4,11 @@
 use crate::failure::Failure;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use std::io::{ErrorKind, IsTerminal, Write, stderr, stdout};
+use std::fs::Permissions;
+use std::io::{self, ErrorKind, IsTerminal, Write, stderr, stdout};
 use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Prints one line on standard error. It is no failure if that is closed.
@@ -36,6 +39,39 @@ pub(crate) fn data(text: &str) -> Result<(), Failure> {
         ))),
         _ => Ok(()),
     }
+}
+
+/// A whole file, in place of what was there. It is written beside and renamed: what reads it has
+/// the old one or the new one. What is no plain file (a pipe, `/dev/stdout`) is written to.
+pub(crate) fn file(path: &Path, text: &str) -> Result<(), Failure> {
+    let failed =
+        |error: io::Error| Failure::ours(format!("cannot write {}: {error}", path.display()));
+    // A link stays, and the file that it leads to is replaced.
+    let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let known = std::fs::metadata(&target).ok();
+    if known.as_ref().is_some_and(|known| !known.is_file()) {
+        return std::fs::write(&target, text).map_err(failed);
+    }
+    let folder = target.parent().filter(|folder| *folder != Path::new(""));
+    let made = tempfile::Builder::new()
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(folder.unwrap_or_else(|| Path::new(".")));
+    let Ok(mut beside) = made else {
+        // A file that may be written in a folder where none may be made.
+        return std::fs::write(&target, text).map_err(failed);
+    };
+    beside.write_all(text.as_bytes()).map_err(failed)?;
+    if let Some(known) = known {
+        // Another owner's stays as it is where that cannot be kept.
+        let mode = known.permissions();
+        beside.as_file().set_permissions(mode).map_err(failed)?;
+        let made = beside.as_file().metadata().map_err(failed)?;
+        if (made.uid(), made.gid()) != (known.uid(), known.gid()) {
+            return std::fs::write(&target, text).map_err(failed);
+        }
+    }
+    let kept = beside.persist(&target);
+    kept.map(drop).map_err(|error| failed(error.error))
 }
 
 /// Waits until nothing can read standard output any more, as behind `| head`: [`data`] would see it
@@ -88,4 +124,40 @@ pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
         }
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_read_meanwhile_is_the_old_one_or_the_new_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("page.html");
+        file(&path, "old").unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        let mut reader = std::fs::File::open(&path).unwrap();
+        let link = dir.path().join("link.html");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        file(&link, "new").unwrap();
+        let mut read = String::new();
+        io::Read::read_to_string(&mut reader, &mut read).unwrap();
+        assert_eq!(read, "old");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
+        assert!(link.is_symlink());
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o640);
+        assert_eq!(
+            std::fs::read_dir(dir.path()).unwrap().count(),
+            2,
+            "nothing is left"
+        );
+        // What is no plain file is written to.
+        file(Path::new("/dev/null"), "x").unwrap();
+        assert!(!Path::new("/dev/null").is_file());
+        let told = file(&dir.path().join("no/page.html"), "x")
+            .unwrap_err()
+            .message;
+        assert!(told.contains("cannot write"), "{told}");
+    }
 }

@@ -15,8 +15,10 @@ mod waits;
 
 use crate::daemon::Talk;
 use crate::failure::Failure;
+use crate::output;
+use gpushare_exporter::Names;
 use gpushare_protocol::uuid::Uuid;
-use gpushare_protocol::wire::{EventRecord, GrantsRow, LeasesRow, SeriesRow};
+use gpushare_protocol::wire::{EventRecord, GrantsRow, LeasesRow, SeriesRow, UseRow};
 use leases::SHARING;
 pub(crate) use lives::Lives;
 use moves::FILES;
@@ -49,13 +51,14 @@ pub(crate) fn write(
         }
         let rows = daemon.tenants()?;
         kept.waiting.extend(rows.iter().flat_map(WaitsNow::of));
+        kept.lives.names.add(&daemon.pods()?);
         kept.series.extend(daemon.history()?);
+        kept.uses.extend(daemon.uses()?);
         kept.grants.extend(daemon.grants()?);
         kept.leases.extend(daemon.leases()?);
     }
     let text = trace(records, &kept, now_ms).to_string();
-    std::fs::write(path, text)
-        .map_err(|error| Failure::ours(format!("cannot write {}: {error}", path.display())))
+    output::file(path, &text)
 }
 
 /// Facts beside the events: those that daemons have in memory, and the ends of tenants.
@@ -64,13 +67,17 @@ struct Kept {
     lives: Lives,
     waiting: Vec<WaitsNow>,
     series: Vec<SeriesRow>,
+    uses: Vec<UseRow>,
     grants: Vec<GrantsRow>,
     leases: Vec<LeasesRow>,
 }
 
 /// The trace of these events, oldest first, and of what daemons keep at `now_ms`.
 fn trace(records: &[EventRecord], kept: &Kept, now_ms: u64) -> Value {
-    let mut trace = Trace::default();
+    let mut trace = Trace {
+        names: kept.lives.names.clone(),
+        ..Trace::default()
+    };
     for record in records {
         trace.tell(record);
     }
@@ -78,7 +85,10 @@ fn trace(records: &[EventRecord], kept: &Kept, now_ms: u64) -> Value {
     trace.close(&kept.lives, last, now_ms);
     trace.show_waits(kept, last, now_ms);
     for row in &kept.series {
-        trace.count(row, now_ms);
+        trace.count(row, !kept.uses.is_empty(), now_ms);
+    }
+    for row in &kept.uses {
+        trace.count_use(row, now_ms);
     }
     for row in &kept.grants {
         trace.count_grants(row, now_ms);
@@ -89,8 +99,16 @@ fn trace(records: &[EventRecord], kept: &Kept, now_ms: u64) -> Value {
     json!({"traceEvents": trace.events, "displayTimeUnit": "ms"})
 }
 
+/// The beginning of a GPU's name.
+fn short(device: [u8; 16]) -> String {
+    let uuid = Uuid(device).to_string();
+    uuid.get(..12).unwrap_or(&uuid).to_owned()
+}
+
 #[derive(Default)]
 struct Trace {
+    /// What tenants are called.
+    names: Names,
     events: Vec<Value>,
     tenants: BTreeMap<String, u32>,
     gpus: BTreeMap<[u8; 16], u32>,
@@ -207,12 +225,12 @@ impl Trace {
 
     fn instant(&mut self, record: &EventRecord, pid: u32, tid: u32) {
         let name = match (&record.tenant, pid < TENANTS) {
-            (Some(tenant), true) => format!("{} {tenant}", record.kind),
+            (Some(tenant), true) => format!("{} {}", record.kind, self.names.shown(tenant)),
             _ => record.kind.clone(),
         };
         self.events.push(json!({
             "ph": "i", "s": "t", "pid": pid, "tid": tid, "ts": record.at_ms * 1000,
-            "name": name, "args": {"text": record.text},
+            "name": name, "args": {"text": self.names.in_text(&record.text)},
         }));
     }
 
@@ -232,7 +250,7 @@ impl Trace {
             names.push((*pid, Some(SHARING), "sharing".to_owned()));
         }
         for (name, pid) in &self.tenants {
-            names.push((*pid, None, format!("tenant {name}")));
+            names.push((*pid, None, self.title(name)));
             let tracks = [
                 (LIFE, "life"),
                 (MEMORY, "memory"),
@@ -247,9 +265,7 @@ impl Trace {
             names.push((*pid, Some(*track), waits::title(*track)));
         }
         for ((pid, track), (what, device)) in &self.of_devices {
-            let uuid = Uuid(*device).to_string();
-            let short = uuid.get(..12).unwrap_or(&uuid);
-            names.push((*pid, Some(*track), format!("{what} of {short}")));
+            names.push((*pid, Some(*track), format!("{what} of {}", short(*device))));
         }
         for (pid, tid, name) in names {
             let (kind, sort) = match tid {
@@ -265,6 +281,15 @@ impl Trace {
             };
             self.metadata((pid, track), kind, &json!({"name": name}));
             self.metadata((pid, track), sort, &json!({"sort_index": place}));
+        }
+    }
+
+    /// The title of a tenant's group. The containers of a pod that is started again are tenants of
+    /// their own: their ids tell them apart.
+    fn title(&self, name: &str) -> String {
+        match self.names.pod(name) {
+            Some(pod) => format!("tenant {pod} ({})", name.get(..12).unwrap_or(name)),
+            None => format!("tenant {}", self.names.shown(name)),
         }
     }
 
@@ -343,6 +368,7 @@ mod tests {
             lives: Lives::of(&records),
             waiting: Vec::new(),
             series: vec![series],
+            uses: Vec::new(),
             grants: vec![grants],
             leases: leases(),
         };

@@ -16,8 +16,23 @@ use known::Known;
 pub(crate) use row::Row;
 use std::process::ExitCode;
 
-/// Lists tenants and their processes.
-pub(crate) fn ps(arguments: &Ps) -> Result<ExitCode, Failure> {
+/// What `ps` prints: data, and notes.
+pub(crate) struct Listed {
+    text: String,
+    notes: Vec<String>,
+}
+
+impl Listed {
+    /// Prints it.
+    pub(crate) fn print(&self) -> Result<(), Failure> {
+        output::data(&self.text)?;
+        self.notes.iter().for_each(|note| output::note(note));
+        Ok(())
+    }
+}
+
+/// Tenants and their processes.
+pub(crate) fn listed(arguments: &Ps) -> Result<Listed, Failure> {
     let gpu = select::gpu(arguments.gpu.as_deref())?;
     let mut rows = files::rows();
     let mut daemons = match daemon::some() {
@@ -41,29 +56,62 @@ pub(crate) fn ps(arguments: &Ps) -> Result<ExitCode, Failure> {
     if rows.is_empty() {
         select::is_among(gpu.as_ref(), &devices)?;
     }
-    let text = match arguments.json {
-        true => serde_json::to_string(&rows).map_err(Failure::ours)?,
-        false => table::of(&rows, output::width()),
+    if arguments.json {
+        let text = serde_json::to_string(&rows).map_err(Failure::ours)?;
+        return Ok(Listed {
+            text,
+            notes: Vec::new(),
+        });
+    }
+    let mut notes = Vec::new();
+    let place = arguments.gpu.as_ref().map(|gpu| format!(" on GPU {gpu}"));
+    let place = place.unwrap_or_default();
+    let unused = match arguments.all {
+        true => 0,
+        false => leave_out_unused(&mut rows, gpu.is_some()),
     };
-    output::data(&text)?;
-    if rows.is_empty() && !arguments.json {
-        let place = arguments.gpu.as_ref().map(|gpu| format!(" on GPU {gpu}"));
-        output::note(&format!(
-            "note: there is no tenant{}",
-            place.unwrap_or_default()
+    match (rows.is_empty(), unused) {
+        (true, 0) => notes.push(format!("note: there is no tenant{place}")),
+        (false, 0) => {}
+        (_, many) => notes.push(format!(
+            "note: {many} that may use it hold and had nothing{place}: `ps --all` lists them"
+        )),
+    }
+    if !unknown.is_empty() {
+        notes.push(format!(
+            "note: the index of {} is not known here: tenants without a daemon on it are listed with any",
+            unknown.join(", ")
         ));
     }
-    if !arguments.json {
-        if !unknown.is_empty() {
-            output::note(&format!(
-                "note: the index of {} is not known here: tenants without a daemon on it are listed with any",
-                unknown.join(", ")
-            ));
-        }
-        let notes = shared.iter().filter_map(sharing::note);
-        notes.for_each(|note| output::note(&note));
+    notes.extend(shared.iter().filter_map(sharing::note));
+    Ok(Listed {
+        text: table::of(&rows, output::width()),
+        notes,
+    })
+}
+
+/// Leaves out rows of devices of which a tenant holds and had nothing: by default it may use all of
+/// the node. Each tenant keeps one, which says how many there are more; but for those on `one_gpu`,
+/// of which this returns how many are left out.
+fn leave_out_unused(rows: &mut Vec<Row>, one_gpu: bool) -> usize {
+    if one_gpu {
+        let before = rows.len();
+        rows.retain(|row| row.used);
+        return before - rows.len();
     }
-    Ok(ExitCode::SUCCESS)
+    let all = std::mem::take(rows);
+    for own in all.chunk_by(|a, b| (&a.name, a.owner, a.daemon) == (&b.name, b.owner, b.daemon)) {
+        let mut kept: Vec<Row> = own.iter().filter(|row| row.used).cloned().collect();
+        if kept.is_empty() {
+            kept.extend(own.first().cloned());
+        }
+        let more = own.len() - kept.len();
+        if let Some(first) = kept.first_mut() {
+            first.more = more;
+        }
+        rows.extend(kept);
+    }
+    0
 }
 
 /// Changes a tenant's limits while it runs.
@@ -158,6 +206,67 @@ impl Set {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn row(name: &str, gpu: u32, used: bool) -> Row {
+        Row {
+            schema: row::SCHEMA,
+            name: name.to_owned(),
+            device: format!("GPU-{gpu}"),
+            gpu: Some(gpu),
+            owner: None,
+            daemon: true,
+            queued: None,
+            age_ms: None,
+            request: 0,
+            limit: None,
+            grant: 0,
+            charged: 0,
+            overhead: 0,
+            limbo: 0,
+            time: None,
+            sharing: None,
+            gang: None,
+            pod: None,
+            residency: None,
+            residency_text: Vec::new(),
+            ends: None,
+            used,
+            more: 0,
+            processes: Vec::new(),
+            time_text: String::new(),
+        }
+    }
+
+    #[test]
+    fn gpus_that_a_tenant_never_used_are_a_number_and_not_lines() {
+        let all = || -> Vec<Row> {
+            let web = (0..8).map(|gpu| row("web", gpu, gpu == 5));
+            let new = (0..8).map(|gpu| row("new", gpu, false));
+            let two = (0..2).map(|gpu| row("two", gpu, true));
+            web.chain(new).chain(two).collect()
+        };
+        let mut rows = all();
+        assert_eq!(leave_out_unused(&mut rows, false), 0);
+        let shown: Vec<_> = rows
+            .iter()
+            .map(|row| (&*row.name, row.gpu, row.more))
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                ("web", Some(5), 7),
+                ("new", Some(0), 7),
+                ("two", Some(0), 0),
+                ("two", Some(1), 0)
+            ]
+        );
+        let text = table::of(&rows, Some(100));
+        assert_eq!(text.matches("7 more GPUs without use").count(), 2, "{text}");
+        // Of one GPU the rows of those that use it.
+        let mut rows: Vec<Row> = all().into_iter().filter(|row| row.gpu == Some(0)).collect();
+        assert_eq!(leave_out_unused(&mut rows, true), 2);
+        assert!(rows.len() == 1 && rows[0].name == "two", "{rows:?}");
+    }
 
     #[test]
     fn a_tenant_above_its_lowered_limit_is_noted_and_one_at_it_is_not() {

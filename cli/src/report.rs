@@ -34,9 +34,9 @@ fn the_daemon_or_journal() -> Result<Vec<Talk>, Failure> {
 pub(crate) fn report(arguments: &Report) -> Result<ExitCode, Failure> {
     let mut daemon = the_daemon_or_journal()?;
     let now_ms = when::now_ms();
-    let (mut snapshot, mut hour) = (Snapshot::default(), Vec::new());
+    let (mut snapshot, mut hour, mut uses) = (Snapshot::default(), Vec::new(), Vec::new());
     if let [talk] = &mut daemon[..] {
-        (snapshot, hour) = (Snapshot::read(talk)?, talk.history()?);
+        (snapshot, hour, uses) = (Snapshot::read(talk)?, talk.history()?, talk.uses()?);
     }
     let shown = Shown {
         host: host(),
@@ -45,10 +45,10 @@ pub(crate) fn report(arguments: &Report) -> Result<ExitCode, Failure> {
         is_unserved: daemon.is_empty(),
         snapshot,
         history: hour,
+        uses,
         events: history::read(&mut daemon, now_ms.saturating_sub(HOUR_MS), None)?,
     };
     let path = &arguments.html;
-    std::fs::write(path, page(&shown))
-        .map_err(|error| Failure::ours(format!("cannot write {}: {error}", path.display())))?;
+    output::file(path, &page(&shown))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -69,8 +69,8 @@ pub(crate) fn data(row: &ResidencyRow, swaps: Option<&TenantSwaps>) -> Value {
     })
 }
 
-/// In a line of `ps`.
-pub(crate) fn text(row: &ResidencyRow, swaps: Option<&TenantSwaps>) -> String {
+/// In a line of `ps`. `others`: whether its tenant has memory off other devices, too.
+pub(crate) fn text(row: &ResidencyRow, swaps: Option<&TenantSwaps>, others: bool) -> String {
     let for_text = span(row.for_ms);
     let (away, movable) = (human(row.away), human(row.movable));
     let place = match row.place {
@@ -79,7 +79,10 @@ pub(crate) fn text(row: &ResidencyRow, swaps: Option<&TenantSwaps>) -> String {
         Place::Leaving => format!("memory leaves the GPU, for {for_text}"),
         Place::Out => {
             let by = if row.suspended { " (suspended)" } else { "" };
-            let tier = tier(row, swaps);
+            let tier = match others {
+                true => tier_of_several(swaps),
+                false => tier(row, swaps),
+            };
             format!("memory off the GPU for {for_text}{by}: {away} {tier}")
         }
         Place::Entering => format!("memory comes back, for {for_text}"),
@@ -98,6 +101,24 @@ pub(crate) fn tier(row: &ResidencyRow, swaps: Option<&TenantSwaps>) -> String {
         bytes if bytes >= row.away => "in files".to_owned(),
         bytes => format!("on the host ({} of it in files)", human(bytes)),
     }
+}
+
+/// The same of a tenant with memory off several devices: what of it is in files is known of all of
+/// them together.
+fn tier_of_several(swaps: Option<&TenantSwaps>) -> String {
+    match swaps.map_or(0, |swaps| swaps.in_files) {
+        0 => "on the host".to_owned(),
+        bytes => format!(
+            "on the host or in files ({} in files, of all its GPUs)",
+            human(bytes)
+        ),
+    }
+}
+
+/// Whether a tenant has memory off another device than that of a row.
+pub(crate) fn has_others(rows: &[ResidencyRow], row: &ResidencyRow) -> bool {
+    let mut others = rows.iter();
+    others.any(|one| one.name == row.name && one.device != row.device && one.away > 0)
 }
 
 /// The moves so far and how long they took, if there were any.
@@ -197,25 +218,31 @@ mod tests {
             ..Residue::default()
         };
         assert_eq!(
-            text(&row(Place::Out, true, residue), None),
+            text(&row(Place::Out, true, residue), None, false),
             "memory off the GPU for 3 s (suspended): 512 MiB on the host; 3 MiB cannot (small 2 MiB, pools 1 MiB)"
         );
         let plain = Residue::default();
         assert_eq!(
-            text(&row(Place::In, false, plain), Some(&swaps(0, &[], &[]))),
+            text(
+                &row(Place::In, false, plain),
+                Some(&swaps(0, &[], &[])),
+                false
+            ),
             "memory on the GPU for 3 s: 1 GiB can move"
         );
         assert_eq!(
             text(
                 &row(Place::Out, false, plain),
-                Some(&swaps(64 << 20, &[9], &[]))
+                Some(&swaps(64 << 20, &[9], &[])),
+                false
             ),
             "memory off the GPU for 3 s: 512 MiB on the host (64 MiB of it in files)"
         );
         assert_eq!(
             text(
                 &row(Place::Out, false, plain),
-                Some(&swaps(512 << 20, &[9], &[]))
+                Some(&swaps(512 << 20, &[9], &[])),
+                false
             ),
             "memory off the GPU for 3 s: 512 MiB in files"
         );
@@ -242,5 +269,31 @@ mod tests {
         assert!(of(&rows, ("job", [7; 16])).is_some());
         assert!(of(&rows, ("job", [8; 16])).is_none());
         assert!(of(&rows, ("other", [7; 16])).is_none());
+    }
+
+    #[test]
+    fn of_memory_off_several_gpus_no_line_says_that_its_own_is_in_files() {
+        let plain = Residue::default();
+        let rows = [1, 2].map(|device| ResidencyRow {
+            device: [device; 16],
+            ..row(Place::Out, false, plain)
+        });
+        // That of one GPU is in files, and that of the other one on the host.
+        let (none, swaps) = (swaps(0, &[9], &[]), swaps(512 << 20, &[9], &[]));
+        for row in &rows {
+            let others = has_others(&rows, row);
+            assert_eq!(
+                text(row, Some(&swaps), others),
+                "memory off the GPU for 3 s: 512 MiB on the host or in files (512 MiB in files, of all its GPUs)"
+            );
+        }
+        assert!(!has_others(&rows[..1], &rows[0]));
+        let mut all_on = rows.clone();
+        all_on[1].away = 0;
+        assert!(
+            !has_others(&all_on, &all_on[0]),
+            "the other's is on its GPU"
+        );
+        assert!(text(&rows[0], Some(&none), true).ends_with("512 MiB on the host"));
     }
 }

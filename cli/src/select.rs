@@ -2,6 +2,7 @@
 
 use crate::daemon::Talk;
 use crate::failure::Failure;
+use crate::names;
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::EventRecord;
 use std::collections::BTreeSet;
@@ -53,6 +54,8 @@ impl GpuIs {
 pub(crate) struct Wanted {
     /// Of these tenants; empty: of all.
     pub(crate) tenants: Vec<String>,
+    /// The words by which tenants were named, which may be short for names.
+    pub(crate) words: Vec<String>,
     /// On this GPU.
     pub(crate) gpu: Option<GpuIs>,
     /// Its places, each with the daemon that counts so: events of tenants on several GPUs name only
@@ -107,6 +110,33 @@ impl Wanted {
             GpuIs::Begins(_) => {
                 several.any(|place| self.places.contains(&(record.instance, place)))
             }
+        }
+    }
+
+    /// Takes the names of the tenants that `--tenant` is short for, of those that daemons have and
+    /// that events are about. Returns the words that mean none of them.
+    pub(crate) fn find_tenants(
+        &mut self,
+        daemons: &mut [Talk],
+        past: &[EventRecord],
+    ) -> Vec<String> {
+        let mut unknown = Vec::new();
+        for word in self.words.clone() {
+            let found = names::meant(&word, daemons, past);
+            if found.is_empty() {
+                unknown.push(word);
+            }
+            self.tenants.extend(found);
+        }
+        unknown
+    }
+
+    /// Takes the tenant of an event that comes, if `--tenant` is short for it.
+    pub(crate) fn learn_tenant(&mut self, record: &EventRecord) {
+        let is_meant = self.words.iter().any(|word| names::is_meant(word, record));
+        let name = record.tenant.as_ref().filter(|_| is_meant);
+        if let Some(name) = name.filter(|name| !self.tenants.contains(name)) {
+            self.tenants.push(name.clone());
         }
     }
 
@@ -320,5 +350,39 @@ mod tests {
         for wrong in ["", "GPU-", "first", "-1"] {
             assert!(gpu(Some(wrong)).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_pod_is_followed_also_where_its_container_comes_later() {
+        let mut wanted = Wanted {
+            tenants: vec!["team/web-0".to_owned()],
+            words: vec!["team/web-0".to_owned()],
+            ..Wanted::default()
+        };
+        let past = [record(Some("other"), None)];
+        assert_eq!(wanted.find_tenants(&mut [], &past), ["team/web-0"]);
+        let id = "3f9c0d5512e1aa";
+        let mut came = record(Some(id), None);
+        wanted.learn_tenant(&came);
+        assert!(!wanted.has(&came), "it tells no pod");
+        let facts = [
+            ("namespace", "team"),
+            ("pod", "web-0"),
+            ("container", "main"),
+        ];
+        came.facts = facts
+            .map(|(name, word)| (name.to_owned(), Fact::Word(word.to_owned())))
+            .to_vec();
+        wanted.learn_tenant(&came);
+        assert!(wanted.has(&came));
+        // From then on without its facts, too; and no other tenant.
+        assert!(wanted.has(&record(Some(id), None)));
+        assert!(!wanted.has(&record(Some("other"), None)));
+        let mut past = Wanted {
+            words: vec!["team/web-0".to_owned(), "nobody".to_owned()],
+            ..Wanted::default()
+        };
+        assert_eq!(past.find_tenants(&mut [], &[came]), ["nobody"]);
+        assert_eq!(past.tenants, [id]);
     }
 }

@@ -6,19 +6,36 @@ use crate::{output, ps};
 use std::io::{IsTerminal, stdout};
 use std::process::ExitCode;
 
-/// Lists tenants, once or until it fails, is interrupted, or nothing reads it any more. A terminal
-/// is cleared before each time.
+/// Lists tenants, once or until it is interrupted or nothing reads it any more. Once it has listed
+/// some, it goes on where the daemons cannot be asked, and notes why: a daemon may come back, as in
+/// each upgrade. A terminal is cleared when the next rows are there.
 pub(crate) fn ps(arguments: &Ps) -> Result<ExitCode, Failure> {
+    let first = ps::listed(arguments);
     let Some(every) = arguments.watch else {
-        return ps::ps(arguments);
+        first?.print()?;
+        return Ok(ExitCode::SUCCESS);
     };
+    let mut next: Result<ps::Listed, Failure> = Ok(first?);
+    let mut told = None;
     loop {
-        if stdout().is_terminal() {
-            output::clear()?;
+        match next {
+            Ok(listed) => {
+                if stdout().is_terminal() {
+                    output::clear()?;
+                }
+                listed.print()?;
+                told = None;
+            }
+            // Each reason once: what is above it stays on the screen.
+            Err(failure) if told.as_ref() != Some(&failure.message) => {
+                output::note(&format!("note: this is old: {}", failure.message));
+                told = Some(failure.message);
+            }
+            Err(_) => {}
         }
-        ps::ps(arguments)?;
         if output::is_unread_within(every) {
             return Ok(ExitCode::SUCCESS);
         }
+        next = ps::listed(arguments);
     }
 }

@@ -2,9 +2,10 @@
 
 use crate::{Talk, TalkError};
 use gpushare_protocol::wire::{
-    BusyRow, Control, ControlReply, Cursor, DeviceRow, EndRow, EventCountRow, ExcessRow, GangRow,
-    GrantsRow, HealthRow, LeasesRow, Listing, MetricsRow, PodRow, RefusedRow, ResidencyRow, Rows,
-    SeriesRow, ShareRow, SharingRow, SwapRow, TenantRow, TenantStatusRow,
+    AloneRow, BusyRow, Control, ControlReply, Cursor, DeviceRow, EndRow, EventCountRow, ExcessRow,
+    GangRow, GrantsRow, HealthRow, LeasesRow, Listing, MetricsRow, PodRow, RefusedRow,
+    ResidencyRow, Rows, SeriesRow, ShareRow, SharingRow, SwapRow, TenantRow, TenantStatusRow,
+    UseRow,
 };
 
 impl Talk {
@@ -292,6 +293,23 @@ impl Talk {
         Ok(Some(all))
     }
 
+    /// What tenants had lately while they were alone; `None` from a daemon before minor 25.
+    ///
+    /// # Errors
+    /// As [`Talk::tenants`].
+    pub fn alone(&mut self) -> Result<Option<Vec<AloneRow>>, TalkError> {
+        if self.minor() < 25 {
+            return Ok(None);
+        }
+        let mut all = Vec::new();
+        self.pages(Listing::Alone, |rows| {
+            if let Rows::Alone(rows) = rows {
+                all.extend(rows);
+            }
+        })?;
+        Ok(Some(all))
+    }
+
     /// How many events of each kind there were; `None` from a daemon before minor 21.
     ///
     /// # Errors
@@ -320,6 +338,23 @@ impl Talk {
         }
         self.pages(Listing::Grants, |rows| {
             if let Rows::Grants(rows) = rows {
+                all.extend(rows);
+            }
+        })?;
+        Ok(all)
+    }
+
+    /// More of each tenant's last hour; nothing from a daemon of before minor 25.
+    ///
+    /// # Errors
+    /// As [`Talk::tenants`].
+    pub fn uses(&mut self) -> Result<Vec<UseRow>, TalkError> {
+        let mut all = Vec::new();
+        if self.minor() < 25 {
+            return Ok(all);
+        }
+        self.pages(Listing::Uses, |rows| {
+            if let Rows::Uses(rows) = rows {
                 all.extend(rows);
             }
         })?;

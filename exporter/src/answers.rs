@@ -112,6 +112,7 @@ fn report(folder: &Path) -> Result<Report, TalkError> {
         is_unserved: false,
         snapshot: Snapshot::read(&mut talk)?,
         history: talk.history()?,
+        uses: talk.uses()?,
         events: talk.past()?,
     })
 }

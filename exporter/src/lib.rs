@@ -6,6 +6,7 @@ pub mod answers;
 mod host;
 pub mod http;
 mod metrics;
+mod names;
 mod page;
 mod places;
 mod shared;
@@ -13,7 +14,8 @@ mod snapshot;
 mod text;
 
 pub use host::host;
-pub use metrics::families;
+pub use metrics::{Used, families};
+pub use names::Names;
 pub use page::{Report, page};
-pub use snapshot::{Snapshot, above_limit, device_name};
+pub use snapshot::{Had, Snapshot, above_limit, device_name, without_use};
 pub use text::{Family, Format, Kind, Sample, Value, encode};

@@ -9,6 +9,8 @@ mod swap;
 mod tenant;
 mod used;
 
+pub use used::Used;
+
 use std::collections::BTreeMap;
 
 use crate::snapshot::{Snapshot, device_name};
@@ -30,7 +32,7 @@ pub fn families(snapshot: Option<&Snapshot>) -> Vec<Family> {
     if let Some(snapshot) = snapshot {
         let places = Places::of(snapshot);
         all.extend(node::families(snapshot, &places));
-        let used = used::Used::of(snapshot);
+        let used = Used::of(snapshot);
         all.extend(tenant::families(snapshot, &places, &used));
         all.extend(swap::families(snapshot, &places, &used));
     }

@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use gpushare_protocol::histogram::BOUNDS;
-use gpushare_protocol::wire::{EventRecord, ProcessState, SeriesRow, TenantRow};
+use gpushare_protocol::wire::{DeviceRow, EventRecord, ProcessState, SeriesRow, TenantRow, UseRow};
 
-use crate::snapshot::{Snapshot, above_limit, device_name};
+use crate::names::Names;
+use crate::snapshot::{Had, Snapshot, above_limit, device_name, without_use};
 use picture::{Line, Reach, picture};
 
 /// Events shown, the newest first.
@@ -30,6 +31,8 @@ pub struct Report {
     pub snapshot: Snapshot,
     /// Each tenant's last hour.
     pub history: Vec<SeriesRow>,
+    /// More of it; none of a daemon before minor 25.
+    pub uses: Vec<UseRow>,
     /// The events, oldest first.
     pub events: Vec<EventRecord>,
 }
@@ -49,6 +52,7 @@ th:first-child,td:first-child,td.l,th.l{text-align:left}svg{width:100%;height:au
 #[must_use]
 pub fn page(report: &Report) -> String {
     let host = escaped(&report.host);
+    let names = Names::of(&report.snapshot.pods, &report.events);
     let mut out = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width\">\
@@ -63,10 +67,10 @@ pub fn page(report: &Report) -> String {
         let health = report.snapshot.health_text(row.uuid);
         if !health.is_empty() {
             let health = health.replace("  ", ", ");
-            let _ = writeln!(out, "<p class=\"note\">Now: {health}.</p>");
+            note(&mut out, &format!("Now: {health}."));
         }
-        memory(&mut out, report, row);
-        time(&mut out, report, row.uuid);
+        memory(&mut out, report, &names, row);
+        time(&mut out, report, &names, row.uuid);
     }
     if report.is_unserved {
         out.push_str(UNSERVED);
@@ -74,11 +78,11 @@ pub fn page(report: &Report) -> String {
         if report.snapshot.devices.is_empty() {
             out.push_str("<p class=\"warn\">The daemon has no GPU.</p>\n");
         }
-        tenants(&mut out, report);
-        moves::moves(&mut out, report);
-        queued(&mut out, report);
+        tenants(&mut out, report, &names);
+        moves::moves(&mut out, report, &names);
+        queued(&mut out, report, &names);
     }
-    events(&mut out, report);
+    events(&mut out, report, &names);
     out.push_str("</body></html>\n");
     out
 }
@@ -101,21 +105,27 @@ fn made(report: &Report) -> String {
     format!("{}{daemon}.{hour}", report.made)
 }
 
-/// A device's charged memory, stacked by tenant, below its capacity.
-fn memory(out: &mut String, report: &Report, row: &gpushare_protocol::wire::DeviceRow) {
-    let lines = lines(report, row.uuid, |series| {
-        let mib = series.charged_mib.iter();
-        mib.map(|mib| f64::from(*mib) / 1024.0).collect()
-    });
+/// A device's memory, stacked by tenant, below its capacity; and what is off it.
+fn memory(out: &mut String, report: &Report, names: &Names, row: &DeviceRow) {
+    let gib = |mib: &[u32]| mib.iter().map(|mib| f64::from(*mib) / 1024.0).collect();
     let most = row.capacity as f64 / f64::from(1 << 30);
     let reach = reach(report);
-    out.push_str(&picture(
-        "Memory charged",
-        (most, "GiB"),
-        true,
-        reach,
-        &lines,
-    ));
+    let mut show = |title: &str, most: f64, lines: &[Line]| {
+        out.push_str(&picture(title, (most, "GiB"), true, reach, lines));
+    };
+    if report.uses.is_empty() {
+        let charged = lines(&report.history, (names, row.uuid), |one| {
+            gib(&one.charged_mib)
+        });
+        show("Memory charged", most, &charged);
+    } else {
+        let on = lines(&report.uses, (names, row.uuid), |one| gib(&one.on_mib));
+        show("Memory charged, on the GPU", most, &on);
+        let away = lines(&report.uses, (names, row.uuid), |one| gib(&one.away_mib));
+        if away.iter().any(|line| line.values.iter().any(|v| *v > 0.0)) {
+            show("Memory charged, off the GPU", 0.0, &away);
+        }
+    }
     let own = report.snapshot.residency.iter();
     let away = own.filter(|one| one.device == row.uuid).map(|one| one.away);
     let rest = [
@@ -134,19 +144,44 @@ fn memory(out: &mut String, report: &Report, row: &gpushare_protocol::wire::Devi
         .map(|(name, amount)| format!("{} {name}", bytes(*amount)))
         .collect();
     if !rest.is_empty() {
-        let _ = writeln!(out, "<p class=\"note\">Besides: {}.</p>", rest.join(", "));
+        note(out, &format!("Besides: {}.", rest.join(", ")));
     }
 }
 
 /// A device's time: had, and waited for.
-fn time(out: &mut String, report: &Report, device: [u8; 16]) {
+fn time(out: &mut String, report: &Report, names: &Names, device: [u8; 16]) {
     let percent = |parts: &[u16]| parts.iter().map(|part| f64::from(*part) / 10.0).collect();
-    let had = lines(report, device, |series| percent(&series.held));
     let (all, reach) = ((100.0, "%"), reach(report));
-    out.push_str(&picture("Time had (billed)", all, true, reach, &had));
-    let waited = lines(report, device, |series| percent(&series.waited));
+    let of = (names, device);
+    let had = match report.uses.is_empty() {
+        true => lines(&report.history, of, |one| percent(&one.held)),
+        false => lines(&report.uses, of, |one| percent(&one.had)),
+    };
+    let mut own = report.snapshot.shares.iter();
+    let is_unseen = own.any(|row| {
+        let had = report.snapshot.had(&row.name, device);
+        row.device == device && had.is_some_and(|had| had.is_alone && had.part.is_none())
+    });
+    let alone = match (report.uses.is_empty(), is_unseen) {
+        (true, _) => "A tenant that is alone on the GPU is billed nothing: that time is not here.",
+        (_, true) => {
+            "What a tenant was billed. One that is alone on the GPU is billed nothing, and NVML does \
+             not say here whose kernels ran: that time is missing."
+        }
+        (_, false) => {
+            "What a tenant was billed beside others; and what it had alone, in which time nothing is \
+             billed: there NVML saw its kernels run."
+        }
+    };
+    out.push_str(&picture("Time had", all, true, reach, &had));
+    note(out, alone);
+    let waited = lines(&report.history, of, |one| percent(&one.waited));
     let title = "Time waited at the gate";
     out.push_str(&picture(title, all, false, reach, &waited));
+}
+
+fn note(out: &mut String, text: &str) {
+    let _ = writeln!(out, "<p class=\"note\">{text}</p>");
 }
 
 /// How far back all pictures of a page reach.
@@ -159,20 +194,42 @@ fn reach(report: &Report) -> Reach {
     Reach::of(oldest.max().unwrap_or(0))
 }
 
-/// The series of a device, each placed at its age.
-fn lines(report: &Report, device: [u8; 16], values: impl Fn(&SeriesRow) -> Vec<f64>) -> Vec<Line> {
-    let of_device = report.history.iter().filter(|row| row.device == device);
-    of_device
-        .map(|row| Line {
-            name: row.name.clone(),
-            step_ms: row.step_ms,
-            age_ms: row.age_ms,
-            values: values(row),
-        })
-        .collect()
+/// A series of values: its tenant, its device, the time between two values, and the last one's age.
+trait Series {
+    fn head(&self) -> (&str, [u8; 16], u64, u64);
 }
 
-fn tenants(out: &mut String, report: &Report) {
+impl Series for SeriesRow {
+    fn head(&self) -> (&str, [u8; 16], u64, u64) {
+        (&self.name, self.device, self.step_ms, self.age_ms)
+    }
+}
+
+impl Series for UseRow {
+    fn head(&self) -> (&str, [u8; 16], u64, u64) {
+        (&self.name, self.device, self.step_ms, self.age_ms)
+    }
+}
+
+/// The series of a device, each placed at its age.
+fn lines<S: Series>(
+    all: &[S],
+    (names, device): (&Names, [u8; 16]),
+    values: impl Fn(&S) -> Vec<f64>,
+) -> Vec<Line> {
+    let line = |row: &S| {
+        let (name, of, step_ms, age_ms) = row.head();
+        (of == device).then(|| Line {
+            name: names.shown(name).to_owned(),
+            step_ms,
+            age_ms,
+            values: values(row),
+        })
+    };
+    all.iter().filter_map(line).collect()
+}
+
+fn tenants(out: &mut String, report: &Report, names: &Names) {
     let snapshot = &report.snapshot;
     out.push_str("<h2>Tenants</h2>\n");
     if snapshot.tenants.is_empty() {
@@ -185,7 +242,7 @@ fn tenants(out: &mut String, report: &Report) {
          <th>allocation waits</th><th>refused</th><th class=\"l\">processes</th></tr>\n",
     );
     let ordinals = snapshot.ordinals();
-    for row in &snapshot.tenants {
+    for (row, more) in snapshot.shown() {
         let mut measures = snapshot.measures.iter();
         let measures = measures.find(|one| one.name == row.name && one.device == row.device);
         let share = snapshot.share(&row.name, row.device);
@@ -202,16 +259,35 @@ fn tenants(out: &mut String, report: &Report) {
             bytes(row.limit),
             bytes(row.request),
             or_dash(measures.map(|one| bytes(one.peak))),
-            part(share.map(|one| one.held)),
+            or_dash(snapshot.had(&row.name, row.device).and_then(had)),
             part(share.map(|one| one.weight)),
             part(share.and_then(|one| one.cap)),
             or_dash(measures.map(|one| p99(one.gate_waits.quantile(990)))),
             or_dash(measures.map(|one| one.allocation_waits.count().to_string())),
         ];
         let refused = format!("<td{warn}>{refused}</td>");
-        out.push_str(&line(&row.name, &cells, &refused, &processes(row)));
+        let more = without_use(more).map(|text| format!("<br>{text}"));
+        let words = processes(row) + &more.unwrap_or_default();
+        out.push_str(&line(names.shown(&row.name), &cells, &refused, &words));
     }
     out.push_str("</table>\n");
+    note(
+        out,
+        "Time is that of the last ten seconds; of a tenant that is alone on the GPU, and billed \
+         nothing, by NVML. Peak, waits and refusals are since its registration at this daemon.",
+    );
+}
+
+/// What a tenant had of the time, in a cell.
+fn had(had: Had) -> Option<String> {
+    let part = had
+        .part
+        .map(|part| format!("{:.1} %", f64::from(part) / 10.0));
+    match (part, had.is_alone) {
+        (Some(part), true) => Some(format!("{part} alone")),
+        (None, true) => Some("alone".to_owned()),
+        (part, false) => part,
+    }
 }
 
 /// A device's number, if it is still there.
@@ -262,12 +338,12 @@ fn processes(row: &TenantRow) -> String {
     format!("{}{}{more}", above.unwrap_or_default(), all.join("<br>"))
 }
 
-fn queued(out: &mut String, report: &Report) {
+fn queued(out: &mut String, report: &Report, names: &Names) {
     for row in &report.snapshot.queued {
         let _ = writeln!(
             out,
             "<p class=\"warn\">{} waits for admission since {}: {} requested, {} short.</p>",
-            escaped(&row.name),
+            escaped(names.shown(&row.name)),
             span(row.for_ms),
             bytes(row.request),
             bytes(row.short)
@@ -275,11 +351,11 @@ fn queued(out: &mut String, report: &Report) {
     }
 }
 
-fn events(out: &mut String, report: &Report) {
+fn events(out: &mut String, report: &Report, names: &Names) {
     out.push_str("<h2>Events</h2>\n<table class=\"events\">\n");
     for event in report.events.iter().rev().take(EVENTS) {
         let ago = span(report.now_ms.saturating_sub(event.at_ms));
-        let tenant = event.tenant.as_deref().unwrap_or("");
+        let tenant = names.shown(event.tenant.as_deref().unwrap_or(""));
         let class = if event.is_notable() {
             " class=\"warn\""
         } else {
@@ -290,7 +366,7 @@ fn events(out: &mut String, report: &Report) {
             "<tr><td>{ago} ago</td><td{class}>{}</td><td>{}</td><td>{}</td></tr>",
             escaped(&event.kind),
             escaped(tenant),
-            escaped(&event.text)
+            escaped(&names.in_text(&event.text))
         );
     }
     out.push_str("</table>\n");

@@ -2,14 +2,25 @@
 
 use std::collections::BTreeMap;
 
+use crate::metrics::Used;
 use gpushare_client::{Talk, TalkError};
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{
-    BusyRow, DeviceMetrics, DeviceRow, EndRow, EventCountRow, ExcessRow, HealthRow, Identity,
-    MetricsRow, NodeMetrics, PodRow, QueuedTenant, RefusedRow, ResidencyRow, ShareRow, SharingRow,
-    SwapRoom, SwapRow, TenantMetrics, TenantRow, TenantSwaps,
+    AloneRow, BusyRow, DeviceMetrics, DeviceRow, EndRow, EventCountRow, ExcessRow, HealthRow,
+    Identity, MetricsRow, NodeMetrics, PodRow, QueuedTenant, RefusedRow, ResidencyRow, ShareRow,
+    ShareState, SharingRow, SwapRoom, SwapRow, TenantMetrics, TenantRow, TenantSwaps,
 };
+
+/// How many more devices a tenant may use, on which it has used nothing; `None`: there are none.
+#[must_use]
+pub fn without_use(more: usize) -> Option<String> {
+    match more {
+        0 => None,
+        1 => Some("1 more GPU without use".to_owned()),
+        more => Some(format!("{more} more GPUs without use")),
+    }
+}
 
 /// That a tenant is charged more on a device than its limit, which was lowered; `None`: it is not.
 #[must_use]
@@ -17,6 +28,32 @@ pub fn above_limit(charged: u64, limit: u64) -> Option<String> {
     let more = charged.checked_sub(limit).filter(|more| *more > 0)?;
     let more = Bytes(more).human();
     Some(format!("over its limit by {more}: it gets no new memory"))
+}
+
+/// What a tenant had of a device's time lately. Alone on a device it is billed nothing; what it had
+/// then is the time in which NVML saw its kernels run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Had {
+    /// In thousandths: what it was billed, and what it had alone. `None`: nothing was counted, or
+    /// it is alone and NVML does not tell.
+    pub part: Option<u32>,
+    /// Whether it is alone on the device now.
+    pub is_alone: bool,
+}
+
+impl Had {
+    /// By a tenant's share, and what it had alone where that is told.
+    #[must_use]
+    pub fn of(share: &ShareRow, alone: Option<&AloneRow>) -> Self {
+        let is_alone = share.state == ShareState::Free;
+        let alone = alone.filter(|row| row.over_ms > 0).map(|row| row.part);
+        let is_known = share.over_ms > 0 && (alone.is_some() || !is_alone);
+        let part = share.held.saturating_add(alone.unwrap_or(0)).min(1000);
+        Self {
+            part: is_known.then_some(part),
+            is_alone,
+        }
+    }
 }
 
 /// See the module's page. Each list is in the daemon's order.
@@ -50,6 +87,9 @@ pub struct Snapshot {
     pub event_counts: Option<Vec<EventCountRow>>,
     /// For how long tenants' kernels ran; `None` of a daemon before minor 21.
     pub busy: Option<Vec<BusyRow>>,
+    /// What tenants had lately while they were alone on a device; `None` of a daemon before minor
+    /// 25.
+    pub alone: Option<Vec<AloneRow>>,
     /// Tenants that wait for admission.
     pub queued: Vec<QueuedTenant>,
     /// Where the memory of tenants that can move is.
@@ -81,6 +121,7 @@ impl Snapshot {
             refused: talk.refused()?,
             excess: talk.excess()?,
             busy: talk.busy()?,
+            alone: talk.alone()?,
             event_counts: talk.event_counts()?,
             ends: talk.ends()?,
             ..Self::default()
@@ -115,6 +156,25 @@ impl Snapshot {
     pub fn place(&self, name: &str, device: [u8; 16]) -> Option<&ResidencyRow> {
         let mut all = self.residency.iter();
         all.find(|row| row.device == device && row.name == name)
+    }
+
+    /// The rows of tenants that are worth a line: those of devices that a tenant has used, or its
+    /// first one; with the first of each tenant, how many more devices it may use. By default that
+    /// are all of the node, and it mostly uses one.
+    #[must_use]
+    pub fn shown(&self) -> Vec<(&TenantRow, usize)> {
+        let used = Used::of(self);
+        let is_used = |row: &&TenantRow| used.has(&row.name, row.device);
+        let mut all = Vec::new();
+        for own in self.tenants.chunk_by(|a, b| a.name == b.name) {
+            let mut rows: Vec<&TenantRow> = own.iter().filter(is_used).collect();
+            if rows.is_empty() {
+                rows.extend(own.first());
+            }
+            let mut more = own.len() - rows.len();
+            all.extend(rows.into_iter().map(|row| (row, std::mem::take(&mut more))));
+        }
+        all
     }
 
     /// Tenants that are admitted and have no account, because their devices are lost. One that
@@ -184,6 +244,14 @@ impl Snapshot {
             row.and_then(|row| row.celsius.map(|degrees| format!("{degrees}C"))),
         ];
         parts.into_iter().flatten().collect::<Vec<_>>().join("  ")
+    }
+
+    /// What a tenant had of a device's time lately; `None` where it has no share there.
+    #[must_use]
+    pub fn had(&self, name: &str, device: [u8; 16]) -> Option<Had> {
+        let mut alone = self.alone.iter().flatten();
+        let alone = alone.find(|row| row.device == device && row.name == name);
+        Some(Had::of(self.share(name, device)?, alone))
     }
 
     /// A tenant's share of a device.

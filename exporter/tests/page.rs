@@ -2,7 +2,7 @@
 
 use gpushare_exporter::{Report, Snapshot, page};
 use gpushare_protocol::units::GIB;
-use gpushare_protocol::wire::{EventRecord, SeriesRow};
+use gpushare_protocol::wire::{AloneRow, EventRecord, Fact, SeriesRow, ShareState, UseRow};
 
 use crate::sample;
 
@@ -33,6 +33,7 @@ fn report() -> Report {
         is_unserved: false,
         snapshot: sample::node(),
         history: vec![series("serve", 28 * 1024), series("gone", 8 * 1024)],
+        uses: Vec::new(),
         events: vec![
             event(1, "admitted", "may run"),
             event(2, "refused", "<script>alert(1)</script>"),
@@ -45,7 +46,7 @@ fn the_page_has_every_tenant_also_one_that_has_ended() {
     let text = page(&report());
     for name in [
         "serve",
-        "train",
+        "research/train-0/main",
         "gone",
         "big waits for admission",
         "46 GiB short",
@@ -157,4 +158,141 @@ fn memory_that_moves_has_its_table_with_both_directions_and_both_tiers() {
     let mut fixed = report();
     fixed.snapshot.residency.clear();
     assert!(!page(&fixed).contains("Memory that moves"));
+}
+
+/// The picture of a title, up to its end.
+fn figure<'a>(text: &'a str, title: &str) -> &'a str {
+    let (_, rest) = text
+        .split_once(&format!("<figcaption>{title}</figcaption>"))
+        .unwrap_or_else(|| panic!("no {title}"));
+    rest.split_once("</figure>").expect("its end").0
+}
+
+fn uses(name: &str, had: u16, on: u32, away: u32) -> UseRow {
+    UseRow {
+        name: name.to_owned(),
+        device: sample::GPU,
+        step_ms: 10_000,
+        age_ms: 2_000,
+        had: vec![had; 360],
+        on_mib: vec![on; 360],
+        away_mib: vec![away; 360],
+    }
+}
+
+/// Billed nothing, all the hour.
+fn alone() -> Report {
+    let mut alone = report();
+    alone.history.truncate(1);
+    alone.history[0].held = vec![0; 360];
+    (
+        alone.snapshot.shares[0].held,
+        alone.snapshot.shares[0].state,
+    ) = (0, ShareState::Free);
+    alone
+}
+
+#[test]
+fn a_tenant_alone_is_not_shown_as_one_that_had_nothing() {
+    let mut seen = alone();
+    seen.uses = vec![uses("serve", 930, 28 * 1024, 0)];
+    seen.snapshot.alone = Some(vec![AloneRow {
+        name: "serve".to_owned(),
+        device: sample::GPU,
+        part: 930,
+        over_ms: 9_000,
+    }]);
+    let text = page(&seen);
+    let time = figure(&text, "Time had");
+    assert!(
+        time.contains("<polygon") && time.contains("serve"),
+        "{time}"
+    );
+    assert!(text.contains("<td>93.0 % alone</td>"), "{text}");
+    assert!(text.contains("there NVML saw its kernels run"), "{text}");
+    // Where NVML does not tell, and from a daemon before minor 25, the page says what is missing.
+    let mut blind = alone();
+    blind.uses = vec![uses("serve", 0, 28 * 1024, 0)];
+    assert!(page(&blind).contains("that time is missing"));
+    for unseen in [blind, alone()] {
+        let text = page(&unseen);
+        assert!(text.contains("<td>alone</td>"), "{text}");
+        assert!(!text.contains("<td>0.0 %</td>"), "{text}");
+    }
+    assert!(page(&alone()).contains("that time is not here"));
+}
+
+#[test]
+fn nothing_counted_is_a_dash_and_no_part() {
+    let mut new = report();
+    (new.snapshot.shares[0].held, new.snapshot.shares[0].over_ms) = (0, 0);
+    assert!(!page(&new).contains("<td>0.0 %</td>"));
+}
+
+#[test]
+fn memory_off_the_gpu_has_its_own_picture_and_hides_no_tenant() {
+    let mut swap = report();
+    let gib = 1024;
+    // Three of 60 GiB on 80 GiB: one is there, and half of another.
+    swap.uses = vec![
+        uses("serve", 400, 50 * gib, 10 * gib),
+        uses("train", 400, 20 * gib, 40 * gib),
+        uses("gone", 400, 0, 60 * gib),
+    ];
+    let text = page(&swap);
+    let on = figure(&text, "Memory charged, on the GPU");
+    assert!(on.contains(">80 GiB<") && !on.contains("dasharray"), "{on}");
+    assert_eq!(on.matches("<polygon").count(), 2, "{on}");
+    let off = figure(&text, "Memory charged, off the GPU");
+    assert!(off.contains(">110 GiB<"), "{off}");
+    assert_eq!(off.matches("<polygon").count(), 3, "{off}");
+    for one in &mut swap.uses {
+        one.away_mib = vec![0; 360];
+    }
+    assert!(!page(&swap).contains("off the GPU</figcaption>"));
+}
+
+#[test]
+fn containers_are_shown_by_their_pods_also_where_they_have_ended() {
+    let (living, ended) = ("a".repeat(64), "b".repeat(64));
+    let mut pods = report();
+    pods.snapshot.pods[0].name.clone_from(&living);
+    pods.snapshot.tenants[1].name.clone_from(&living);
+    pods.history[1].name.clone_from(&ended);
+    let event = &mut pods.events[1];
+    (event.tenant, event.text) = (Some(ended.clone()), format!("ended for {living}"));
+    let facts = [("namespace", "lab"), ("pod", "job-7"), ("container", "x")];
+    event.facts = facts
+        .map(|(name, word)| (name.to_owned(), Fact::Word(word.to_owned())))
+        .to_vec();
+    let text = page(&pods);
+    assert!(!text.contains(&living) && !text.contains(&ended), "{text}");
+    for shown in [
+        "<td>research/train-0/main</td>",
+        "&#9632;</span> lab/job-7/x",
+        "<td>lab/job-7/x</td><td>ended for research/train-0/main</td>",
+    ] {
+        assert!(text.contains(shown), "{shown}: {text}");
+    }
+}
+
+#[test]
+fn gpus_that_a_tenant_never_used_have_no_line() {
+    let mut many = report();
+    let unused = (0..7).map(|at| {
+        let mut row = many.snapshot.tenants[0].clone();
+        (row.device, row.charged, row.overhead) = ([100 + at; 16], 0, 0);
+        row
+    });
+    let unused: Vec<_> = unused.collect();
+    many.snapshot.tenants.splice(1..1, unused);
+    let text = page(&many);
+    let (_, table) = text.split_once("<h2>Tenants</h2>").expect("a table");
+    let (table, _) = table.split_once("</table>").expect("its end");
+    assert_eq!(table.matches("<td>serve</td>").count(), 1, "{table}");
+    assert_eq!(
+        table.matches("7 more GPUs without use").count(),
+        1,
+        "{table}"
+    );
 }

@@ -141,6 +141,7 @@ pub(crate) fn node() -> Snapshot {
             device: GPU,
             busy_ns: 7_500_000_000,
         }]),
+        alone: Some(vec![]),
         sharing: vec![],
         tenants: vec![
             tenant("serve", vec![process(11_000, ProcessState::Running)]),

@@ -2,8 +2,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 use crate::metrics::{HALF, rows, tenant};
+use crate::support::gate::Gated;
 use crate::support::{Client, Daemon, FakeDevices, GPU, until};
 use gpushare_core::Nanos;
 use gpushare_protocol::wire::*;
@@ -74,6 +76,33 @@ fn the_time_of_a_tenants_kernels_is_told_also_while_it_is_alone() {
     );
 }
 
+fn alone(daemon: &Daemon) -> Vec<AloneRow> {
+    match &rows(daemon, Listing::Alone)[..] {
+        [Rows::Alone(rows)] => rows.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_tenant_that_is_billed_nothing_has_what_nvml_saw() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let (_a, a) = daemon.tenant("a", &HALF);
+    let (_b, _) = daemon.tenant("b", &HALF);
+    let first = Gated::join(&a);
+    let run = |pid: u32| {
+        // More than there is: all of the time between two looks.
+        daemon.devices.0.lock().unwrap().busy = vec![(pid, 60 * Nanos::secs(1).0)];
+    };
+    let of = |name: &str| alone(&daemon).into_iter().find(|row| row.name == name);
+    assert_eq!(of("b"), None, "it has no process there");
+    let pid = first.client.process.pid();
+    until("what it had alone is told", || {
+        run(pid);
+        of("a").is_some_and(|row| row.part == 1000 && row.over_ms > 0)
+    });
+}
+
 /// NVML tells of a process's last kernels once it has ended: a job of many short programs would
 /// lose half a second of each.
 #[test]
@@ -119,6 +148,7 @@ fn no_time_of_kernels_is_told_where_nvml_knows_none() {
     let daemon = Daemon::with(folder.path(), devices);
     let (_a, _) = daemon.tenant("a", &HALF);
     assert_eq!(busy(&daemon), []);
+    assert_eq!(alone(&daemon), []);
 }
 
 /// A virtual GPU, or an older driver. A 0 would say that the tenant used nothing.
@@ -131,4 +161,33 @@ fn no_time_of_kernels_is_told_where_nvml_refuses_its_samples() {
     let (_a, _) = daemon.tenant("a", &HALF);
     daemon.devices.until_looked_at();
     assert_eq!(busy(&daemon), []);
+    assert_eq!(alone(&daemon), []);
+}
+
+#[test]
+fn a_forgotten_process_of_a_tenant_that_works_is_told_as_idle() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let limits = [&HALF[..], &[("GPUSHARE_IDLE_AFTER", "1s")]].concat();
+    let (_a, a) = daemon.tenant("a", &limits);
+    let (mut busy, mut forgotten) = (Client::register(&a), Client::register(&a));
+    busy.open();
+    forgotten.open();
+    let state = |client: &Client| {
+        let [Rows::Tenants(rows)] = &rows(&daemon, Listing::Tenants)[..] else {
+            panic!("no tenants")
+        };
+        let mut all = rows.iter().flat_map(|row| &row.processes);
+        let own = all.find(|row| row.pid == client.process.pid());
+        own.map(|row| row.state.clone())
+    };
+    let work = || {
+        let line = busy.page().line(busy.slot, 0).unwrap();
+        line.submitted.fetch_add(1, Ordering::Relaxed);
+    };
+    until("the forgotten one is idle", || {
+        work();
+        assert_eq!(state(&busy), Some(ProcessState::Running));
+        matches!(state(&forgotten), Some(ProcessState::Idle { for_ms }) if for_ms >= 1_000)
+    });
 }

@@ -55,11 +55,18 @@ fn ps_and_devices_show_all_of_hundreds_of_tenants() {
         assert_eq!(devices.len(), DEVICES, "tenant {at}");
     }
     assert!(rows.iter().all(|row| row["time"].is_object()));
-    let table = home.gpushare(&["ps"]);
-    // Processes are below their tenants, and indented.
-    let table = String::from_utf8_lossy(&table.stdout);
-    let lines = table.lines().filter(|line| !line.starts_with(' ')).count();
-    assert_eq!(lines, 1 + TENANTS * DEVICES);
+    // Processes are below their tenants, and indented. GPUs that one never used are a number.
+    for (arguments, rows) in [(&["ps", "--all"][..], DEVICES), (&["ps"], 1)] {
+        let table = home.gpushare(arguments);
+        let table = String::from_utf8_lossy(&table.stdout);
+        let lines = table.lines().filter(|line| !line.starts_with(' ')).count();
+        assert_eq!(lines, 1 + TENANTS * rows, "{arguments:?}");
+        let more = format!("{} more GPUs without use", DEVICES - 1);
+        assert_eq!(
+            table.matches(&more).count(),
+            TENANTS * (DEVICES - rows) / (DEVICES - 1)
+        );
+    }
     let devices = home.gpushare(&["devices", "--json"]);
     let devices: Vec<Value> = serde_json::from_slice(&devices.stdout).expect("a list");
     assert_eq!(devices.len(), DEVICES);

@@ -300,6 +300,28 @@ fn a_wrong_choice_of_events_is_named_with_what_is_accepted() {
 }
 
 #[test]
+fn a_tenant_that_nothing_knows_is_named_and_a_pod_or_an_id_is_refused() {
+    let home = Home::new("mem=16GiB");
+    let web = own("web");
+    let guest = home.guest(&web, &["--mem-limit", "1GiB"]);
+    for (word, status, known) in [
+        (&*web, 0, true),
+        ("nobody", 0, false),
+        ("lab/none", 1, false),
+        ("lab/none/main", 1, false),
+        ("0123456789ab", 1, false),
+    ] {
+        let output = home.gpushare(&["events", "--tenant", word]);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(status), "{word}: {told}");
+        let says = told.contains(&format!("no daemon has a tenant {word}, and no event"));
+        assert_eq!(says, !known, "{word}: {told}");
+        assert_eq!(output.stdout.is_empty(), !known, "{word}");
+    }
+    guest.finish().silently();
+}
+
+#[test]
 fn a_program_that_replaces_the_preload_is_told_of_under_its_tenant() {
     let home = Home::new("mem=16GiB");
     let (web, beside) = (own("web"), own("beside"));

@@ -39,6 +39,28 @@ fn one_screen_as_text_shows_what_runs_and_needs_no_terminal() {
 }
 
 #[test]
+fn a_watched_list_goes_on_with_the_next_daemon() {
+    let home = Home::new("mem=16GiB");
+    let first = home.guest("first", &["--mem-limit", "1GiB"]);
+    let mut command = home.command(&["ps", "--watch", "0.5"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("gpushare starts");
+    let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    let mut lines = lines.map_while(Result::ok);
+    let notes = BufReader::new(child.stderr.take().expect("piped")).lines();
+    let mut notes = notes.map_while(Result::ok);
+    assert!(lines.any(|line| line.starts_with("first ")));
+    first.finish().silently();
+    home.until_no_daemon();
+    assert!(notes.any(|line| line.contains("note: this is old: ")));
+    let _second = home.guest("second", &["--mem-limit", "1GiB"]);
+    assert!(lines.any(|line| line.starts_with("second ")));
+    drop(lines);
+    let status = child.wait().expect("nothing reads it any more");
+    assert!(status.success(), "{status}");
+}
+
+#[test]
 fn a_watched_list_is_printed_again_and_again() {
     let home = Home::new("mem=16GiB");
     let _guest = home.guest("watched", &["--mem-limit", "1GiB"]);

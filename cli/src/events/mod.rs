@@ -10,7 +10,7 @@ use crate::daemon;
 use crate::failure::Failure;
 use crate::perfetto::{self, Lives};
 use crate::select::{self, Wanted};
-use crate::{history, output, when};
+use crate::{history, names, output, when};
 use gpushare_protocol::wire::EventRecord;
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -27,6 +27,7 @@ pub(crate) fn events(arguments: &Events) -> Result<ExitCode, Failure> {
     let since = since.transpose()?;
     let mut wanted = Wanted {
         tenants: arguments.tenant.clone(),
+        words: arguments.tenant.clone(),
         gpu: select::gpu(arguments.gpu.as_deref())?,
         kinds: arguments.kind.clone(),
         since_ms: since.unwrap_or(0),
@@ -47,6 +48,8 @@ pub(crate) fn events(arguments: &Events) -> Result<ExitCode, Failure> {
     if !all.iter().any(|record| wanted.is_on_gpu(record)) {
         select::is_there(wanted.gpu.as_ref(), &mut daemons)?;
     }
+    let unknown = wanted.find_tenants(&mut daemons, &all);
+    are_known(&unknown, "and no event of that time tells of one")?;
     let lives = Lives::of(&all);
     if arguments.perfetto.is_none() {
         // Those since then are what was read.
@@ -71,6 +74,21 @@ pub(crate) fn events(arguments: &Events) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Says which words of `--tenant` mean no tenant.
+///
+/// # Errors
+/// If one of them can only be short for a name: there is no tenant of that pod, or with that id.
+fn are_known(unknown: &[String], and: &str) -> Result<(), Failure> {
+    for word in unknown {
+        let text = format!("no daemon has a tenant {word}, {and}");
+        match names::may_be_short(word) {
+            true => return Err(Failure::ours(text)),
+            false => output::note(&format!("note: {text}")),
+        }
+    }
+    Ok(())
+}
+
 /// The end of a thread of [`follow`].
 enum Ended {
     /// A daemon left, or could not be followed.
@@ -86,8 +104,16 @@ fn follow(as_json: bool, mut wanted: Wanted, with_journals: bool) -> Result<Exit
     select::is_there(wanted.gpu.as_ref(), &mut daemons)?;
     wanted.find_places(&mut daemons)?;
     let mut seen = BTreeSet::new();
+    let past = match with_journals {
+        true => history::beside_daemons(wanted.since_ms)?,
+        false => Vec::new(),
+    };
+    for word in wanted.find_tenants(&mut daemons, &past) {
+        output::note(&format!(
+            "note: no daemon has a tenant {word} yet: its events follow once there is one"
+        ));
+    }
     if with_journals {
-        let past = history::beside_daemons(wanted.since_ms)?;
         wanted.learn_places(&past);
         for record in past {
             seen.insert((record.instance, record.number));
@@ -106,6 +132,7 @@ fn follow(as_json: bool, mut wanted: Wanted, with_journals: bool) -> Result<Exit
             let (mut wanted, mut next) = (wanted.clone(), 0);
             Ended::Daemon(daemon.follow(u32::MAX, |record: EventRecord| {
                 note_missing(next, record.number);
+                wanted.learn_tenant(&record);
                 next = record.number + 1;
                 let known = record.number > 0 && seen.contains(&(record.instance, record.number));
                 match wanted.has_next(&record) && !known {

@@ -2,7 +2,7 @@
 //! time.
 
 use super::Trace;
-use gpushare_protocol::wire::{GrantsRow, SeriesRow};
+use gpushare_protocol::wire::{GrantsRow, SeriesRow, UseRow};
 use serde_json::{Value, json};
 
 /// The moments of so many values with this step, the last one `age_ms` ago, in microseconds.
@@ -13,23 +13,58 @@ fn moments(many: usize, step_ms: u64, age_ms: u64, now_ms: u64) -> impl Iterator
 }
 
 impl Trace {
-    /// The values of a series.
-    pub(super) fn count(&mut self, row: &SeriesRow, now_ms: u64) {
-        let (gpu, tenant) = (self.gpu(row.device), self.tenant(&row.name));
-        let charged = format!("charged by {}", row.name);
-        let moments = moments(row.charged_mib.len(), row.step_ms, row.age_ms, now_ms);
-        for (at, (ts, mib)) in moments.zip(&row.charged_mib).enumerate() {
-            let part = |parts: &[u16]| f64::from(parts.get(at).copied().unwrap_or(0)) / 10.0;
+    /// The values of a series. What a tenant had of the time is that of its use (`has_uses`) where
+    /// the daemon tells it: that counts what it had alone, too.
+    pub(super) fn count(&mut self, row: &SeriesRow, has_uses: bool, now_ms: u64) {
+        let gpu = self.gpu(row.device);
+        let charged = format!("charged by {}", self.names.shown(&row.name));
+        let moments = || moments(row.charged_mib.len(), row.step_ms, row.age_ms, now_ms);
+        for (ts, mib) in moments().zip(&row.charged_mib) {
             self.counter(gpu, ts, &charged, &json!({"bytes": u64::from(*mib) << 20}));
-            let parts = json!({"had": part(&row.held), "waited": part(&row.waited)});
-            self.counter(tenant, ts, "part of the time, %", &parts);
+        }
+        let of = (&*row.name, row.device);
+        self.part(of, "waited", moments().zip(&row.waited));
+        if !has_uses {
+            self.part(of, "had", moments().zip(&row.held));
+        }
+    }
+
+    /// What a tenant had of the time, and of its memory off the device.
+    pub(super) fn count_use(&mut self, row: &UseRow, now_ms: u64) {
+        let gpu = self.gpu(row.device);
+        let moments = || moments(row.had.len(), row.step_ms, row.age_ms, now_ms);
+        self.part((&row.name, row.device), "had", moments().zip(&row.had));
+        if row.away_mib.iter().any(|mib| *mib > 0) {
+            let away = format!("of {} off the GPU", self.names.shown(&row.name));
+            for (ts, mib) in moments().zip(&row.away_mib) {
+                self.counter(gpu, ts, &away, &json!({"bytes": u64::from(*mib) << 20}));
+            }
+        }
+    }
+
+    /// Parts of a device's time. Each device has counters of its own: those of one name are one.
+    /// Nothing of a device that the tenant has not used.
+    fn part<'a>(
+        &mut self,
+        (name, device): (&str, [u8; 16]),
+        what: &str,
+        values: impl Iterator<Item = (u64, &'a u16)>,
+    ) {
+        let values: Vec<_> = values.collect();
+        if values.iter().all(|(_, part)| **part == 0) {
+            return;
+        }
+        let tenant = self.tenant(name);
+        let title = format!("part of the time of {}, %", super::short(device));
+        for (ts, part) in values {
+            self.counter(tenant, ts, &title, &json!({what: f64::from(*part) / 10.0}));
         }
     }
 
     /// The tenant's grants.
     pub(super) fn count_grants(&mut self, row: &GrantsRow, now_ms: u64) {
         let gpu = self.gpu(row.device);
-        let granted = format!("granted to {}", row.name);
+        let granted = format!("granted to {}", self.names.shown(&row.name));
         let moments = moments(row.grant_mib.len(), row.step_ms, row.age_ms, now_ms);
         for (ts, mib) in moments.zip(&row.grant_mib) {
             self.counter(gpu, ts, &granted, &json!({"bytes": u64::from(*mib) << 20}));
@@ -45,7 +80,9 @@ impl Trace {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{group, of, story};
+    use super::super::{Kept, trace};
     use super::*;
+    use std::collections::BTreeMap;
 
     #[test]
     fn counters_end_when_the_last_value_was_taken() {
@@ -65,5 +102,78 @@ mod tests {
             .iter()
             .filter(|event| event["args"]["had"] == json!(25.0));
         assert_eq!(parts.count(), 1);
+    }
+
+    fn series(device: u8, held: &[u16]) -> SeriesRow {
+        SeriesRow {
+            name: "web".to_owned(),
+            device: [device; 16],
+            step_ms: 10_000,
+            age_ms: 500,
+            charged_mib: vec![0; held.len()],
+            held: held.to_vec(),
+            waited: vec![0; held.len()],
+        }
+    }
+
+    /// What a counter of a tenant shows, by the counter's name: the last value of a name at a
+    /// moment is the one that is shown.
+    fn shown(trace: &Value, what: &str) -> BTreeMap<(String, u64), f64> {
+        let counters = of(trace, "C").into_iter();
+        let value = |event: &Value| {
+            let name = event["name"].as_str()?.to_owned();
+            Some(((name, event["ts"].as_u64()?), event["args"][what].as_f64()?))
+        };
+        counters.filter_map(value).collect()
+    }
+
+    #[test]
+    fn each_gpu_has_a_counter_of_a_tenants_time_and_unused_ones_none() {
+        let kept = Kept {
+            series: vec![
+                series(1, &[900, 800]),
+                series(2, &[100, 0]),
+                series(3, &[0, 0]),
+            ],
+            ..Kept::default()
+        };
+        let had = shown(&trace(&[], &kept, 20_500), "had");
+        let at = |gpu: &str, ts: u64| {
+            let name = format!("part of the time of GPU-{gpu}, %");
+            had.get(&(name, ts * 1_000_000)).copied()
+        };
+        assert_eq!(
+            [at("01010101", 10), at("01010101", 20)],
+            [Some(90.0), Some(80.0)]
+        );
+        assert_eq!(
+            [at("02020202", 10), at("02020202", 20)],
+            [Some(10.0), Some(0.0)]
+        );
+        assert_eq!(had.len(), 4, "{had:?}");
+    }
+
+    #[test]
+    fn the_time_that_one_had_alone_is_in_the_counter_and_memory_off_the_gpu() {
+        let uses = UseRow {
+            name: "web".to_owned(),
+            device: [1; 16],
+            step_ms: 10_000,
+            age_ms: 500,
+            had: vec![0, 930],
+            on_mib: vec![4, 0],
+            away_mib: vec![0, 4],
+        };
+        let kept = Kept {
+            series: vec![series(1, &[0, 0])],
+            uses: vec![uses],
+            ..Kept::default()
+        };
+        let trace = trace(&[], &kept, 20_500);
+        let had: Vec<f64> = shown(&trace, "had").into_values().collect();
+        assert_eq!(had, [0.0, 93.0]);
+        let away = shown(&trace, "bytes");
+        let name = "of web off the GPU".to_owned();
+        assert_eq!(away.get(&(name, 20_000_000)), Some(&f64::from(4 << 20)));
     }
 }

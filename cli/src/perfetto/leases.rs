@@ -10,6 +10,9 @@ pub(super) const SHARING: u32 = 2;
 /// Tenants' tracks of gates begin here, one for each GPU.
 pub(super) const GATES: u32 = 10;
 
+/// The name of a turn, before its tenant's.
+const TURN: &str = "turn of ";
+
 /// A change of one tenant's lease: when, in microseconds since 1970, whose, and what it became;
 /// `None` when the tenant ended, or its last process left the device.
 type Step<'a> = (u64, &'a str, Option<LeaseWas>);
@@ -38,6 +41,10 @@ impl Trace {
             steps.sort_by_key(|(at, ..)| *at);
             let gpu = self.gpu(device);
             for (span, name) in regimes(&steps, now_ms * 1000) {
+                let name = match name.strip_prefix(TURN) {
+                    Some(tenant) => format!("{TURN}{}", self.names.shown(tenant)),
+                    None => name,
+                };
                 self.exact(gpu, SHARING, span, &name);
             }
         }
@@ -118,7 +125,7 @@ fn regime(now: &BTreeMap<&str, LeaseWas>) -> Option<String> {
     let open = of(LeaseWas::Shared).count() + of(LeaseWas::Yielding).count();
     let closed = of(LeaseWas::Closed).count();
     if let Some((name, _)) = of(LeaseWas::Turn).next() {
-        return Some(format!("turn of {name}"));
+        return Some(format!("{TURN}{name}"));
     }
     let text = match (open, closed) {
         (0, 0) => return (!now.is_empty()).then(|| "free".to_owned()),

@@ -1,6 +1,7 @@
 //! When tenants ended, and which are there: from all known events, whichever of them a trace shows,
 //! and from the daemons.
 
+use gpushare_exporter::Names;
 use gpushare_protocol::wire::EventRecord;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,12 +12,17 @@ pub(crate) struct Lives {
     ended: BTreeMap<String, BTreeSet<u64>>,
     /// Tenants that daemons have now.
     present: BTreeSet<String>,
+    /// What tenants are called.
+    pub(super) names: Names,
 }
 
 impl Lives {
     /// The ends that these events tell.
     pub(crate) fn of(records: &[EventRecord]) -> Self {
-        let mut lives = Self::default();
+        let mut lives = Self {
+            names: Names::of(&[], records),
+            ..Self::default()
+        };
         for record in records.iter().filter(|record| record.kind == "gone") {
             if let Some(name) = &record.tenant {
                 let ended = lives.ended.entry(name.clone()).or_default();

@@ -85,6 +85,8 @@ fn row(name: &str, uid: u32, device: &SnapshotDevice, processes: &[ProcessUse]) 
         residency: None,
         residency_text: Vec::new(),
         ends: None,
+        used: true,
+        more: 0,
         processes: processes.collect(),
         time_text: "-".to_owned(),
     }

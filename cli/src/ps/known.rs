@@ -8,8 +8,8 @@ use crate::select::Seen;
 use crate::{names, residency, shares, sharing};
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{
-    AskedRow, DeviceRow, EndRow, EndsBy, PodRow, ProcessRow, ProcessState, ResidencyRow, ShareRow,
-    SharingRow, TenantRow, TenantStatusRow, TenantSwaps,
+    AloneRow, AskedRow, DeviceRow, EndRow, EndsBy, PodRow, ProcessRow, ProcessState, ResidencyRow,
+    ShareRow, ShareState, SharingRow, TenantRow, TenantStatusRow, TenantSwaps,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,6 +27,8 @@ pub(super) struct Known {
     tenants: Vec<TenantRow>,
     /// How their time is shared.
     times: Vec<ShareRow>,
+    /// What they had while they were alone.
+    alone: Vec<AloneRow>,
     /// Tenants with an end.
     ends: Vec<EndRow>,
     /// Tenants with MPS clients.
@@ -55,6 +57,7 @@ impl Known {
             status,
             tenants,
             times: daemon.shares()?,
+            alone: daemon.alone()?.unwrap_or_default(),
             ends: daemon.ends()?,
             mps: daemon.mps_clients()?.into_iter().collect(),
             sharing: daemon.sharing()?,
@@ -101,6 +104,8 @@ impl Known {
     fn row(&self, row: &TenantRow) -> Row {
         let (device, gpu) = self.name_of(row.device);
         let share = shares::of(row, &self.times);
+        let mut alone = self.alone.iter();
+        let alone = alone.find(|one| one.name == row.name && one.device == row.device);
         let mps = self.mps.contains(&row.name);
         let status = self.status.iter().find(|one| one.name == row.name);
         let place = residency::of(&self.residency, (&row.name, row.device));
@@ -120,21 +125,24 @@ impl Known {
             charged: row.charged,
             overhead: row.overhead,
             limbo: row.limbo,
-            time: share.map(|share| shares::data(share, mps)),
+            time: share.map(|share| shares::data(share, alone, mps)),
             sharing: sharing::of(row.device, &self.sharing).map(sharing::data),
             gang: self.gangs.get(&row.name).cloned(),
             pod: self.pods.get(&row.name).cloned(),
             residency: place.map(|place| residency::data(place, swaps)),
             residency_text: place.map_or_else(Vec::new, |place| {
                 let moved = residency::moved(place, swaps);
-                [residency::text(place, swaps)]
+                let others = residency::has_others(&self.residency, place);
+                [residency::text(place, swaps, others)]
                     .into_iter()
                     .chain(moved)
                     .collect()
             }),
             ends: self.end_of(&row.name),
+            used: is_used(row, share, place),
+            more: 0,
             processes: row.processes.iter().map(process).collect(),
-            time_text: shares::text(share, mps),
+            time_text: shares::text(share, alone, mps),
         }
     }
 
@@ -185,6 +193,8 @@ impl Known {
             residency: None,
             residency_text: Vec::new(),
             ends: None,
+            used: true,
+            more: 0,
             processes: Vec::new(),
             time_text: "-".to_owned(),
         }
@@ -209,6 +219,18 @@ impl Known {
             },
         })
     }
+}
+
+/// Whether a tenant holds, waits for or had something of a device. Each of its processes is in the
+/// rows of all devices that it may use: by default all of the node.
+fn is_used(row: &TenantRow, share: Option<&ShareRow>, place: Option<&ResidencyRow>) -> bool {
+    let mut states = row.processes.iter().map(|process| &process.state);
+    let waits = states.any(|state| matches!(state, ProcessState::Waiting(_)));
+    let had = share.is_some_and(|share| {
+        (share.weight, share.held, share.turns) != (0, 0, 0) || share.state != ShareState::Idle
+    });
+    let moves = place.is_some_and(|row| (row.movable, row.away, row.moved) != (0, 0, 0));
+    waits || had || moves || (row.charged, row.overhead, row.limbo) != (0, 0, 0)
 }
 
 fn pod(row: PodRow) -> Pod {

@@ -104,6 +104,8 @@ mod tests {
             residency: None,
             residency_text: Vec::new(),
             ends: None,
+            used: true,
+            more: 0,
             processes: Vec::new(),
             time_text: String::new(),
         }

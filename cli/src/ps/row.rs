@@ -41,6 +41,12 @@ pub(crate) struct Row {
     /// Its residency for a person, a line each.
     #[serde(skip)]
     pub(crate) residency_text: Vec<String>,
+    /// Whether it holds, waits for or had something of the device, or has no daemon.
+    #[serde(skip)]
+    pub(crate) used: bool,
+    /// How many more devices it may use that no row is shown of.
+    #[serde(skip)]
+    pub(crate) more: usize,
     /// Its time for a person.
     #[serde(skip)]
     pub(crate) time_text: String,

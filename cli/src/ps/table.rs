@@ -4,7 +4,7 @@ use super::row::{Process, Row};
 use crate::output::wrapped;
 use crate::when::span;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, presets};
-use gpushare_exporter::above_limit;
+use gpushare_exporter::{above_limit, without_use};
 use gpushare_protocol::units::Bytes;
 use nix::unistd::{Uid, User};
 
@@ -148,6 +148,7 @@ fn details(row: &Row) -> Vec<String> {
     }
     details.extend(row.limit.and_then(|limit| above_limit(row.charged, limit)));
     details.extend(row.residency_text.clone());
+    details.extend(without_use(row.more).map(|text| format!("{text} (`ps --all`)")));
     if let Some(ends) = &row.ends {
         details.push(format!("ends in {} ({})", span(ends.in_ms), ends.by));
     }
@@ -205,6 +206,8 @@ mod tests {
             residency: None,
             residency_text: Vec::new(),
             ends: None,
+            used: true,
+            more: 0,
             processes: vec![Process {
                 pid: 11_058,
                 charged: 1 << 30,

@@ -18,7 +18,7 @@ const ALARM: Style = Style::new().fg(Color::Yellow);
 const HELP: [&str; 10] = [
     "up, down, page up, page down, home, end   choose a tenant",
     "o        order by memory, time, wait, refusals, name",
-    "f or /   show only tenants whose name or user contains what is typed",
+    "f or /   show only tenants whose name, pod or user contains what is typed",
     "Enter    the chosen tenant's processes, and its memory that moves; again: none",
     "e        events",
     "s        suspend the chosen tenant: its memory moves to the host; again: back",
@@ -44,6 +44,10 @@ const COLUMNS: [Column; 9] = [
 ];
 /// The order in which columns are left out where the screen is narrow.
 const DROPPED: [&str; 4] = ["PEAK", "REQ", "USER", "REF"];
+/// How many of these give way to names that are longer than the least width of theirs, up to a
+/// width: those of pods.
+const GIVING: usize = 2;
+const NAMES: [usize; 2] = [12, 24];
 /// The least width of the last column.
 const STATE: usize = 24;
 
@@ -86,7 +90,11 @@ pub(super) fn draw(model: &mut Model, buffer: &mut Buffer) -> usize {
         true => whole,
         false => title(model, false),
     };
-    pen.line(&title, BOLD);
+    let style = match model.stale {
+        Some(_) => ALARM.add_modifier(Modifier::BOLD),
+        None => BOLD,
+    };
+    pen.line(&title, style);
     let devices: Vec<DeviceRow> = model.snapshot.devices.clone();
     let tall = devices.len() * 3 <= usize::from(area.height) / 3;
     for (at, row) in devices.iter().enumerate() {
@@ -129,8 +137,11 @@ fn title(model: &Model, more: bool) -> String {
         count => format!("{count} {one}s"),
     };
     let queued = model.snapshot.queued.len();
+    let old = model.stale.as_ref().map_or_else(String::new, |stale| {
+        format!("  OLD: as it was {} ago", span(stale.for_ms))
+    });
     let left = format!(
-        "gpushare top  {}  {daemon}{}  {}  {queued} queued",
+        "gpushare top  {}{old}  {daemon}{}  {}  {queued} queued",
         model.host,
         count(model.snapshot.devices.len(), "GPU"),
         count(model.snapshot.identities.len(), "tenant"),
@@ -183,7 +194,8 @@ fn device(pen: &mut Pen<'_>, model: &Model, (at, row): (usize, &DeviceRow), tall
         );
         works && share.device == row.uuid
     });
-    let works: Vec<&str> = works.map(|share| share.name.as_str()).take(4).collect();
+    let works = works.map(|share| model.names.shown(&share.name));
+    let works: Vec<&str> = works.take(4).collect();
     if !works.is_empty() {
         parts.push(format!("now {}", works.join(", ")));
     }
@@ -251,24 +263,48 @@ fn memory(
     (bar, text)
 }
 
-/// The columns that fit, and the width of names.
-fn columns(width: usize) -> (Vec<Column>, usize) {
+/// The columns that fit, and the width of names of which the longest is so long.
+fn columns(width: usize, longest: usize) -> (Vec<Column>, usize) {
     let mut shown = COLUMNS.to_vec();
     let wide = |shown: &[Column]| shown.iter().map(|(_, width, _)| width + 1).sum::<usize>();
-    for dropped in DROPPED {
-        if 12 + wide(&shown) + STATE > width {
+    let [least, most] = NAMES;
+    for (at, dropped) in DROPPED.into_iter().enumerate() {
+        let names = match at < GIVING {
+            true => longest.clamp(least, most),
+            false => least,
+        };
+        if names + wide(&shown) + STATE > width {
             shown.retain(|(title, ..)| *title != dropped);
         }
     }
     let spare = width.saturating_sub(wide(&shown) + STATE);
-    (shown, spare.clamp(8, 32))
+    (shown, spare.clamp(8, 48))
+}
+
+/// A name that fits. Of a pod first its namespace is left out, then its container; of what is
+/// longer the middle, because pods differ in their ends.
+fn shortened(name: &str, width: usize) -> String {
+    let of_pod = name.split_once('/').map_or(name, |(_, rest)| rest);
+    let pod = of_pod.split_once('/').map_or(of_pod, |(pod, _)| pod);
+    let fits = |text: &&str| text.chars().count() <= width;
+    if let Some(whole) = [name, of_pod, pod].into_iter().find(fits) {
+        return whole.to_owned();
+    }
+    let many = pod.chars().count();
+    let tail = width.saturating_sub(1) * 2 / 3;
+    let head = width.saturating_sub(1 + tail);
+    let begin: String = pod.chars().take(head).collect();
+    let end: String = pod.chars().skip(many - tail).collect();
+    format!("{begin}…{end}")
 }
 
 fn tenants(pen: &mut Pen<'_>, model: &mut Model, fit: usize) {
-    let (shown, names) = columns(usize::from(pen.area.width));
+    let (rows, at) = model.rows();
+    let longest = rows.iter().map(|row| row.name.chars().count()).max();
+    let (shown, names) = columns(usize::from(pen.area.width), longest.unwrap_or(0));
     let line = |first: &str, cell: &dyn Fn(&Column) -> String| {
         let cells = shown.iter().map(cell).collect::<Vec<_>>().join(" ");
-        let first: String = first.chars().take(names).collect();
+        let first = shortened(first, names);
         format!("{first:<names$} {cells}")
     };
     let pad = |text: &str, width: usize, title: &str| {
@@ -285,7 +321,6 @@ fn tenants(pen: &mut Pen<'_>, model: &mut Model, fit: usize) {
         &line("TENANT", &|(title, width, _)| pad(title, *width, title)),
         HEAD,
     );
-    let (rows, at) = model.rows();
     let more = at
         .filter(|_| model.details)
         .and_then(|at| Some(rows.get(at)?.details.len()));
@@ -305,7 +340,7 @@ fn tenants(pen: &mut Pen<'_>, model: &mut Model, fit: usize) {
             (false, true) => ALARM,
             (false, false) => PLAIN,
         };
-        let text = line(&row.key.0, &|(title, width, cell)| {
+        let text = line(&row.name, &|(title, width, cell)| {
             pad(cell(row), *width, title)
         });
         pen.line(text.trim_end(), style);
@@ -324,30 +359,17 @@ fn tenants(pen: &mut Pen<'_>, model: &mut Model, fit: usize) {
     }
 }
 
-/// Unmanaged processes and the last events.
+/// Processes of no tenant, in one line for all devices, and the last events.
 fn notes(pen: &mut Pen<'_>, model: &Model, below: usize) {
-    let mut lines = Vec::new();
-    for (at, row) in model.snapshot.devices.iter().enumerate() {
-        let counted = model
-            .snapshot
-            .counted
-            .iter()
-            .find(|one| one.device == row.uuid);
-        let count = counted.map_or(0, |one| one.unmanaged);
-        if count > 0 {
-            let text = format!(
-                "!unmanaged on GPU {at}: {count} processes with {}",
-                bytes(row.unmanaged)
-            );
-            lines.push((text, ALARM));
-        }
-    }
+    let unmanaged = unmanaged(model).map(|text| (text, ALARM));
+    let mut lines: Vec<_> = unmanaged.into_iter().collect();
     let room = (below - 1).saturating_sub(lines.len());
     let events: Vec<_> = model.events.iter().rev().take(room).collect();
     for event in events.into_iter().rev() {
         let ago = span(model.now_ms.saturating_sub(event.at_ms));
-        let tenant = event.tenant.as_deref().unwrap_or("");
-        let text = format!("{ago:>5} ago {} {tenant} {}", event.kind, event.text);
+        let tenant = model.names.shown(event.tenant.as_deref().unwrap_or(""));
+        let said = model.names.in_text(&event.text);
+        let text = format!("{ago:>5} ago {} {tenant} {said}", event.kind);
         lines.push((text, DIM));
     }
     for (text, style) in lines.into_iter().take(below - 1) {
@@ -355,29 +377,69 @@ fn notes(pen: &mut Pen<'_>, model: &Model, below: usize) {
     }
 }
 
+/// How many processes of no tenant compute, and what all of these hold there, the desktop too.
+fn unmanaged(model: &Model) -> Option<String> {
+    let devices = model.snapshot.devices.iter().enumerate();
+    let found = devices.filter_map(|(at, row)| {
+        let mut counted = model.snapshot.counted.iter();
+        let counted = counted.find(|one| one.device == row.uuid)?;
+        (counted.unmanaged > 0).then_some((at, counted.unmanaged, row.unmanaged))
+    });
+    let found: Vec<(usize, u32, u64)> = found.collect();
+    let places: Vec<String> = found.iter().map(|(at, ..)| at.to_string()).collect();
+    let many: u32 = found.iter().map(|(_, many, _)| many).sum();
+    let held: u64 = found.iter().map(|(.., held)| held).sum();
+    let gpus = match places.len() {
+        0 => return None,
+        1 => "GPU",
+        _ => "GPUs",
+    };
+    let compute = match many {
+        1 => "1 process computes".to_owned(),
+        many => format!("{many} processes compute"),
+    };
+    let held = bytes(held);
+    let places = places.join(", ");
+    Some(format!(
+        "!unmanaged on {gpus} {places}: {compute}; {held} held by processes of no tenant"
+    ))
+}
+
 fn foot(pen: &mut Pen<'_>, model: &Model) {
     let y = pen.area.bottom().saturating_sub(1);
+    let shown = |tenant: &str| model.names.shown(tenant).to_owned();
     let text = match (&model.typing, &model.ending, &model.message) {
         (Some((Typing::Filter, text)), ..) => format!("filter: {text}_"),
-        (Some((Typing::Limits(tenant), text)), ..) => format!("set {tenant} {text}_"),
+        (Some((Typing::Limits(tenant), text)), ..) => format!("set {} {text}_", shown(tenant)),
         (None, Some((tenant, false)), _) => {
-            format!("ask tenant {tenant} to end? y: yes, other keys: no")
-        }
-        (None, Some((tenant, true)), _) => {
-            format!("end tenant {tenant} at once? y: yes, other keys: no")
-        }
-        (None, None, Some(message)) => message.clone(),
-        (None, None, None) if model.stale.is_some() => model.stale.clone().unwrap_or_default(),
-        (None, None, None) => {
-            let filter = match model.filter.as_str() {
-                "" => String::new(),
-                filter => format!("  filtered by {filter}"),
-            };
-            let sort = model.sort.name();
             format!(
-                "o order ({sort})  f filter  Enter detail  s suspend  L limits  K end  e events  ? help  q quit{filter}"
+                "ask tenant {} to end? y: yes, other keys: no",
+                shown(tenant)
             )
         }
+        (None, Some((tenant, true)), _) => {
+            format!(
+                "end tenant {} at once? y: yes, other keys: no",
+                shown(tenant)
+            )
+        }
+        (None, None, Some(message)) => model.names.in_text(message),
+        (None, None, None) => match &model.stale {
+            Some(stale) => format!("what is shown is old: {}", stale.why),
+            None => keys(model),
+        },
     };
     pen.line_at(y, &text, HEAD);
+}
+
+/// The keys, the order and the filter.
+fn keys(model: &Model) -> String {
+    let filter = match model.filter.as_str() {
+        "" => String::new(),
+        filter => format!("  filtered by {filter}"),
+    };
+    let sort = model.sort.name();
+    format!(
+        "o order ({sort})  f filter  Enter detail  s suspend  L limits  K end  e events  ? help  q quit{filter}"
+    )
 }

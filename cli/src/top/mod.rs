@@ -24,7 +24,7 @@ use following::{Told, follow};
 use gpushare_client::{Talk, TalkError};
 use gpushare_exporter::{Snapshot, host};
 use gpushare_protocol::wire::Control;
-use model::{Action, Model};
+use model::{Action, Model, Stale};
 use moving::Moving;
 use nix::unistd::{Uid, User};
 use ratatui_core::buffer::Buffer;
@@ -114,8 +114,7 @@ fn page(model: &mut Model) -> String {
     let width = columns
         .filter(|width| (40..=500).contains(width))
         .unwrap_or(100);
-    let rows = model.snapshot.tenants.len() + model.snapshot.queued.len();
-    let rows = rows + model.snapshot.stranded().count();
+    let rows = model.rows().0.len();
     let height = rows + 3 * model.snapshot.devices.len() + 8;
     // A third of the height must do for the devices.
     let height = height.max(9 * model.snapshot.devices.len());
@@ -147,7 +146,10 @@ fn refresh(model: &mut Model, talk: &mut Talk) {
     {
         *talk = next;
     }
-    model.stale = lost.map(|lost| format!("what is shown is old: {}", lost.message));
+    model.stale = lost.map(|lost| Stale {
+        for_ms: when::now_ms().saturating_sub(model.now_ms),
+        why: lost.message,
+    });
 }
 
 fn look(model: &mut Model, talk: &mut Talk) -> Result<(), TalkError> {

@@ -2,7 +2,7 @@
 
 use super::keys::Key as Pressed;
 use super::rows::{Facts, Key, Row, Sort};
-use gpushare_exporter::Snapshot;
+use gpushare_exporter::{Names, Snapshot};
 use gpushare_protocol::histogram::Histogram;
 use gpushare_protocol::wire::EventRecord;
 use std::collections::{BTreeMap, VecDeque};
@@ -57,8 +57,19 @@ pub(super) struct Model {
     pub(super) help: bool,
     /// The outcome of what was done.
     pub(super) message: Option<String>,
-    /// Why the last look failed: the snapshot is older.
-    pub(super) stale: Option<String>,
+    /// The last look failed: the snapshot is older.
+    pub(super) stale: Option<Stale>,
+    /// What tenants are called.
+    pub(super) names: Names,
+}
+
+/// What is shown is old.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Stale {
+    /// How old, in milliseconds.
+    pub(super) for_ms: u64,
+    /// Why no look succeeds.
+    pub(super) why: String,
 }
 
 impl Model {
@@ -82,6 +93,7 @@ impl Model {
             self.past.pop_front();
         }
         (self.snapshot, self.now_ms) = (snapshot, now_ms);
+        self.call();
         if self.selected.is_none() {
             self.go(|_, _| 0);
         }
@@ -98,6 +110,12 @@ impl Model {
         if self.events.len() > EVENTS {
             self.events.pop_front();
         }
+        self.call();
+    }
+
+    /// Notes what tenants are called, also those that have ended.
+    fn call(&mut self) {
+        self.names = Names::of(&self.snapshot.pods, &self.events);
     }
 
     /// The rows in order, and which of them is selected: none once the selected tenant is gone, so
@@ -106,6 +124,7 @@ impl Model {
         let none = BTreeMap::new();
         let facts = Facts {
             snapshot: &self.snapshot,
+            names: &self.names,
             waits_before: self
                 .past
                 .front()
@@ -207,8 +226,8 @@ impl Model {
         let rows = self.snapshot.residency.iter();
         let mut own = rows.filter(|row| row.name == tenant).peekable();
         if own.peek().is_none() {
-            let text =
-                format!("{tenant} cannot be suspended: it runs without --oversubscribe swap");
+            let shown = self.names.shown(&tenant);
+            let text = format!("{shown} cannot be suspended: it runs without --oversubscribe swap");
             self.message = Some(text);
             return None;
         }

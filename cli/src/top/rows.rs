@@ -1,9 +1,8 @@
 //! The tenants as rows: what is shown of them, and in which order. No terminal, no clock.
 
 use super::amounts::{bound, bytes, count, percent, span};
-use crate::names::pod_text;
 use crate::residency;
-use gpushare_exporter::{Snapshot, above_limit};
+use gpushare_exporter::{Had, Names, Snapshot, above_limit, without_use};
 use gpushare_protocol::histogram::Histogram;
 use gpushare_protocol::wire::{
     Identity, Place, ProcessState, ShareRow, ShareState, TenantMetrics, TenantRow,
@@ -51,6 +50,8 @@ impl Sort {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Row {
     pub(super) key: Key,
+    /// Its tenant as it is shown.
+    pub(super) name: String,
     pub(super) user: String,
     pub(super) gpu: String,
     pub(super) memory: String,
@@ -72,6 +73,8 @@ pub(super) struct Row {
 #[derive(Debug)]
 pub(super) struct Facts<'a> {
     pub(super) snapshot: &'a Snapshot,
+    /// What tenants are called.
+    pub(super) names: &'a Names,
     /// Waits at gates at the beginning of the time that is shown.
     pub(super) waits_before: &'a BTreeMap<Key, Histogram>,
     /// Names of users.
@@ -81,14 +84,21 @@ pub(super) struct Facts<'a> {
 }
 
 impl Facts<'_> {
-    /// The rows whose tenant's name or user contains the filter, in order.
+    /// The rows whose tenant's name, pod or user contains the filter, in order.
     pub(super) fn rows(&self, filter: &str, sort: Sort) -> Vec<Row> {
-        let tenants = self.snapshot.tenants.iter().map(|row| self.tenant(row));
+        let tenants = self.snapshot.shown().into_iter();
+        let tenants = tenants.map(|(row, more)| self.tenant(row, more));
         let queued = self.snapshot.queued.iter().map(|row| self.queued(row));
         let lost = self.snapshot.stranded().map(|one| self.stranded(one));
-        let fits = |row: &Row| row.key.0.contains(filter) || row.user.contains(filter);
+        let fits = |row: &Row| {
+            let words = [&row.key.0, &row.name, &row.user];
+            words.into_iter().any(|word| word.contains(filter))
+        };
         let mut rows: Vec<Row> = tenants.chain(lost).chain(queued).filter(fits).collect();
         rows.sort_by(|a, b| a.key.cmp(&b.key));
+        if sort == Sort::Name {
+            rows.sort_by(|a, b| a.name.cmp(&b.name));
+        }
         rows.sort_by_key(|row| {
             let (memory, time, wait, refused) = row.order;
             Reverse(match sort {
@@ -102,10 +112,12 @@ impl Facts<'_> {
         rows
     }
 
-    fn tenant(&self, row: &TenantRow) -> Row {
+    /// A tenant on a device; it may use so many `more`, and has not.
+    fn tenant(&self, row: &TenantRow, more: usize) -> Row {
         let key = (row.name.clone(), Some(row.device));
         let measures = self.measures(row);
         let share = self.snapshot.share(&row.name, row.device);
+        let had = self.snapshot.had(&row.name, row.device);
         let at = self.snapshot.ordinals().get(&row.device).copied();
         let waits = measures.map(|row| row.gate_waits).unwrap_or_default();
         let before = self.waits_before.get(&key).copied().unwrap_or_default();
@@ -121,27 +133,34 @@ impl Facts<'_> {
             .find_map(|one| one.owner);
         Row {
             key,
+            name: self.shown(&row.name),
             user: self.user(owner),
             gpu: at.map_or_else(|| "?".to_owned(), |at| at.to_string()),
             memory: format!("{}/{}", bytes(row.charged), bytes(row.limit)),
             request: bytes(row.request),
             peak: measures.map_or_else(dash, |row| bytes(row.peak)),
-            time: share.map_or_else(dash, time),
+            time: share.zip(had).map_or_else(dash, time),
             wait: p99.map_or_else(dash, |ns| match ns {
                 u64::MAX => ">300s".to_owned(),
                 ns => format!("<{}", bound(ns)),
             }),
             refused: count(refused),
             state,
-            details: self.details(row),
+            details: self.details(row, had, more),
             alarms,
             order: (
                 row.charged,
-                share.map_or(0, |row| row.held),
+                had.map_or(0, |had| {
+                    had.part.unwrap_or(if had.is_alone { 1000 } else { 0 })
+                }),
                 p99.unwrap_or(0),
                 refused,
             ),
         }
+    }
+
+    fn shown(&self, tenant: &str) -> String {
+        self.names.shown(tenant).to_owned()
     }
 
     fn measures(&self, row: &TenantRow) -> Option<&TenantMetrics> {
@@ -160,6 +179,7 @@ impl Facts<'_> {
     fn stranded(&self, one: &Identity) -> Row {
         Row {
             key: (one.name.clone(), None),
+            name: self.shown(&one.name),
             user: self.user(one.owner),
             gpu: dash(),
             memory: dash(),
@@ -181,6 +201,7 @@ impl Facts<'_> {
         };
         Row {
             key: (row.name.clone(), None),
+            name: self.shown(&row.name),
             user: self.user(row.owner),
             gpu: "-".to_owned(),
             memory: format!("0/{}", bytes(row.limit)),
@@ -235,6 +256,7 @@ impl Facts<'_> {
             Some(ShareState::Yielding { .. }) => ("yielding".to_owned(), false),
             Some(ShareState::Waiting { .. }) => ("waits for its turn".to_owned(), false),
             Some(ShareState::Draining { .. }) => ("draining".to_owned(), false),
+            Some(ShareState::Free) => ("runs alone".to_owned(), false),
             _ => ("running".to_owned(), false),
         };
         (format!("{what}{ends}"), alarms)
@@ -254,19 +276,26 @@ impl Facts<'_> {
         Some(format!("{what} {} {}", bytes(own.away), span(own.for_ms)))
     }
 
-    fn details(&self, row: &TenantRow) -> Vec<String> {
+    fn details(&self, row: &TenantRow, had: Option<Had>, more: usize) -> Vec<String> {
         let place = self.snapshot.place(&row.name, row.device);
         let swaps = self.snapshot.swap(&row.name, row.device);
-        let text = place.map(|place| residency::text(place, swaps));
+        let others = |place| residency::has_others(&self.snapshot.residency, place);
+        let text = place.map(|place| residency::text(place, swaps, others(place)));
         let moved = place.and_then(|place| residency::moved(place, swaps));
-        let mut pods = self.snapshot.pods.iter();
-        let pod = pods.find(|pod| pod.name == row.name);
-        let pod = pod.map(|pod| format!("pod {}", pod_text(pod)));
+        let pod = self.names.pod(&row.name).map(|pod| format!("pod {pod}"));
         let above = above_limit(row.charged, row.limit);
-        let memory = pod.into_iter().chain(above).chain(text).chain(moved);
-        let memory = memory.map(|text| format!(" {text}"));
+        let alone = had.filter(|had| had.is_alone).map(|had| {
+            let part = match had.part {
+                Some(_) => "its time is what NVML saw its kernels run",
+                None => "NVML does not say whose kernels run here",
+            };
+            format!("alone on the GPU: nothing is billed, and {part}")
+        });
+        let lines = pod.into_iter().chain(above).chain(alone).chain(text);
+        let lines = lines.chain(moved).chain(without_use(more));
+        let lines = lines.map(|text| format!(" {text}"));
         let processes = row.processes.iter().map(|one| self.process(one));
-        memory.chain(processes).collect()
+        lines.chain(processes).collect()
     }
 
     fn process(&self, process: &gpushare_protocol::wire::ProcessRow) -> String {
@@ -279,18 +308,18 @@ impl Facts<'_> {
     }
 }
 
-/// A tenant's part of the time: held, due, and its cap.
-fn time(row: &ShareRow) -> String {
+/// A tenant's part of the time: what it had, what it is due, and its cap.
+fn time((row, had): (&ShareRow, Had)) -> String {
     let cap = row.cap.map_or_else(dash, percent);
     let due = match (row.weight, row.request) {
         (0, None) => dash(),
         (0, Some(request)) => percent(request),
         (weight, _) => percent(weight),
     };
-    let got = if row.over_ms == 0 {
-        dash()
-    } else {
-        percent(row.held)
+    let got = match (had.part, had.is_alone) {
+        (Some(part), _) => percent(part),
+        (None, true) => "alone".to_owned(),
+        (None, false) => dash(),
     };
     format!("{got}/{due}/{cap}")
 }

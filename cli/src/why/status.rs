@@ -305,14 +305,17 @@ fn throttled(facts: &Facts, row: &ShareRow) -> Option<String> {
 }
 
 fn idle(rows: &[&TenantRow]) -> Option<String> {
-    let mut longest = None;
+    // Since the last work of any of its processes.
+    let mut least: Option<u64> = None;
     for process in rows.iter().flat_map(|row| &row.processes) {
         match process.state {
-            ProcessState::Idle { for_ms } => longest = longest.max(Some(for_ms)),
+            ProcessState::Idle { for_ms } => {
+                least = Some(least.map_or(for_ms, |ms| ms.min(for_ms)))
+            }
             _ => return None,
         }
     }
-    longest.map(|ms| format!("It has done no GPU work for {}.", span(ms)))
+    least.map(|ms| format!("It has done no GPU work for {}.", span(ms)))
 }
 
 fn ends(facts: &Facts) -> Option<String> {

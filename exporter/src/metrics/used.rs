@@ -10,10 +10,13 @@ use crate::snapshot::Snapshot;
 
 /// Names of tenants with the devices on which they hold something, or something was counted. What
 /// was counted stays, so a series of a counter does not come and go.
-pub(super) struct Used<'a>(BTreeSet<(&'a str, [u8; 16])>);
+#[derive(Debug)]
+pub struct Used<'a>(BTreeSet<(&'a str, [u8; 16])>);
 
 impl<'a> Used<'a> {
-    pub(super) fn of(snapshot: &'a Snapshot) -> Self {
+    /// Those of a snapshot.
+    #[must_use]
+    pub fn of(snapshot: &'a Snapshot) -> Self {
         let holding = snapshot.tenants.iter().filter(|row| holds(row));
         let holding = holding.map(|row| (&*row.name, row.device));
         let measures = snapshot.measures.iter().filter(|row| counted(row));
@@ -27,7 +30,9 @@ impl<'a> Used<'a> {
         Self(all.collect())
     }
 
-    pub(super) fn has(&self, name: &str, device: [u8; 16]) -> bool {
+    /// Whether a tenant has used a device.
+    #[must_use]
+    pub fn has(&self, name: &str, device: [u8; 16]) -> bool {
         self.0.contains(&(name, device))
     }
 }

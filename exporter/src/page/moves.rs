@@ -4,13 +4,13 @@ use std::fmt::Write;
 
 use gpushare_protocol::wire::{Place, ResidencyRow};
 
-use super::{Report, bytes, line, or_dash, ordinal, p99, span};
+use super::{Names, Report, bytes, line, or_dash, ordinal, p99, span};
 
 const HEADS: [&str; 9] = [
     "tenant",
     "GPU",
     "off the GPU",
-    "in files",
+    "in files, of all its GPUs",
     "left",
     "moved out",
     "moved in",
@@ -19,7 +19,7 @@ const HEADS: [&str; 9] = [
 ];
 
 /// Nothing where no tenant's memory can move.
-pub(super) fn moves(out: &mut String, report: &Report) {
+pub(super) fn moves(out: &mut String, report: &Report, names: &Names) {
     let snapshot = &report.snapshot;
     if snapshot.residency.is_empty() {
         return;
@@ -46,7 +46,7 @@ pub(super) fn moves(out: &mut String, report: &Report) {
             p99(moved.and_then(|one| one.out_times.quantile(990))),
             p99(moved.and_then(|one| one.in_times.quantile(990))),
         ];
-        out.push_str(&line(&row.name, &cells, "", &now(row)));
+        out.push_str(&line(names.shown(&row.name), &cells, "", &now(row)));
     }
     out.push_str("</table>\n");
     if let Some(room) = snapshot.room {

@@ -1,5 +1,6 @@
 //! Lines over the last hour, or as much of it as there is, as SVG.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::escaped;
@@ -16,6 +17,9 @@ const COLOURS: [&str; 12] = [
     "#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#882255", "#44aa99",
     "#999933", "#332288", "#cc6677", "#117733",
 ];
+/// By how much values may be above the most and are cut off there: bills may add up to a little
+/// more than the time.
+const SLACK: f64 = 1.05;
 const OTHERS: &str = "#999999";
 
 /// A tenant's values, the newest last.
@@ -55,7 +59,16 @@ impl Reach {
     }
 }
 
-/// A picture of lines up to `most`, on top of each other or not, with a legend.
+/// A line's values at the picture's steps, oldest first; `None` where it has none.
+#[derive(Default)]
+struct Drawn {
+    name: String,
+    values: Vec<Option<f64>>,
+}
+
+/// A picture of lines up to `most`, on top of each other or not, with a legend. Where they reach
+/// above it, up to their highest value, with a mark at `most`. Lines of one name are one line: a
+/// job that is started again and again.
 pub(crate) fn picture(
     title: &str,
     (most, unit): (f64, &str),
@@ -63,16 +76,13 @@ pub(crate) fn picture(
     reach: Reach,
     lines: &[Line],
 ) -> String {
-    let mut lines: Vec<Line> = lines
-        .iter()
-        .filter(|line| line.values.iter().any(|v| *v > 0.0))
-        .cloned()
-        .collect();
-    let sum = |line: &Line| line.values.iter().sum::<f64>();
+    let mut lines = by_name(lines);
+    lines.retain(|line| sum(line) > 0.0);
     lines.sort_by(|a, b| sum(b).total_cmp(&sum(a)));
     let rest = lines.split_off(lines.len().min(MOST));
     if !rest.is_empty() {
-        lines.push(added(&rest));
+        let name = format!("{} others", rest.len());
+        lines.push(added(name, &rest));
     }
     let mut out = format!(
         "<figure><figcaption>{}</figcaption><svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">\n",
@@ -81,7 +91,18 @@ pub(crate) fn picture(
         HEIGHT + 30.0,
         escaped(title)
     );
-    axes(&mut out, most, unit, reach);
+    let highest = match stacked {
+        true => highest(&added(String::new(), &lines)),
+        false => lines.iter().map(highest).fold(0.0, f64::max),
+    };
+    let all = match highest > most * SLACK {
+        true => highest,
+        false => most,
+    };
+    axes(&mut out, all, unit, reach);
+    if all > most && most > 0.0 {
+        mark(&mut out, y(most, all), &format!("{most:.1} {unit}"));
+    }
     let mut below = vec![0.0; STEPS];
     for (at, line) in lines.iter().enumerate() {
         let colour = if at == MOST {
@@ -89,11 +110,11 @@ pub(crate) fn picture(
         } else {
             COLOURS[at % COLOURS.len()]
         };
-        let own = resampled(line);
+        let own = &line.values;
         let top: Vec<f64> = if stacked {
             below
                 .iter()
-                .zip(&own)
+                .zip(own)
                 .map(|(below, own)| below + own.unwrap_or(0.0))
                 .collect()
         } else {
@@ -106,7 +127,7 @@ pub(crate) fn picture(
         };
         let there: Vec<bool> = own.iter().map(Option::is_some).collect();
         let values = (&bottom[..], &top[..], &there[..]);
-        shape(&mut out, values, (most, reach), (colour, stacked));
+        shape(&mut out, values, (all, reach), (colour, stacked));
         if stacked {
             below = top;
         }
@@ -115,6 +136,14 @@ pub(crate) fn picture(
     legend(&mut out, &lines);
     out.push_str("</figure>\n");
     out
+}
+
+fn sum(line: &Drawn) -> f64 {
+    line.values.iter().flatten().sum()
+}
+
+fn highest(line: &Drawn) -> f64 {
+    line.values.iter().flatten().copied().fold(0.0, f64::max)
 }
 
 /// Values across the picture, an hour, and the time between two.
@@ -136,19 +165,35 @@ fn resampled(line: &Line) -> Vec<Option<f64>> {
     ages.map(value).collect()
 }
 
-fn added(lines: &[Line]) -> Line {
-    let mut values = vec![0.0; STEPS];
+/// One line for each name, in the order in which the names come.
+fn by_name(lines: &[Line]) -> Vec<Drawn> {
+    let mut all: Vec<Drawn> = Vec::new();
+    let mut places: BTreeMap<&str, usize> = BTreeMap::new();
     for line in lines {
-        for (sum, value) in values.iter_mut().zip(resampled(line)) {
-            *sum += value.unwrap_or(0.0);
+        let own = Drawn {
+            name: line.name.clone(),
+            values: resampled(line),
+        };
+        let place = *places.entry(&line.name).or_insert(all.len());
+        match all.get_mut(place) {
+            Some(known) => *known = added(own.name.clone(), &[std::mem::take(known), own]),
+            None => all.push(own),
         }
     }
-    Line {
-        name: format!("{} others", lines.len()),
-        step_ms: STEP_MS,
-        age_ms: 0,
-        values,
+    all
+}
+
+/// The sum of lines, where one of them has a value.
+fn added(name: String, lines: &[Drawn]) -> Drawn {
+    let mut values = vec![None; STEPS];
+    for line in lines {
+        for (sum, value) in values.iter_mut().zip(&line.values) {
+            if let Some(value) = value {
+                *sum = Some(sum.unwrap_or(0.0) + value);
+            }
+        }
     }
+    Drawn { name, values }
 }
 
 fn y(value: f64, most: f64) -> f64 {
@@ -220,8 +265,20 @@ fn axes(out: &mut String, most: f64, unit: &str, reach: Reach) {
     }
 }
 
-fn legend(out: &mut String, lines: &[Line]) {
-    let entry = |(at, line): (usize, &Line)| {
+/// A dashed line across the picture, with a label.
+fn mark(out: &mut String, at: f64, label: &str) {
+    let _ = writeln!(
+        out,
+        "<line x1=\"{LEFT}\" x2=\"{}\" y1=\"{at:.1}\" y2=\"{at:.1}\" stroke=\"#c00\" stroke-dasharray=\"6 4\"/>\
+         <text x=\"{}\" y=\"{:.1}\" font-size=\"11\" fill=\"#c00\">{label}</text>",
+        LEFT + WIDTH,
+        LEFT + 4.0,
+        at - 3.0
+    );
+}
+
+fn legend(out: &mut String, lines: &[Drawn]) {
+    let entry = |(at, line): (usize, &Drawn)| {
         let colour = if at == MOST {
             OTHERS
         } else {
@@ -297,6 +354,55 @@ mod tests {
         assert!(text.contains("t20") && text.contains("8 others"), "{text}");
         assert!(!text.contains("t08"), "{text}");
         assert_eq!(text.matches("<polygon").count(), MOST + 1);
+    }
+
+    #[test]
+    fn a_job_that_starts_again_and_again_is_one_line() {
+        // Each of its lives lasts a step.
+        let lives: Vec<Line> = (0..20)
+            .map(|back| line(2 * back * STEP_MS, &[f64::from(4_u32)]))
+            .collect();
+        let text = picture("m", (80.0, "GiB"), true, Reach::of(0), &lives);
+        assert_eq!(text.matches("&#9632;").count(), 1, "{text}");
+        assert!(!text.contains("others"), "{text}");
+        let other = Line {
+            name: "b".to_owned(),
+            ..line(0, &[1.0])
+        };
+        let both = picture(
+            "m",
+            (80.0, "GiB"),
+            true,
+            Reach::of(0),
+            &[line(0, &[1.0]), other],
+        );
+        assert_eq!(both.matches("&#9632;").count(), 2, "{both}");
+    }
+
+    #[test]
+    fn what_reaches_above_the_most_is_drawn_with_a_mark_at_the_most() {
+        let of = |each: f64| {
+            let lines: Vec<Line> = ["a", "b", "c"]
+                .map(|name| Line {
+                    name: name.to_owned(),
+                    ..line(0, &[each; 3])
+                })
+                .to_vec();
+            picture("m", (80.0, "GiB"), true, Reach::of(0), &lines)
+        };
+        let text = of(60.0);
+        assert!(
+            text.contains(">180 GiB<") && text.contains(">80.0 GiB<"),
+            "{text}"
+        );
+        // Each has a height of its own.
+        let shapes = text.split("<polygon points=\"").skip(1);
+        for points in shapes.map(|rest| rest.split('"').next().unwrap_or_default()) {
+            let heights = points.split([' ', ',']).skip(1).step_by(2);
+            let heights: std::collections::BTreeSet<&str> = heights.collect();
+            assert_eq!(heights.len(), 2, "{points}");
+        }
+        assert!(!of(20.0).contains("dasharray"));
     }
 
     #[test]

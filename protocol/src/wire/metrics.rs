@@ -196,6 +196,21 @@ pub struct BusyRow {
     pub busy_ns: u64,
 }
 
+/// What a tenant had of a device lately while it was alone there, by NVML's samples of its kernels:
+/// in that time nothing is billed. A row of [`super::Listing::Alone`]. Since minor 25.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AloneRow {
+    /// The tenant's name.
+    pub name: String,
+    /// The device's UUID.
+    pub device: [u8; 16],
+    /// The part of the last `over_ms` in which its kernels ran while it was alone, in thousandths.
+    /// What it was billed for in the rest of that time is [`super::ShareRow::held`].
+    pub part: u32,
+    /// Over how many milliseconds that is counted; 0 when nothing was counted yet.
+    pub over_ms: u64,
+}
+
 /// How many events of a kind there were since the daemon began, told or left out because there were
 /// too many: a row of [`super::Listing::EventCounts`]. Since minor 21.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -240,6 +255,28 @@ pub struct GrantsRow {
     pub age_ms: u64,
     /// Bytes granted, in MiB, rounded up.
     pub grant_mib: Vec<u32>,
+}
+
+/// More of a tenant's last hour on a device, a row of [`super::Listing::Uses`]: values at the
+/// moments of [`SeriesRow`], the newest last. Since minor 25.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UseRow {
+    /// The tenant's name; it may have ended.
+    pub name: String,
+    /// The device's UUID.
+    pub device: [u8; 16],
+    /// Milliseconds between two values.
+    pub step_ms: u64,
+    /// Milliseconds since the last value.
+    pub age_ms: u64,
+    /// The device's time that it had, in thousandths: what it was billed for, and what its kernels
+    /// ran while it was alone there, in which time nothing is billed. Without the latter where NVML
+    /// does not tell it.
+    pub had: Vec<u16>,
+    /// Bytes charged but for those of `away_mib`, in MiB.
+    pub on_mib: Vec<u32>,
+    /// Bytes charged and off the device, in MiB, rounded up.
+    pub away_mib: Vec<u32>,
 }
 
 /// The last changes of a tenant's lease on a device, oldest first, a row of

@@ -2,8 +2,8 @@
 
 use super::control::{DeviceRow, EndRow, GangRow, ShareRow, TenantRow};
 use super::metrics::{
-    BusyRow, EventCountRow, ExcessRow, GrantsRow, HealthRow, LeasesRow, MetricsRow, PodRow,
-    RefusedRow, SeriesRow,
+    AloneRow, BusyRow, EventCountRow, ExcessRow, GrantsRow, HealthRow, LeasesRow, MetricsRow,
+    PodRow, RefusedRow, SeriesRow, UseRow,
 };
 use super::record::TenantStatusRow;
 use super::residency::ResidencyRow;
@@ -55,6 +55,10 @@ pub enum Listing {
     EventCounts,
     /// For how long each tenant's kernels ran. Since minor 21.
     Busy,
+    /// What each tenant had of its devices lately while it was alone. Since minor 25.
+    Alone,
+    /// More of each tenant's last hour. Since minor 25.
+    Uses,
 }
 
 /// Where a page begins. The default is the list's beginning; any other one came from the daemon,
@@ -116,4 +120,9 @@ pub enum Rows {
     EventCounts(Vec<EventCountRow>),
     /// Of [`Listing::Busy`]: a row for each tenant and device of which NVML tells.
     Busy(Vec<BusyRow>),
+    /// Of [`Listing::Alone`]: a row for each tenant and device of which NVML tells, once the tenant
+    /// has processes there.
+    Alone(Vec<AloneRow>),
+    /// Of [`Listing::Uses`].
+    Uses(Vec<UseRow>),
 }

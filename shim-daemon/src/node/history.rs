@@ -1,17 +1,18 @@
 //! Each tenant's last hour, a value every ten seconds, for the report page. Bounded: so many
-//! series, each of so many values. A tenant that has ended stays until an hour has passed, or until
-//! its place is needed.
+//! series, each of so many values. A series begins once its tenant has used the device: by default
+//! a tenant may use all of a node's, and mostly uses one. A tenant that has ended stays until an
+//! hour has passed, or until its place is needed.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use gpushare_core::{Nanos, TenantId};
-use gpushare_protocol::wire::{GrantsRow, SeriesRow};
+use gpushare_protocol::wire::{GrantsRow, SeriesRow, UseRow};
 
 /// The time between two values.
 pub(super) const STEP: Nanos = Nanos::secs(10);
 /// Values of a series: an hour.
 pub(super) const LENGTH: usize = 360;
-/// Series at most: with full ones 9 MiB.
+/// Series at most: with full ones 14 MiB.
 const MOST: usize = 2048;
 
 /// A tenant on a device in one step.
@@ -25,6 +26,34 @@ pub(super) struct Point {
     pub(super) held: u16,
     /// Time that it waited at its gate, in thousandths.
     pub(super) waited: u16,
+    /// Device time that it was billed for or had while it was alone, in thousandths.
+    pub(super) had: u16,
+    /// Bytes charged and off the device, in MiB, rounded up.
+    pub(super) away_mib: u32,
+}
+
+/// A tenant on a device at a step: bytes now, and nanoseconds since the tenant's registration.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Now {
+    /// Bytes charged.
+    pub(super) charged: u64,
+    /// Bytes granted.
+    pub(super) granted: u64,
+    /// Bytes of the charged ones that are off the device.
+    pub(super) away: u64,
+    /// Device time that it was billed for.
+    pub(super) held: u64,
+    /// Time that it waited at its gate.
+    pub(super) waited: u64,
+    /// Time in which its kernels ran while it was alone there.
+    pub(super) alone: u64,
+}
+
+impl Now {
+    /// Whether it has used the device.
+    fn is_used(&self) -> bool {
+        (self.charged, self.held, self.waited, self.alone) != (0, 0, 0, 0)
+    }
 }
 
 /// A tenant on the device of an index of its pages.
@@ -37,8 +66,8 @@ struct Series {
     points: VecDeque<Point>,
     /// The step of the last point.
     last: u64,
-    /// Billed and waited at the last step, in nanoseconds.
-    read: (u64, u64),
+    /// The values at the last step.
+    read: Now,
 }
 
 /// See the module's page.
@@ -66,16 +95,10 @@ impl History {
         true
     }
 
-    /// A value of this step: bytes charged and granted, and the billed and the waited time, in
-    /// nanoseconds, each since the tenant's registration.
-    pub(super) fn note(
-        &mut self,
-        key: Key,
-        (name, device): (&str, [u8; 16]),
-        (charged, granted): (u64, u64),
-        (held, waited): (u64, u64),
-    ) {
-        if !self.series.contains_key(&key) && !self.make_room() {
+    /// The values of this step. Before the first use of the device there is nothing to keep.
+    pub(super) fn note(&mut self, key: Key, (name, device): (&str, [u8; 16]), now: Now) {
+        let is_kept = self.series.contains_key(&key) || now.is_used() && self.make_room();
+        if !is_kept {
             return;
         }
         let steps = self.steps;
@@ -84,22 +107,27 @@ impl History {
             device,
             points: VecDeque::new(),
             last: steps,
-            read: (held, waited),
+            // Its times so far are of this step: before it there were none.
+            read: Now::default(),
         });
-        let part = |now: u64, before: u64| {
-            let part = now.saturating_sub(before) / (STEP.0 / 1000);
+        let before = series.read;
+        let part = |time: fn(&Now) -> u64| {
+            let part = time(&now).saturating_sub(time(&before)) / (STEP.0 / 1000);
             u16::try_from(part.min(1000)).unwrap_or(1000)
         };
+        let held = part(|now| now.held);
         series.points.push_back(Point {
-            charged_mib: mib(charged),
-            grant_mib: mib(granted),
-            held: part(held, series.read.0),
-            waited: part(waited, series.read.1),
+            charged_mib: mib(now.charged),
+            grant_mib: mib(now.granted),
+            held,
+            waited: part(|now| now.waited),
+            had: (held + part(|now| now.alone)).min(1000),
+            away_mib: mib(now.away.min(now.charged)),
         });
         if series.points.len() > LENGTH {
             series.points.pop_front();
         }
-        (series.last, series.read) = (steps, (held, waited));
+        (series.last, series.read) = (steps, now);
     }
 
     /// Whether there is room for another series: in place of the tenant that ended the longest ago,
@@ -157,6 +185,30 @@ impl History {
         })
     }
 
+    /// The uses from this series on, each with its key.
+    pub(super) fn uses(
+        &self,
+        now: Nanos,
+        from: Key,
+    ) -> impl Iterator<Item = (Key, UseRow)> + use<'_> {
+        self.series.range(from..).map(move |(key, series)| {
+            let points = series.points.iter();
+            let on = points
+                .clone()
+                .map(|point| point.charged_mib.saturating_sub(point.away_mib));
+            let row = UseRow {
+                name: series.name.clone(),
+                device: series.device,
+                step_ms: STEP.0 / 1_000_000,
+                age_ms: self.age_ms(now, series),
+                had: points.clone().map(|point| point.had).collect(),
+                on_mib: on.collect(),
+                away_mib: points.map(|point| point.away_mib).collect(),
+            };
+            (*key, row)
+        })
+    }
+
     /// Milliseconds since the last value.
     fn age_ms(&self, now: Nanos, series: &Series) -> u64 {
         let missed = Nanos(STEP.0 * (self.steps - series.last));
@@ -178,8 +230,14 @@ mod tests {
 
     fn note(history: &mut History, tenant: u64, charged: u64, times: (u64, u64)) {
         let key = (TenantId(tenant), 0);
-        let bytes = (charged, charged + (4 << 20));
-        history.note(key, (&format!("t{tenant}"), [7; 16]), bytes, times);
+        let now = Now {
+            charged,
+            granted: charged + (4 << 20),
+            held: times.0,
+            waited: times.1,
+            ..Now::default()
+        };
+        history.note(key, (&format!("t{tenant}"), [7; 16]), now);
     }
 
     fn rows(history: &History, now: Nanos) -> Vec<SeriesRow> {
@@ -205,8 +263,51 @@ mod tests {
         assert_eq!(grants.grant_mib, [5, 7]);
         assert_eq!(
             (&rows[0].held[..], &rows[0].waited[..]),
-            (&[0, 500][..], &[0, 10][..])
+            (&[500, 500][..], &[0, 10][..])
         );
+    }
+
+    #[test]
+    fn what_one_had_alone_is_added_to_its_bills_and_what_is_away_is_apart() {
+        let mut history = History::default();
+        let key = (TenantId(1), 0);
+        let mib = 1 << 20;
+        for (step, alone, held, away) in [(0, 0, 0, 0), (1, 9_000, 0, 5), (2, 9_500, 9_700, 99)] {
+            assert!(history.begin(at(step)));
+            let now = Now {
+                charged: 8 * mib,
+                away: away * mib,
+                held: held * 1_000_000,
+                alone: alone * 1_000_000,
+                ..Now::default()
+            };
+            history.note(key, ("t1", [7; 16]), now);
+        }
+        let (_, uses) = history.uses(at(2), (TenantId(0), 0)).next().expect("one");
+        assert_eq!(uses.had, [0, 900, 1000], "all of a step at most");
+        assert_eq!((uses.on_mib, uses.away_mib), (vec![8, 3, 0], vec![0, 5, 8]));
+        let billed = &rows(&history, at(2))[0].held;
+        assert_eq!(*billed, [0, 0, 970]);
+    }
+
+    #[test]
+    fn a_series_begins_with_the_first_use_of_the_device() {
+        let mut history = History::default();
+        assert!(history.begin(at(0)));
+        note(&mut history, 1, 0, (0, 0));
+        note(&mut history, 2, 1, (0, 0));
+        note(&mut history, 3, 0, (0, 1));
+        let names = |history: &History| -> Vec<String> {
+            let rows = rows(history, at(1)).into_iter();
+            rows.map(|row| row.name).collect()
+        };
+        assert_eq!(names(&history), ["t2", "t3"]);
+        // One that has begun goes on where nothing is used any more.
+        assert!(history.begin(at(1)));
+        note(&mut history, 1, 0, (1, 0));
+        note(&mut history, 2, 0, (0, 0));
+        assert_eq!(names(&history), ["t1", "t2", "t3"]);
+        assert_eq!(rows(&history, at(1))[1].charged_mib, [1, 0]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use gpushare_core::{Nanos, ProcessId, TenantId};
 use gpushare_protocol::wire::{
     ControlReply, Cursor, DeviceRow, GangRow, GrantsRow, LeasesRow, Listing, MetricsRow, PodRow,
-    ProcessRow, Rows, SeriesRow, SharingRow, SwapRow, TenantRow, TenantStatusRow,
+    ProcessRow, Rows, SeriesRow, SharingRow, SwapRow, TenantRow, TenantStatusRow, UseRow,
 };
 
 use super::Node;
@@ -19,6 +19,8 @@ const MEASURED: usize = 640;
 const POINT: usize = 11;
 /// The maximum size of a grant in a history.
 const GRANT: usize = 5;
+/// The maximum size of a value of a use.
+const USE: usize = 13;
 /// The maximum size of a change of a lease.
 const CHANGE: usize = 11;
 /// The maximum size of a process in a row.
@@ -137,6 +139,15 @@ impl Node {
                 let place = |(id, device_index)| self.busy_row(id, device_index);
                 let (rows, next) = self.each_from(from, place);
                 (Rows::Busy(rows), next)
+            }
+            Listing::Alone => {
+                let place = |(id, device_index)| self.alone_row(id, device_index);
+                let (rows, next) = self.each_from(from, place);
+                (Rows::Alone(rows), next)
+            }
+            Listing::Uses => {
+                let (rows, next) = self.uses_from(now, from);
+                (Rows::Uses(rows), next)
             }
             Listing::EventCounts => (Rows::EventCounts(self.event_counts()), None),
             Listing::Gangs => {
@@ -275,6 +286,18 @@ impl Node {
         let first = (TenantId(from.tenant), usize_of(from.device));
         for ((id, device_index), row) in self.history.grants(now, first) {
             if !room.take(ROW + row.name.len() + row.grant_mib.len() * GRANT) {
+                return (rows, Some(cursor(id, device_index, 0)));
+            }
+            rows.push(row);
+        }
+        (rows, None)
+    }
+
+    fn uses_from(&self, now: Nanos, from: Cursor) -> (Vec<UseRow>, Option<Cursor>) {
+        let (mut rows, mut room) = (Vec::new(), Room(PAGE));
+        let first = (TenantId(from.tenant), usize_of(from.device));
+        for ((id, device_index), row) in self.history.uses(now, first) {
+            if !room.take(ROW + row.name.len() + row.had.len() * USE) {
                 return (rows, Some(cursor(id, device_index, 0)));
             }
             rows.push(row);

@@ -3,12 +3,13 @@
 use gpushare_core::{DeviceId, Nanos, State, TenantId};
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{
-    BusyRow, DeviceMetrics, ExcessRow, HealthRow, Identity, MetricsRow, NodeMetrics, QueuedTenant,
-    RefusedRow, TenantMetrics,
+    AloneRow, BusyRow, DeviceMetrics, ExcessRow, HealthRow, Identity, MetricsRow, NodeMetrics,
+    QueuedTenant, RefusedRow, TenantMetrics,
 };
 
 use super::Node;
-use super::history::Key;
+use super::history::{self, Key};
+use super::tally::DeviceTally;
 use super::tenant::{Tenant, index};
 use crate::devices::Device;
 
@@ -83,20 +84,35 @@ impl Node {
     /// tell of a MIG instance or where it has no samples, nor in a pid namespace whose pids it does
     /// not list.
     pub(super) fn busy_row(&self, id: TenantId, device_index: usize) -> Option<BusyRow> {
+        let (known, uuid) = self.sampled(id, device_index)?;
+        let tally = known.tally().device(device_index)?;
+        Some(BusyRow {
+            name: known.name().to_owned(),
+            device: uuid,
+            busy_ns: tally.busy(),
+        })
+    }
+
+    /// What an admitted tenant had lately of the device of an index while it was alone there, where
+    /// [`Self::busy_row`] tells of it.
+    pub(super) fn alone_row(&self, id: TenantId, device_index: usize) -> Option<AloneRow> {
+        let (known, uuid) = self.sampled(id, device_index)?;
+        let (part, over_ms) = known.shares().get(device_index)?.alone()?;
+        Some(AloneRow {
+            name: known.name().to_owned(),
+            device: uuid,
+            part,
+            over_ms,
+        })
+    }
+
+    /// An admitted tenant, and its device of an index if NVML tells whose kernels run there.
+    fn sampled(&self, id: TenantId, device_index: usize) -> Option<(&Tenant, [u8; 16])> {
         let known = self.tenants.get(&id).filter(|known| known.is_admitted())?;
-        let device = *known.device_ids().get(device_index)?;
-        let at = index(device)?;
+        let at = index(*known.device_ids().get(device_index)?)?;
         let device = self.devices.get(at)?;
         let is_sampled = !device.capabilities.mig && self.counted.is_sampled(at);
-        let tells = is_sampled && self.pids.are_ours();
-        tells
-            .then(|| known.tally().device(device_index))
-            .flatten()
-            .map(|tally| BusyRow {
-                name: known.name().to_owned(),
-                device: device.uuid,
-                busy_ns: tally.busy(),
-            })
+        (is_sampled && self.pids.are_ours()).then_some((known, device.uuid))
     }
 
     /// The devices as the last looks showed them.
@@ -206,12 +222,20 @@ impl Node {
                 }
                 let of = (known.name(), device.uuid);
                 let waited = measures.gate_waits().sum_ns + measures.waiting().0;
-                let times = (measures.gpu(), waited);
-                let account = self.world.account(*id, known.device_ids()[device_index]);
-                let granted = account.map_or(0, |account| account.grant.0);
-                let bytes = (known.charged(device_index).0, granted);
+                let id_of_device = known.device_ids()[device_index];
+                let account = self.world.account(*id, id_of_device);
+                let residence = self.world.residence(*id, id_of_device);
+                let tally = known.tally().device(device_index);
+                let values = history::Now {
+                    charged: known.charged(device_index).0,
+                    granted: account.map_or(0, |account| account.grant.0),
+                    away: residence.map_or(0, |view| view.away.0),
+                    held: measures.gpu(),
+                    waited,
+                    alone: tally.map_or(0, DeviceTally::alone),
+                };
                 let key: Key = (*id, device_index);
-                self.history.note(key, of, bytes, times);
+                self.history.note(key, of, values);
             }
         }
     }

@@ -70,6 +70,7 @@ mod users;
 mod vacated;
 mod variables;
 mod views;
+mod workers;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -186,6 +187,8 @@ pub struct Node {
     looks: Looks,
     /// How many wait on each device, as the control pages show it.
     shown_waiters: samples::Waiters,
+    /// Since when each process has done no work.
+    workers: workers::Workers,
     events: Events,
     effects: VecDeque<Effect>,
     /// A usage page for the next container, which then need not wait until its memory is allocated.
@@ -264,6 +267,7 @@ impl Node {
             world,
             instance,
             shown_waiters: samples::Waiters::default(),
+            workers: workers::Workers::default(),
             devices,
             tenants: BTreeMap::new(),
             processes: Processes::default(),

@@ -77,6 +77,7 @@ impl Node {
         }
         self.note_history(now);
         self.processes.forget_ended(now);
+        self.forget_workers();
         self.mind_fences();
         self.tend_host(now);
         self.forget_unlisted_graves();
@@ -106,6 +107,7 @@ impl Node {
             self.read_usage(now, tenant, device_index);
         }
         self.show_status(tenant);
+        self.note_workers(now, tenant);
         self.note_shares(now, tenant);
         self.count(now, tenant);
         self.note_measures(tenant);
@@ -312,11 +314,14 @@ impl Node {
             let process = by_pid.get(pid).and_then(|id| self.processes.get(*id));
             let living = process.map(Process::tenant);
             let tenant = living.or_else(|| self.processes.ended_lately(*pid));
+            let share = tenant.and_then(|tenant| self.world.share(tenant, device));
             let known = tenant.and_then(|tenant| self.tenants.get_mut(&tenant));
             if let Some(known) = known
                 && let Some(device_index) = known.device_index(device)
             {
-                known.tally_mut().ran(device_index, time.0);
+                let tally = known.tally_mut();
+                tally.ran(device_index, time.0);
+                tally.ran_until(device_index, time.0, share.map(|share| share.held.0));
             }
         }
     }

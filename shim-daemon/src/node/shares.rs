@@ -6,37 +6,60 @@ use gpushare_core::{DeviceId, Mode, Nanos, Permille, ShareState as State, ShareV
 use gpushare_protocol::wire::{Regime, ShareRow, ShareState, SharingRow};
 
 use super::Node;
+use super::tally::DeviceTally;
 use super::tenant::{Tenant, index};
 
 /// Over how many looks, one a second, a share is counted.
 const LOOKS: usize = 10;
 
-/// The time a tenant had held a device at the last few looks.
+/// A tenant on a device at a look.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    at: Nanos,
+    /// The time that it had held the device.
+    held: Nanos,
+    /// The time in which its kernels had run while it was alone there.
+    alone: Nanos,
+}
+
+/// A tenant on a device at the last few looks.
 #[derive(Debug, Default)]
-pub(super) struct Past(VecDeque<(Nanos, Nanos)>);
+pub(super) struct Past(VecDeque<Seen>);
 
 impl Past {
-    fn note(&mut self, now: Nanos, held: Nanos) {
+    fn note(&mut self, at: Nanos, held: Nanos, alone: Nanos) {
         // Less than before: it left the device in between and came back.
-        if self.0.back().is_some_and(|(_, before)| *before > held) {
+        if self.0.back().is_some_and(|before| before.held > held) {
             self.0.clear();
         }
         if self.0.len() >= LOOKS {
             self.0.pop_front();
         }
-        self.0.push_back((now, held));
+        self.0.push_back(Seen { at, held, alone });
     }
 
     /// Thousandths held since the oldest look, and for how many milliseconds that is.
     fn lately(&self, now: Nanos, held: Nanos) -> (u32, u64) {
-        let Some((since, before)) = self.0.front().filter(|(_, before)| *before <= held) else {
+        let Some(first) = self.0.front().filter(|first| first.held <= held) else {
             return (0, 0);
         };
-        let (over, held) = ((now - *since).0, (held - *before).0);
-        let thousandths = u128::from(held) * 1000 / u128::from(over.max(1));
-        let part = u32::try_from(thousandths).unwrap_or(u32::MAX).min(1000);
-        (part, over / 1_000_000)
+        part(held - first.held, now - first.at)
     }
+
+    /// Thousandths in which its kernels ran while it was alone, and over how many milliseconds.
+    /// From look to look: NVML's samples come with the looks. `None`: it has no share of the
+    /// device.
+    pub(super) fn alone(&self) -> Option<(u32, u64)> {
+        let (first, last) = (self.0.front()?, self.0.back()?);
+        Some(part(last.alone - first.alone, last.at - first.at))
+    }
+}
+
+/// A time as a part of another one in thousandths, and the other one in milliseconds.
+fn part(of: Nanos, over: Nanos) -> (u32, u64) {
+    let thousandths = u128::from(of.0) * 1000 / u128::from(over.0.max(1));
+    let part = u32::try_from(thousandths).unwrap_or(u32::MAX).min(1000);
+    (part, over.0 / 1_000_000)
 }
 
 impl Node {
@@ -45,9 +68,14 @@ impl Node {
         let Some(known) = self.tenants.get_mut(&tenant) else {
             return;
         };
-        for (device, past) in known.shares_mut() {
+        let tally = known.tally();
+        let alone = (0..known.device_ids().len()).map(|at| tally.device(at));
+        let alone: Vec<u64> = alone
+            .map(|tally| tally.map_or(0, DeviceTally::alone))
+            .collect();
+        for ((device, past), alone) in known.shares_mut().zip(alone) {
             match self.world.share(tenant, *device) {
-                Some(share) => past.note(now, share.held),
+                Some(share) => past.note(now, share.held, Nanos(alone)),
                 None => past.0.clear(),
             }
         }
@@ -140,7 +168,7 @@ mod tests {
         // Half of the first ten seconds, all of the next ten.
         for second in 0..=20 {
             let held = Nanos::millis(second * 500) + Nanos::millis(second.saturating_sub(10) * 500);
-            past.note(Nanos::secs(second), held);
+            past.note(Nanos::secs(second), held, Nanos::ZERO);
         }
         assert_eq!(
             past.lately(Nanos::secs(21), Nanos::secs(16)),
@@ -149,10 +177,23 @@ mod tests {
     }
 
     #[test]
+    fn what_one_had_alone_is_counted_from_look_to_look() {
+        let mut past = Past::default();
+        assert_eq!(past.alone(), None);
+        // Nine tenths of the time, for which nothing is billed.
+        for second in 0..=20 {
+            let alone = Nanos::millis(second * 900);
+            past.note(Nanos::secs(second), Nanos::ZERO, alone);
+        }
+        assert_eq!(past.alone(), Some((900, 9_000)));
+        assert_eq!(past.lately(Nanos::secs(21), Nanos::ZERO), (0, 10_000));
+    }
+
+    #[test]
     fn one_that_left_and_came_back_is_counted_anew() {
         let mut past = Past::default();
-        past.note(Nanos::secs(1), Nanos::secs(1));
-        past.note(Nanos::secs(2), Nanos::millis(100));
+        past.note(Nanos::secs(1), Nanos::secs(1), Nanos::ZERO);
+        past.note(Nanos::secs(2), Nanos::millis(100), Nanos::ZERO);
         assert_eq!(past.lately(Nanos::secs(3), Nanos::millis(350)), (250, 1000));
         // Before the next look has noticed.
         assert_eq!(past.lately(Nanos::secs(3), Nanos::ZERO), (0, 0));

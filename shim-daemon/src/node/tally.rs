@@ -54,6 +54,10 @@ pub(super) struct DeviceTally {
     service: u64,
     /// Nanoseconds in which NVML saw its kernels run.
     busy: u64,
+    /// Those of them in which it was alone on the device.
+    alone: u64,
+    /// What it was billed when its kernels were last seen to run.
+    billed: u64,
     /// Those that no event has told yet.
     untold: Refusals,
     /// The largest of them.
@@ -142,6 +146,20 @@ impl Tally {
         if let Some(known) = self.devices.get_mut(device_index) {
             known.busy = known.busy.saturating_add(nanos);
         }
+    }
+
+    /// So many nanoseconds of these came with a look, until which it was `billed` so many on the
+    /// device; `None`: it has no share there any more. Where that has not grown since the look
+    /// before, it had them alone. The state at the moment of the look would not tell: a server
+    /// without a request counts as idle after 20 ms.
+    pub(super) fn ran_until(&mut self, device_index: usize, nanos: u64, billed: Option<u64>) {
+        let Some(known) = self.devices.get_mut(device_index) else {
+            return;
+        };
+        if billed.is_none_or(|billed| billed == known.billed) {
+            known.alone = known.alone.saturating_add(nanos);
+        }
+        known.billed = billed.unwrap_or(known.billed);
     }
 
     /// So much is charged.
@@ -290,6 +308,11 @@ impl DeviceTally {
     /// Nanoseconds in which NVML saw its kernels run.
     pub(super) fn busy(&self) -> u64 {
         self.busy
+    }
+
+    /// Nanoseconds of these while it was alone on the device.
+    pub(super) fn alone(&self) -> u64 {
+        self.alone
     }
 
     /// All refusals.

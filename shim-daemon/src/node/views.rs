@@ -88,8 +88,39 @@ impl Node {
             pid: process.pid(),
             charged: u64::from(line.word.load().charged) * UNIT,
             overhead: line.overhead.load(std::sync::atomic::Ordering::Relaxed),
-            state: state_of(now, view, device, member),
+            state: self.state_of(now, view, (member, device)),
         })
+    }
+
+    /// A process's state on one device. It may wait on another device. Of a tenant that works, one
+    /// that has done nothing itself for as long as makes a tenant idle is idle.
+    fn state_of(
+        &self,
+        now: Nanos,
+        view: &TenantView,
+        (process, device): (ProcessId, DeviceId),
+    ) -> ProcessState {
+        let millis = |span: Nanos| span.0 / 1_000_000;
+        let mut waits = view.waiting.iter();
+        if let Some(wait) = waits.find(|wait| wait.ask.0 == process && wait.device == device) {
+            return ProcessState::Waiting(Want {
+                bytes: wait.bytes.0,
+                since_ms: millis(now - wait.since),
+            });
+        }
+        let own = self.workers.idle_for(now, process);
+        let spec = self.world.spec(view.tenant);
+        let is_idle = spec.is_some_and(|spec| own > Nanos::ZERO && own >= spec.idle_after);
+        match view.state {
+            // Its tenant's last work was its own, or an earlier process's.
+            State::Idle { since } => ProcessState::Idle {
+                for_ms: millis(own.max(now - since)),
+            },
+            _ if is_idle => ProcessState::Idle {
+                for_ms: millis(own),
+            },
+            _ => ProcessState::Running,
+        }
     }
 
     /// All devices, each at its place, also one that is lost: then nothing is held there.
@@ -127,23 +158,5 @@ impl Node {
             }
         };
         self.devices.iter().enumerate().map(row).collect()
-    }
-}
-
-/// A process's state on one device. It may wait on another device.
-fn state_of(now: Nanos, view: &TenantView, device: DeviceId, process: ProcessId) -> ProcessState {
-    let millis = |since: Nanos| (now - since).0 / 1_000_000;
-    let mut waits = view.waiting.iter();
-    if let Some(wait) = waits.find(|wait| wait.ask.0 == process && wait.device == device) {
-        return ProcessState::Waiting(Want {
-            bytes: wait.bytes.0,
-            since_ms: millis(wait.since),
-        });
-    }
-    match view.state {
-        State::Idle { since } => ProcessState::Idle {
-            for_ms: millis(since),
-        },
-        _ => ProcessState::Running,
     }
 }

@@ -327,3 +327,35 @@ fn the_bytes_of_minor_21_never_change() {
     let whole = [&[11, 19, 1, 1, b'a'][..], &[7; 16], &[172, 2, 0]].concat();
     assert_eq!(postcard::to_allocvec(&reply).expect("encodes"), whole);
 }
+
+#[test]
+fn the_bytes_of_minor_25_never_change() {
+    let from = Cursor::default();
+    let ask = |of| postcard::to_allocvec(&Control::Page { of, from }).expect("encodes");
+    let page = |rows| {
+        let reply = ControlReply::Page { rows, next: None };
+        postcard::to_allocvec(&reply).expect("encodes")
+    };
+    assert_eq!(ask(Listing::Alone), [8, 20, 0, 0, 0]);
+    let row = AloneRow {
+        name: "a".to_owned(),
+        device: [7; 16],
+        part: 300,
+        over_ms: 4,
+    };
+    let whole = [&[11, 20, 1, 1, b'a'][..], &[7; 16], &[172, 2, 4, 0]].concat();
+    assert_eq!(page(Rows::Alone(vec![row])), whole);
+    assert_eq!(ask(Listing::Uses), [8, 21, 0, 0, 0]);
+    let row = UseRow {
+        name: "a".to_owned(),
+        device: [7; 16],
+        step_ms: 300,
+        age_ms: 1,
+        had: vec![300, 2],
+        on_mib: vec![4],
+        away_mib: vec![5, 300],
+    };
+    let rest = [172, 2, 1, 2, 172, 2, 2, 1, 4, 2, 5, 172, 2, 0];
+    let whole = [&[11, 21, 1, 1, b'a'][..], &[7; 16], &rest].concat();
+    assert_eq!(page(Rows::Uses(vec![row])), whole);
+}

@@ -1,0 +1,158 @@
+//! What is shown of tenants that are alone, in containers, or on GPUs that they never used.
+
+use super::*;
+use gpushare_protocol::wire::AloneRow;
+
+/// A node with one tenant of the sample, which is alone on its GPU and billed nothing.
+fn alone(part: Option<u32>) -> Model {
+    let mut node = sample::node();
+    node.shares[0].state = ShareState::Free;
+    (node.shares[0].held, node.shares[0].weight) = (0, 1000);
+    node.shares[1].held = 40;
+    node.alone = part.map(|part| {
+        vec![AloneRow {
+            name: "serve".to_owned(),
+            device: sample::GPU,
+            part,
+            over_ms: 9_000,
+        }]
+    });
+    let mut all = model();
+    all.take(node, NOW);
+    all
+}
+
+#[test]
+fn a_tenant_alone_shows_what_nvml_saw_and_comes_first_by_time() {
+    let of = |all: &Model| {
+        let row = all.rows().0.into_iter().find(|row| row.key.0 == "serve");
+        row.map(|row| (row.time, row.state, row.details[0].clone()))
+    };
+    let mut all = alone(Some(930));
+    let (time, state, said) = of(&all).expect("it is there");
+    assert_eq!((&*time, &*state), ("93%/100%/-", "runs alone"));
+    assert!(
+        said.contains("nothing is billed") && said.contains("NVML saw"),
+        "{said}"
+    );
+    press(&mut all, "o");
+    assert_eq!((all.sort, &*all.rows().0[0].key.0), (Sort::Time, "serve"));
+    // Where NVML does not tell, and from an older daemon.
+    for mut all in [alone(None), alone(Some(0))] {
+        if let Some(rows) = all.snapshot.alone.as_mut() {
+            rows.clear();
+        }
+        let (time, _, said) = of(&all).expect("it is there");
+        assert_eq!(time, "alone/100%/-");
+        assert!(said.contains("NVML does not say"), "{said}");
+        press(&mut all, "o");
+        assert_eq!(all.rows().0[0].key.0, "serve");
+    }
+    // Beside another, what it had alone a moment ago counts, too.
+    let mut all = alone(Some(300));
+    all.snapshot.shares[0].state = ShareState::Sharing { for_us: 1 };
+    all.snapshot.shares[0].held = 500;
+    let (time, state, _) = of(&all).expect("it is there");
+    assert_eq!((&*time, &*state), ("80%/100%/-", "running"));
+}
+
+#[test]
+fn containers_are_shown_and_found_by_their_pods() {
+    let id = "3f9c0d5512e1".to_owned() + &"ab".repeat(26);
+    let mut node = sample::node();
+    node.pods[0].name.clone_from(&id);
+    for name in node
+        .tenants
+        .iter_mut()
+        .map(|row| &mut row.name)
+        .chain(node.shares.iter_mut().map(|row| &mut row.name))
+    {
+        if name == "train" {
+            name.clone_from(&id);
+        }
+    }
+    let mut all = model();
+    all.take(node, NOW);
+    let mut event = all.events[0].clone();
+    (event.number, event.tenant) = (2, Some(id.clone()));
+    event.text = format!("waits for {id}, and for {}", "c".repeat(64));
+    all.happened(event);
+    let text = screen(&mut all, (160, 24));
+    assert!(!text.contains(&id), "{text}");
+    assert!(text.contains("\nresearch/train-0/main "), "{text}");
+    let told =
+        "waiting research/train-0/main waits for research/train-0/main, and for cccccccccccc\n";
+    assert!(text.contains(told), "{text}");
+    // Where there is little room the pod's name stays, or its ends.
+    let narrow = screen(&mut all, (60, 24));
+    assert!(
+        narrow.lines().any(|line| line.starts_with("train-0 ")),
+        "{narrow}"
+    );
+    let mut long = sample::node();
+    long.pods[0].pod = "web-7f9c5d7b9-x8k2v".to_owned();
+    all.take(long, NOW);
+    let narrow = screen(&mut all, (60, 24));
+    assert!(
+        narrow.lines().any(|line| line.starts_with("web…8k2v ")),
+        "{narrow}"
+    );
+    let mut node = sample::node();
+    node.pods[0].name.clone_from(&id);
+    node.tenants[1].name.clone_from(&id);
+    all.take(node, NOW);
+    press(&mut all, "fresearch/\n");
+    let found = all.rows().0;
+    assert!(found.len() == 1 && found[0].key.0 == id, "{found:?}");
+    press(&mut all, "vK");
+    assert!(screen(&mut all, (100, 24)).contains("ask tenant research/train-0/main to end?"));
+    assert_eq!(press(&mut all, "y"), Some(Action::End(id, false)));
+}
+
+#[test]
+fn gpus_that_a_tenant_never_used_have_no_row() {
+    let mut node = sample::node();
+    let own = node.tenants[0].clone();
+    let unused = (0..7).map(|at| {
+        let mut row = own.clone();
+        (row.device, row.charged, row.overhead) = ([100 + at; 16], 0, 0);
+        row
+    });
+    node.tenants.splice(1..1, unused);
+    let mut all = model();
+    all.take(node, NOW);
+    let rows = all.rows().0;
+    let own: Vec<_> = rows.iter().filter(|row| row.key.0 == "serve").collect();
+    assert_eq!(own.len(), 1, "{own:?}");
+    let more =
+        |row: &crate::top::rows::Row| row.details.iter().any(|line| line.contains("7 more GPUs"));
+    assert!(more(own[0]), "{own:?}");
+    assert!(
+        rows.iter()
+            .filter(|row| row.key.0 != "serve")
+            .all(|row| !more(row))
+    );
+}
+
+#[test]
+fn processes_of_no_tenant_are_one_line_that_hides_no_event() {
+    let mut node = sample::node();
+    let row = node.devices[0].clone();
+    let counted = node.counted[0].clone();
+    for at in 3..6 {
+        let mut device = row.clone();
+        (device.uuid, device.unmanaged) = ([at; 16], 1 << 30);
+        node.devices.push(device);
+        let mut counts = counted.clone();
+        (counts.device, counts.unmanaged) = ([at; 16], 2);
+        node.counted.push(counts);
+    }
+    node.devices[0].unmanaged = 5 << 30;
+    let mut all = model();
+    all.take(node, NOW);
+    let text = screen(&mut all, (100, 40));
+    let told =
+        "!unmanaged on GPUs 0, 2, 3, 4: 7 processes compute; 8G held by processes of no tenant";
+    assert!(text.contains(told), "{text}");
+    assert!(text.contains("7s ago waiting"), "{text}");
+}
