@@ -64,6 +64,42 @@ fn the_canonical_text_reads_back_as_the_same_machine() {
 }
 
 #[test]
+fn the_longest_canonical_text_fits_into_a_machines_state() {
+    let longest = Spec {
+        name: Some("x".repeat(64)),
+        count: MAX_DEVICES,
+        mem: u64::MAX,
+        sm: 1024,
+        driver: 13050,
+        link: u64::MAX,
+        bw: u64::MAX,
+        ctx: u64::MAX,
+        seed: u64::MAX,
+        linger: 10_000,
+        slice: u64::MAX,
+        switch: u64::MAX,
+        preempt: u64::MAX,
+        launch: u64::MAX,
+        load: u64::MAX,
+        inst: u64::MAX,
+        watchdog: u64::MAX,
+        room: Room::Locked,
+        vmm: false,
+        home: HomeMemory::Freed,
+        reserved: u64::MAX,
+        fault: u64::MAX,
+        pin: u64::MAX,
+        vmmcall: u64::MAX,
+        order: Order::Lenient,
+        exit: Exit::Refuse,
+        ..Spec::default()
+    };
+    // The words that are not named here have as many letters in each case.
+    let length = longest.to_string().len() + 16;
+    assert!(length <= crate::world::SPEC_TEXT, "{length}");
+}
+
+#[test]
 fn an_invalid_spec_is_refused_with_key_value_and_accepted_form() {
     for text in [
         "mem=0",

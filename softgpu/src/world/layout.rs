@@ -13,9 +13,9 @@ pub(crate) const SLOTS: usize = 512;
 /// Kinds of memory ([`Kind::ALL`](super::Kind::ALL)).
 pub(crate) const KINDS: usize = 8;
 /// The first bytes of a completely created state file.
-pub(crate) const MAGIC: u64 = 0x736f_6674_6770_7536;
+pub(crate) const MAGIC: u64 = 0x736f_6674_6770_7537;
 /// Space for the SPEC's canonical text (its longest form is shorter).
-pub(crate) const SPEC_TEXT: usize = 512;
+pub(crate) const SPEC_TEXT: usize = 1024;
 
 /// The page is free.
 pub(crate) const FREE: u8 = 0;
