@@ -16,7 +16,24 @@ static void refused_beside_one(void) {
     say_result("beside.end", CU(cuStreamEndCapture, stream, &graph));
     CU(cuMemPoolGetAttribute, pool, RESERVED, &after);
     say_bool("beside.the_pool_has_not_grown", before == after);
+    // A free that is refused has freed nothing.
+    address plain = 0;
+    must("cuMemAllocAsync", CU(cuMemAllocAsync, &at, (size_t)4096, NULL));
+    must("cuMemAlloc", CU(cuMemAlloc_v2, &plain, (size_t)4096));
+    must("cuStreamBeginCapture", CU(cuStreamBeginCapture_v2, stream, RELAXED));
+    say_result("beside.free_in_the_legacy_stream", CU(cuMemFreeAsync, at, NULL));
+    say_result("beside.free_of_plain_memory_there", CU(cuMemFreeAsync, plain, NULL));
+    CU(cuStreamEndCapture, stream, &graph);
+    say_result("beside.free_again", CU(cuMemFreeAsync, at, NULL));
+    say_result("beside.free_of_plain_memory_again", CU(cuMemFreeAsync, plain, NULL));
     CU(cuStreamDestroy_v2, stream);
+}
+
+/* Flags that are for captures alone, where none is. */
+static void outside(handle stream, handle event) {
+    enum { EXTERNAL = 1 };
+    say_result("outside.record_external", CU(cuEventRecordWithFlags, event, stream, EXTERNAL));
+    say_result("outside.wait_external", CU(cuStreamWaitEvent, stream, event, EXTERNAL));
 }
 
 void capture_facts(void) {
@@ -87,4 +104,5 @@ void capture_facts(void) {
     say_result("memory.launch", CU(cuGraphLaunch, exec, stream));
     say_result("memory.synchronize", CU(cuStreamSynchronize, stream));
     refused_beside_one();
+    outside(stream, event);
 }

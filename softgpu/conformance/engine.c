@@ -128,6 +128,9 @@ typedef result call(address, void *, size_t);
 static result up(address at, void *host, size_t bytes) { return CU(cuMemcpyHtoD_v2, at, host, bytes); }
 static result down(address at, void *host, size_t bytes) { return CU(cuMemcpyDtoH_v2, host, at, bytes); }
 static result fill(address at, void *host, size_t bytes) { return (void)host, CU(cuMemsetD8_v2, at, 1, bytes); }
+// Asynchronous, in the stream of the kernel.
+static handle upload_stream;
+static result later(address at, void *host, size_t bytes) { return CU(cuMemcpyHtoDAsync_v2, at, host, bytes, upload_stream); }
 static result within(address at, void *host, size_t bytes) { return (void)host, CU(cuMemcpyDtoD_v2, at, at + bytes, bytes); }
 
 // Whether a call returns while a kernel of 20 ms runs in a stream that the legacy stream waits for. A call that waits never does; one
@@ -152,7 +155,8 @@ static void along(const char *stream_name, const char *name, handle function, ha
     say_bool(fact, busy);
 }
 
-// Which synchronous functions return before the work of the streams that they wait for is complete.
+// Which synchronous functions, and which uploads of asynchronous ones, return before the work of the streams that they wait for is
+// complete.
 void along_facts(void) {
     enum { SMALL = 65536, LARGE = SMALL + 4 };
     static char pageable[LARGE];
@@ -176,5 +180,10 @@ void along_facts(void) {
         along(name, "download_of_4_bytes", function, stream, down, at, pageable, 4);
         along(name, "memset", function, stream, fill, at, pageable, SMALL);
         along(name, "copy_within", function, stream, within, at, pageable, SMALL);
+        upload_stream = stream;
+        along(name, "async_upload_of_4_bytes", function, stream, later, at, pageable, 4);
+        along(name, "async_upload_of_64_KiB", function, stream, later, at, pageable, SMALL);
+        along(name, "larger_async_upload", function, stream, later, at, pageable, LARGE);
+        along(name, "pinned_async_upload", function, stream, later, at, pinned, LARGE);
     }
 }

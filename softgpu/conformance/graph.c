@@ -20,6 +20,50 @@ struct memory_node {
     address out;
 };
 
+struct side {
+    size_t x, y, z, level;
+    int type;
+    const void *host;
+    address at;
+    void *array, *reserved;
+    size_t pitch, rows;
+};
+struct box {
+    struct side from, to;
+    size_t width, height, depth;
+};
+
+// What an executable graph's copy and fill may be set to: a line of as much as a byte, between memory of the same kinds.
+static void operands(address at, handle context) {
+    enum { HOST = 1, DEVICE = 2 };
+    static unsigned char bytes[256];
+    handle graph = NULL, exec = NULL, copy = NULL, fill = NULL, rows = NULL;
+    struct box line = {.from = {.type = DEVICE, .at = at, .pitch = 64, .rows = 1}, .to = {.type = DEVICE, .at = at + 1024, .pitch = 64, .rows = 1},
+                       .width = 64, .height = 1, .depth = 1};
+    struct box other = line;
+    struct set set = {.dst = at, .pitch = 64, .value = 1, .element = 1, .width = 64, .height = 1}, two = set;
+    two.height = 2;
+    must("cuGraphCreate", CU(cuGraphCreate, &graph, 0));
+    must("cuGraphAddMemcpyNode", CU(cuGraphAddMemcpyNode, &copy, graph, NULL, (size_t)0, &line, context));
+    must("cuGraphAddMemsetNode", CU(cuGraphAddMemsetNode, &fill, graph, NULL, (size_t)0, &set, context));
+    must("cuGraphAddMemsetNode", CU(cuGraphAddMemsetNode, &rows, graph, NULL, (size_t)0, &two, context));
+    must("cuGraphInstantiateWithFlags", CU(cuGraphInstantiateWithFlags, &exec, graph, 0ULL));
+    other.to.at = at + 2048, other.width = 32;
+    say_result("exec.copy_elsewhere", CU(cuGraphExecMemcpyNodeSetParams, exec, copy, &other, context));
+    other.width = 0;
+    say_result("exec.copy_of_nothing", CU(cuGraphExecMemcpyNodeSetParams, exec, copy, &other, context));
+    other.width = 32, other.height = 2;
+    say_result("exec.copy_of_rows", CU(cuGraphExecMemcpyNodeSetParams, exec, copy, &other, context));
+    other.height = 1, other.from.type = HOST, other.from.host = bytes;
+    say_result("exec.copy_from_the_host", CU(cuGraphExecMemcpyNodeSetParams, exec, copy, &other, context));
+    say_result("exec.fill_of_rows", CU(cuGraphExecMemsetNodeSetParams, exec, fill, &two, context));
+    say_result("exec.fill_that_was_of_rows", CU(cuGraphExecMemsetNodeSetParams, exec, rows, &set, context));
+    set.value = 2, set.width = 32;
+    say_result("exec.fill_of_less", CU(cuGraphExecMemsetNodeSetParams, exec, fill, &set, context));
+    CU(cuGraphExecDestroy, exec);
+    CU(cuGraphDestroy, graph);
+}
+
 static unsigned long long graph_memory(int which) {
     unsigned long long value = ~0ULL;
     CU(cuDeviceGetGraphMemAttribute, 0, which, &value);
@@ -104,6 +148,7 @@ void graph_facts(void) {
     // A driver may refuse the edge or the instantiation.
     result edge = CU(cuGraphAddDependencies, graph, &second, &first, (size_t)1);
     say_bool("cycle_is_refused", edge || CU(cuGraphInstantiateWithFlags, &exec, graph, 0ULL));
+    operands(a, context);
 }
 
 // What graphs are told by. Drivers have the numbers from 13.1 on.

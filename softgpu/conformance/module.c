@@ -88,4 +88,7 @@ void module_facts(void) {
     say_number("kernel_param_size", (long long)bytes);
     CU(cuLibraryGetKernelCount, &functions, library);
     say_number("kernels", functions);
+    must("cuLibraryGetModule", CU(cuLibraryGetModule, &other, library));
+    say_result("unload_of_a_librarys_module", CU(cuModuleUnload, other));
+    say_result("library_unload", CU(cuLibraryUnload, library));
 }

@@ -23,6 +23,7 @@
 //! | `stamp` | when an event in a stream without work completes: in the context's next `turn` on the multiprocessors, or at `any` time | `turn` |
 //! | `room` | whether a thread that waits for room in a stream, or loads a module, keeps its context `locked` or `free` for other threads that submit | `free` |
 //! | `upload` | whether a synchronous copy of at most 64 KiB from pageable memory `waits` for its stream's work, or is sent `along` | `waits` |
+//! | `stage` | whether an asynchronous copy from pageable memory to a device `waits` for its stream's work, or is sent `along` | `along` |
 //! | `vmm` | whether the devices have virtual memory management, `on` or `off`: vGPUs may lack it | `on` |
 //! | `managed` | the attribute `CONCURRENT_MANAGED_ACCESS`: managed pages move and are evicted (`concurrent`), or an allocation stays on its device (`fixed`) | `concurrent` |
 //! | `home` | the device memory of managed pages that a program has sent to the host: it stays taken until other memory needs it (`kept`), or is free (`freed`) | `kept` |
@@ -63,6 +64,9 @@
 //!   full stream. ADR 60 lists reports of calls that hang because another thread is in the driver.
 //! - `upload`: an H200 with driver 580.159.04 waits. NVIDIA's programming guide counts such copies
 //!   among the calls that return before the device is done, so another driver may send it along.
+//! - `stage`: NVIDIA's "API synchronization behavior" lets the driver do either: it "may
+//!   synchronize with the stream and stage the copy". No record says which one does
+//!   (`along.*.async_upload`).
 //! - `decompress`: NVIDIA's page of `cuMemBatchDecompressAsync` names the memory that the engine
 //!   takes: that of `cuMemAlloc`, and what was made for it by a flag of `cuMemCreate` or of a pool.
 //!   The engine itself is not simulated.
@@ -96,7 +100,7 @@ mod words;
 use std::fmt;
 
 pub use words::{
-    Duplex, Exit, HomeMemory, Listed, ManagedAccess, Order, Reuse, Room, Stamp, Upload,
+    Duplex, Exit, HomeMemory, Listed, ManagedAccess, Order, Reuse, Room, Stage, Stamp, Upload,
 };
 
 use values::{
@@ -162,6 +166,9 @@ pub struct Spec {
     pub room: Room,
     /// Whether a small synchronous copy from pageable memory waits for the work before it.
     pub upload: Upload,
+    /// Whether an asynchronous copy from pageable memory waits for the work before it. The default
+    /// is unverified.
+    pub stage: Stage,
     /// Whether the devices have virtual memory management. vGPUs may lack it.
     pub vmm: bool,
     /// Whether they have a decompression engine. What memory it takes is unverified.
@@ -220,6 +227,7 @@ impl Default for Spec {
             stamp: Stamp::Turn,
             room: Room::Free,
             upload: Upload::Waits,
+            stage: Stage::Along,
             vmm: true,
             decompress: false,
             managed: ManagedAccess::Concurrent,
@@ -387,6 +395,13 @@ fn set(spec: &mut Spec, key: &str, value: &str) -> Result<(), &'static str> {
                 _ => return Err("waits or along"),
             }
         }
+        "stage" => {
+            spec.stage = match value {
+                "waits" => Stage::Waits,
+                "along" => Stage::Along,
+                _ => return Err("waits or along"),
+            }
+        }
         "vmm" => spec.vmm = is_on(value)?,
         "decompress" => spec.decompress = is_on(value)?,
         "managed" => {
@@ -455,7 +470,7 @@ fn set(spec: &mut Spec, key: &str, value: &str) -> Result<(), &'static str> {
         _ => {
             return Err(
                 "one of the keys name, count, mem, sm, driver, link, bw, ctx, seed, linger, \
-                slice, switch, preempt, launch, load, inst, watchdog, stamp, room, upload, vmm, managed, home, listed, reserved, sessions, fault, duplex, pin, decompress, vmmcall, order, exit, reuse",
+                slice, switch, preempt, launch, load, inst, watchdog, stamp, room, upload, stage, vmm, managed, home, listed, reserved, sessions, fault, duplex, pin, decompress, vmmcall, order, exit, reuse",
             );
         }
     }

@@ -6,7 +6,7 @@ use super::*;
 fn every_key_is_read() {
     let spec: Spec =
         "name=a-1,count=2,mem=1.5GiB,sm=8,driver=13000,link=50GiB/s,bw=3TB/s,ctx=4MiB,seed=7,linger=20,\
-        slice=1ms,switch=50us,preempt=100us,launch=5us,load=1s,inst=10ns,watchdog=5000,stamp=any,room=free,upload=along,vmm=off,managed=fixed,home=freed,listed=all,reserved=512MiB,sessions=on,fault=30us,\
+        slice=1ms,switch=50us,preempt=100us,launch=5us,load=1s,inst=10ns,watchdog=5000,stamp=any,room=free,upload=along,stage=waits,vmm=off,managed=fixed,home=freed,listed=all,reserved=512MiB,sessions=on,fault=30us,\
         duplex=half,pin=6GiB/s,decompress=on,vmmcall=20us,order=lenient,exit=refuse,reuse=lifo"
             .parse()
             .unwrap();
@@ -31,6 +31,7 @@ fn every_key_is_read() {
         stamp: Stamp::Any,
         room: Room::Free,
         upload: Upload::Along,
+        stage: Stage::Waits,
         vmm: false,
         managed: ManagedAccess::Fixed,
         home: HomeMemory::Freed,
@@ -60,6 +61,42 @@ fn the_canonical_text_reads_back_as_the_same_machine() {
         let spec: Spec = text.parse().unwrap();
         assert_eq!(spec.to_string().parse::<Spec>().unwrap(), spec);
     }
+}
+
+#[test]
+fn the_longest_canonical_text_fits_into_a_machines_state() {
+    let longest = Spec {
+        name: Some("x".repeat(64)),
+        count: MAX_DEVICES,
+        mem: u64::MAX,
+        sm: 1024,
+        driver: 13050,
+        link: u64::MAX,
+        bw: u64::MAX,
+        ctx: u64::MAX,
+        seed: u64::MAX,
+        linger: 10_000,
+        slice: u64::MAX,
+        switch: u64::MAX,
+        preempt: u64::MAX,
+        launch: u64::MAX,
+        load: u64::MAX,
+        inst: u64::MAX,
+        watchdog: u64::MAX,
+        room: Room::Locked,
+        vmm: false,
+        home: HomeMemory::Freed,
+        reserved: u64::MAX,
+        fault: u64::MAX,
+        pin: u64::MAX,
+        vmmcall: u64::MAX,
+        order: Order::Lenient,
+        exit: Exit::Refuse,
+        ..Spec::default()
+    };
+    // The words that are not named here have as many letters in each case.
+    let length = longest.to_string().len() + 16;
+    assert!(length <= crate::world::SPEC_TEXT, "{length}");
 }
 
 #[test]
@@ -101,6 +138,7 @@ fn an_invalid_spec_is_refused_with_key_value_and_accepted_form() {
         "decompress=1",
         "room=1",
         "upload=late",
+        "stage=late",
         "order=none",
         "exit=1",
         "managed=1",

@@ -101,7 +101,8 @@
  *   there I BYTES     -> there RESULT       as alloc, on device 1
  * while that context is current; LATER: by the asynchronous function, in a stream of its own:
  *   pull I VALUE LATER   -> pull WRONG RESULT     cuMemcpyDtoH: 32-bit words that are not VALUE
- *   push I VALUE LATER   -> push RESULT           cuMemcpyHtoD of VALUEs
+ *   push I VALUE LATER   -> push RESULT           cuMemcpyHtoD of VALUEs; LATER 2: the asynchronous one, behind work that takes a
+ *                                                 while; 3: so of 4 bytes that are pinned
  *   stamp I VALUE HOW    -> stamp RESULT          cuMemsetD32, cuMemsetD32Async or cuMemsetD2D32 of VALUEs
  *   carry I J HOW        -> carry RESULT          slot J to slot I: cuMemcpyDtoD, cuMemcpyDtoDAsync, cuMemcpy, cuMemcpy2DUnaligned
  *                                                 or cuMemcpy2DAsync

@@ -21,7 +21,9 @@ pub struct Gpu {
 }
 
 impl Gpu {
-    /// A machine with a unique name and further `key=value` pairs (`mem=16GiB,count=2`).
+    /// A machine with a unique name and further `key=value` pairs (`mem=16GiB,count=2`), and those
+    /// of the environment variable `GPUTEST_SPEC` that it does not have: all tests can be run on a
+    /// machine of another kind.
     pub fn new(spec: &str) -> Self {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let name = format!(
@@ -29,11 +31,14 @@ impl Gpu {
             std::process::id(),
             MADE.fetch_add(1, Ordering::Relaxed)
         );
-        let spec = if spec.is_empty() {
-            format!("name={name}")
-        } else {
-            format!("name={name},{spec}")
-        };
+        let more = std::env::var("GPUTEST_SPEC").unwrap_or_default();
+        let named = format!("name={name}");
+        let key = |pair: &str| pair.split('=').next().map(str::to_owned);
+        let is_new = |pair: &&str| spec.split(',').all(|own| key(own) != key(pair));
+        let more = more.split(',').filter(is_new);
+        let pairs = [named.as_str(), spec].into_iter().chain(more);
+        let given: Vec<&str> = pairs.filter(|pairs| !pairs.is_empty()).collect();
+        let spec = given.join(",");
         Self { name, spec }
     }
 

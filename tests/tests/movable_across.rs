@@ -2,6 +2,8 @@
 //! memory the driver makes them; the second program here is that on the bare driver, which must
 //! answer the same.
 
+use std::fs;
+
 use gpushare_protocol::page::residency::{Movability, Order};
 use gpushare_protocol::wire::Request;
 use gpushare_tests::movable::{Outcome, Scene, same};
@@ -190,5 +192,52 @@ fn in_a_capture_it_is_left_to_the_driver() {
     both(&mut scene, &mut bare, "recorded 1 1", "0 0");
     both(&mut scene, &mut bare, "stamp 0 1 0", "0");
     both(&mut scene, &mut bare, "carry 1 0 1", "0");
+    ended(scene, bare);
+}
+
+/// How often a program asks an event in vain before an upload of this kind (see `push` of the
+/// client) is given to the driver, by the driver's own account.
+#[track_caller]
+fn asks_before_an_upload(spec: &str, later: u32) -> usize {
+    let trace = tempfile::NamedTempFile::new().expect("a file");
+    let path = trace.path().to_str().expect("a name");
+    let trace_to = [("SOFTGPU_TRACE", path)];
+    let mut scene = Scene::on_two_with(Movability::Swap, spec, &trace_to);
+    scene.does(&["second", "alloc 0 4096", "there 1 4096"]);
+    scene.does(&[&format!("push 0 7 {later}")]);
+    let own = format!("{0} {0} ", scene.guest.id());
+    scene.guest.finish().silently();
+    let text = fs::read_to_string(trace.path()).expect("readable");
+    let calls: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix(&own))
+        .collect();
+    let copies: Vec<usize> = (0..calls.len())
+        .filter(|at| calls[*at] == "cuMemcpyHtoDAsync_v2 0")
+        .collect();
+    let [copy] = copies[..] else {
+        panic!("{calls:#?}");
+    };
+    let asked = calls[..copy].iter();
+    asked.filter(|call| **call == "cuEventQuery 600").count()
+}
+
+/// The driver may wait for the stream before it takes such bytes, and would do so while a context
+/// of the library's choice is current.
+#[test]
+fn an_upload_of_pageable_bytes_is_made_once_its_stream_is_idle() {
+    for spec in [SPEC, &format!("{SPEC},stage=waits")] {
+        assert!(asks_before_an_upload(spec, 2) > 0, "{spec}");
+        assert_eq!(asks_before_an_upload(spec, 3), 0, "{spec}");
+    }
+}
+
+#[test]
+fn a_driver_that_waits_before_an_upload_is_answered_the_same() {
+    let (mut scene, mut bare) = two(&format!("{SPEC},stage=waits"), SIZES[0]);
+    both(&mut scene, &mut bare, "push 0 1 2", "0");
+    both(&mut scene, &mut bare, "values 0 1", "0");
+    both(&mut scene, &mut bare, "push 0 2 1", "0");
+    both(&mut scene, &mut bare, "pull 0 2 1", "0 0");
     ended(scene, bare);
 }

@@ -110,6 +110,31 @@ fn a_graph_with_unfreed_memory_cannot_be_launched_again() {
 }
 
 #[test]
+fn a_free_that_a_capture_forbids_leaves_graph_memory_as_it_was() {
+    let name = "a_free_that_a_capture_forbids_leaves_graph_memory_as_it_was";
+    alone(name, "", || {
+        start();
+        let (capturing, graph) = (stream(0), graph());
+        let (alloc, at) = alloc_node(graph, 1 << 20);
+        fill_node(graph, &[alloc], at, 4, 7);
+        assert_eq!(cuGraphLaunch(instance(graph, 0), free_stream()), OK);
+        assert_eq!(cuCtxSynchronize(), OK);
+        let mode = CUstreamCaptureMode::RELAXED;
+        assert_eq!(cuStreamBeginCapture_v2(capturing, mode), OK);
+        let refused = cuMemFreeAsync(at, CUstream::NULL);
+        assert_eq!(refused, CUresult::STREAM_CAPTURE_IMPLICIT);
+        let mut none = CUgraph::NULL;
+        let ended = cuStreamEndCapture(capturing, &raw mut none);
+        assert_eq!(ended, CUresult::STREAM_CAPTURE_INVALIDATED);
+        assert_eq!(read(at, 4), [7; 4]);
+        assert_eq!(cuMemFreeAsync(at, CUstream::NULL), OK);
+        assert_eq!(cuCtxSynchronize(), OK);
+        assert_eq!(cuDeviceGraphMemTrim(0), OK);
+        assert_eq!(reserved(), 0);
+    });
+}
+
+#[test]
 fn automatic_free_allows_a_relaunch_and_a_free_by_another_graph() {
     let name = "automatic_free_allows_a_relaunch_and_a_free_by_another_graph";
     alone(name, "", || {

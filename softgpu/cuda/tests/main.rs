@@ -18,6 +18,7 @@ mod exec_order;
 mod exec_peers;
 mod exec_random;
 mod exec_reach;
+mod exec_refused;
 mod exec_reuse;
 mod exec_room;
 mod exec_shared;

@@ -1,5 +1,6 @@
-//! Limits and preferences that an application sets on a context. They are stored and reported, and
-//! have no other effect: sizes that would cost memory are part of the context's overhead.
+//! Limits and preferences that an application sets on a context. They are stored and reported. A
+//! heap larger than a new context's costs memory ([`device_heap`](crate::module::device_heap)); all
+//! other sizes are part of the context's overhead.
 
 use gpushare_cuda_abi::cuda::{CUlimit, CUresult};
 

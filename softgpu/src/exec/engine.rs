@@ -304,10 +304,10 @@ impl Timeline {
             };
             let ended = words.with(key.1, |turns| lane.step(turns, at));
             words.had(key.1, lane.taken());
-            for op in ended {
-                if !self.spins_on(op, at) {
-                    self.finish(op, at);
-                }
+            // What stays has its place before any successor of the rest.
+            let stays: Vec<bool> = ended.iter().map(|op| self.spins_on(*op, at)).collect();
+            for (op, _) in ended.iter().zip(stays).filter(|(_, stays)| !stays) {
+                self.finish(*op, at);
             }
             self.claim(key);
         }

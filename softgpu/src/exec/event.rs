@@ -131,11 +131,13 @@ pub fn destroy(event: CUevent) -> Result {
 /// instead of a dependency of the capture.
 ///
 /// # Errors
-/// `INVALID_HANDLE` if event and stream belong to different contexts; the errors of capture.
+/// `INVALID_HANDLE` if event and stream belong to different contexts, `INVALID_VALUE` for
+/// `external` in a stream that does not capture; the errors of capture.
 pub fn record(event: &Arc<Event>, stream: &StreamRef, external: bool) -> Result {
     if event.context.id() != stream.context().id() {
         return Err(CUresult::INVALID_HANDLE);
     }
+    is_legal(stream, external)?;
     if capture::record_event(stream, event, external)? {
         return Ok(());
     }
@@ -145,11 +147,35 @@ pub fn record(event: &Arc<Event>, stream: &StreamRef, external: bool) -> Result 
     Ok(())
 }
 
+/// Whether a launch in `stream` may record the event, as `CUlaunchAttributeValue` says: one without
+/// timing, for this process.
+///
+/// # Errors
+/// `INVALID_VALUE` if not, `INVALID_HANDLE` if event and stream belong to different contexts.
+pub fn check_of_launch(event: &Event, stream: &StreamRef) -> Result {
+    if event.context.id() != stream.context().id() {
+        return Err(CUresult::INVALID_HANDLE);
+    }
+    if event.flags & CUevent_flags::DISABLE_TIMING.0 == 0 || event.shared.is_some() {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    Ok(())
+}
+
+/// NVIDIA's pages of both functions: the flag is invalid outside of stream capture.
+fn is_legal(stream: &StreamRef, external: bool) -> Result {
+    if external && !capture::is_active(stream)? {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    Ok(())
+}
+
 /// Makes `stream` wait for the last recording of the event; does nothing if there is none.
 ///
 /// # Errors
-/// The errors of capture.
+/// `INVALID_VALUE` for `external` in a stream that does not capture; the errors of capture.
 pub fn wait(event: &Arc<Event>, stream: &StreamRef, external: bool) -> Result {
+    is_legal(stream, external)?;
     if capture::wait_event(stream, event, external)? {
         return Ok(());
     }

@@ -97,9 +97,21 @@ impl Lane {
         false
     }
 
+    /// Keeps `op`, which has just [ended](Self::step), on the engine for `ns` more from `at` on:
+    /// what runs leaves its place to no other operation of its context, however long it runs. The
+    /// caller then calls [`claim`](Self::claim).
+    pub(super) fn stay(&mut self, turns: &Turns<'_>, op: OpId, at: u64, ns: u64, load: u64) {
+        self.advance(at);
+        let idle = !self.wants();
+        self.running.push(Job { op, left: ns, load });
+        if idle {
+            self.come(turns, at);
+        }
+    }
+
     /// Whether operations or events are pending.
     fn wants(&self) -> bool {
-        !self.running.is_empty() || !self.events.is_empty()
+        !self.running.is_empty() || !self.waiting.is_empty() || !self.events.is_empty()
     }
 
     /// Asks for a turn from `at` on after an idle time.
@@ -132,8 +144,9 @@ impl Lane {
     }
 
     /// Processes the moment `at` that [`next_event`](Self::next_event) announced. Returns the
-    /// operations that ended then, and the events that completed. The caller then calls
-    /// [`claim`](Self::claim).
+    /// operations that ended then, and the events that completed. Of these operations some may
+    /// [stay](Self::stay). The caller then calls [`claim`](Self::claim), which lets others begin in
+    /// the place of the rest.
     pub(super) fn step(&mut self, turns: &Turns<'_>, at: u64) -> Vec<OpId> {
         self.advance(at);
         let mut ended = Vec::new();
@@ -143,7 +156,6 @@ impl Lane {
             }
             job.left > 0
         });
-        self.admit();
         if self.wants() && at >= self.slice_end && !self.take_turn(turns) {
             turns.run(at, self.seat);
             self.take_turn(turns);
@@ -166,6 +178,7 @@ impl Lane {
     /// Publishes how much engine time this context certainly needs without a pause: at least
     /// `ahead(op)` follows each running operation and each pending event.
     pub(super) fn claim(&mut self, turns: &Turns<'_>, ahead: impl Fn(OpId) -> u64) {
+        self.admit();
         let running = self.running.iter().map(|job| job.left + ahead(job.op));
         let events = self.events.iter().map(|op| PASSING + ahead(*op));
         let longest = running.chain(events).max();

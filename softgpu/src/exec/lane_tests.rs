@@ -115,6 +115,29 @@ fn operations_that_fit_run_concurrently_and_the_rest_wait_in_order() {
 }
 
 #[test]
+fn an_operation_that_stays_makes_no_room_for_those_behind_it() {
+    let mut engine = Engine::new(1, 8);
+    let (lane, _) = &mut engine.lanes[0];
+    let turns = Turns::new(&engine.words, ALL_LIVE, engine.pace);
+    for op in [1, 2] {
+        lane.push(&turns, op, 0, 100, 8);
+        lane.claim(&turns, |_| 0);
+    }
+    let mut ends = Vec::new();
+    while let Some(at) = lane.next_event(&turns).filter(|at| *at <= 1000) {
+        for op in lane.step(&turns, at) {
+            if op == 1 && at < 300 {
+                lane.stay(&turns, op, at, 100, 8);
+            } else {
+                ends.push((op, at));
+            }
+        }
+        lane.claim(&turns, |_| 0);
+    }
+    assert_eq!(ends, [(1, 300), (2, 400)]);
+}
+
+#[test]
 fn two_contexts_share_the_engine_in_turns() {
     let mut engine = Engine::new(2, 1);
     engine.chain(0, 1, 0, &[10 * SLICE]);

@@ -81,7 +81,7 @@ impl MemOp {
     /// Whether the operation's address, flags and reduction are legal.
     ///
     /// # Errors
-    /// `INVALID_VALUE` if not.
+    /// `INVALID_VALUE` if not, `NOT_SUPPORTED` for a flush of remote writes.
     fn check(&self, context: &Context) -> Result {
         let (addr, width, access) = match *self {
             Self::Wait {
@@ -89,6 +89,10 @@ impl MemOp {
             } => {
                 if flags & !(3 | CUstreamWaitValue_flags::FLUSH.0) != 0 {
                     return Err(CUresult::INVALID_VALUE);
+                }
+                // The attribute `CAN_FLUSH_REMOTE_WRITES` is 0.
+                if flags & CUstreamWaitValue_flags::FLUSH.0 != 0 {
+                    return Err(CUresult::NOT_SUPPORTED);
                 }
                 (addr, width, Access::Read)
             }
@@ -116,7 +120,8 @@ impl MemOp {
 /// Whether a batch can be submitted in `context`.
 ///
 /// # Errors
-/// `INVALID_VALUE` if there are too many operations or one is not legal.
+/// `INVALID_VALUE` if there are too many operations or one is not legal, `NOT_SUPPORTED` for a
+/// flush of remote writes.
 pub fn check(context: &Context, ops: &[MemOp]) -> Result {
     if ops.len() > MOST {
         return Err(CUresult::INVALID_VALUE);

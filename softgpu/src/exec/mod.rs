@@ -116,6 +116,23 @@ pub fn submit(context: &Arc<Context>, stream: &StreamRef, op: Op) -> Result {
     push(stream, op).map(drop)
 }
 
+/// Checks all for which [`submit`] would refuse work to a stream that does not capture: for a call
+/// that takes something before it [appends](append) work.
+///
+/// # Errors
+/// As [`submit`].
+pub(crate) fn ready(context: &Arc<Context>, stream: &StreamRef) -> Result {
+    context.check()?;
+    capture::check_submit(stream)?;
+    threads::ensure()
+}
+
+/// Submits `op` to a stream that was [`ready`] and does not capture.
+pub(crate) fn append(stream: &StreamRef, op: Op) {
+    let work = op.work(stream.context().device().spec());
+    enqueue(stream, Vec::new(), work, op.effect, None);
+}
+
 /// Submits `op` and waits for it: the synchronous functions.
 ///
 /// # Errors
@@ -290,6 +307,12 @@ pub fn synchronize(stream: &StreamRef) -> Result {
     capture::forbids(Unsafe::Stream)?;
     wait::complete(&last(stream));
     stream.context().check()
+}
+
+/// Waits until everything in `stream` is complete, also where a capture forbids the program to
+/// wait. Ignores faults of the work.
+pub(crate) fn idle(stream: &StreamRef) {
+    wait::complete(&last(stream));
 }
 
 /// Whether everything in `stream` is complete.

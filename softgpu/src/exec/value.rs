@@ -58,7 +58,7 @@ impl Timeline {
         let key = (node.context.id(), demand.engine);
         if let Some((words, lane)) = self.lanes.get_mut(&key) {
             words.with(demand.engine, |turns| {
-                lane.push(turns, op, at, SPIN, demand.load);
+                lane.stay(turns, op, at, SPIN, demand.load);
             });
             words.had(demand.engine, lane.taken());
         }

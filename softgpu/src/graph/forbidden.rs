@@ -98,7 +98,7 @@ unsafe_calls! {
         "cuMemPoolCreate", "cuMemPoolDestroy", "cuMemPoolTrimTo", "cuMemPoolSetAccess", "cuMemPoolGetAccess",
         "cuMemPoolExportToShareableHandle", "cuMemPoolImportFromShareableHandle", "cuMemPoolExportPointer", "cuMemPoolImportPointer",
     ];
-    /// Unloading of modules, which waits for the device.
+    /// Unloading of modules. A driver may wait for the device there; no source says so.
     Unload: Says::Rocm, ["cuModuleUnload", "cuLibraryUnload"];
 }
 

@@ -291,7 +291,8 @@ impl Exec {
     ///
     /// # Errors
     /// `INVALID_VALUE` if memory of an earlier launch was not freed (without automatic free), or if
-    /// the graph frees memory that is not allocated; `OUT_OF_MEMORY`; the errors of capture.
+    /// the graph frees memory that is not allocated; `OUT_OF_MEMORY`; the errors of capture, and of
+    /// a lost or destroyed context of a node.
     pub fn launch(&self, stream: &StreamRef) -> Result {
         if capture::record_graph(stream, || self.as_graph())? {
             return Ok(());
@@ -299,6 +300,9 @@ impl Exec {
         exec::host_takes(stream.context().device().spec().launch);
         exec::make_room(stream);
         let mut steps = self.steps();
+        // Work of a context that is gone would have an engine's seat that nobody gives back.
+        let mut contexts = steps.list.iter().filter_map(|step| step.context.as_ref());
+        contexts.try_for_each(|context| context.check())?;
         let mut items: Vec<BatchItem> = Vec::new();
         for memory in self.take_memory(&steps)? {
             items.push(BatchItem::instant(stream.context(), move || {

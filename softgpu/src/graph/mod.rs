@@ -15,6 +15,7 @@ mod green;
 pub mod instance;
 pub mod node;
 pub mod objects;
+mod operands;
 mod rules;
 mod session;
 pub mod store;

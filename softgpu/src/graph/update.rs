@@ -6,6 +6,7 @@ use std::sync::Arc;
 use gpushare_cuda_abi::cuda::{CUgraphExecUpdateResult, CUgraphNodeType, CUresult};
 
 use super::instance::{Exec, Step, steps_of};
+use super::operands;
 use super::store::{GraphId, NodeId, NodeWork};
 use crate::context::Context;
 use crate::error::Result;
@@ -25,8 +26,9 @@ impl Exec {
     /// Replaces the work of the node `origin` by work of the same type.
     ///
     /// # Errors
-    /// `INVALID_VALUE` if this graph has no such node, the type differs, or the work is a memory
-    /// node or a batch of memory operations.
+    /// `INVALID_VALUE` if this graph has no such node, the type differs, the work is a memory node
+    /// or a batch of memory operations, a kernel's function is of another context, or operands
+    /// change that may not (see the module `operands`).
     pub fn set_work(
         &self,
         origin: NodeId,
@@ -35,15 +37,15 @@ impl Exec {
     ) -> Result {
         let mut steps = self.steps();
         let step = find(&mut steps.list, origin)?;
-        if step.work.kind() != work.kind()
-            || work.is_memory()
-            || matches!(work, NodeWork::MemOps(_))
-        {
+        let operands = match (&step.work, &work) {
+            (NodeWork::Op(old), NodeWork::Op(new)) => operands::may_be_set(old, new),
+            _ => true,
+        };
+        let is_kernel = work.kind() == CUgraphNodeType::KERNEL;
+        if !operands || is_kernel && is_elsewhere(&step.context, &context) {
             return Err(CUresult::INVALID_VALUE);
         }
-        step.work = work;
-        step.context = context;
-        Ok(())
+        step.replace(work, context)
     }
 
     /// Enables or disables a kernel, copy or memset.
@@ -84,9 +86,10 @@ impl Exec {
         if !same {
             return Err(CUresult::INVALID_VALUE);
         }
-        old.iter()
-            .zip(new)
-            .try_for_each(|(old, new)| self.set_work(old.origin, new.work, new.context))
+        let mut steps = self.steps();
+        old.iter().zip(new).try_for_each(|(old, new)| {
+            find(&mut steps.list, old.origin)?.replace(new.work, new.context)
+        })
     }
 
     /// Copies all parameters from `graph`, if it has the same nodes and edges.
@@ -118,6 +121,25 @@ impl Exec {
         }
         Ok(())
     }
+}
+
+impl Step {
+    fn replace(&mut self, work: NodeWork, context: Option<Arc<Context>>) -> Result {
+        if self.work.kind() != work.kind()
+            || work.is_memory()
+            || matches!(work, NodeWork::MemOps(_))
+        {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        self.work = work;
+        self.context = context;
+        Ok(())
+    }
+}
+
+fn is_elsewhere(old: &Option<Arc<Context>>, new: &Option<Arc<Context>>) -> bool {
+    let id = |context: &Option<Arc<Context>>| context.as_ref().map(|context| context.id());
+    id(old) != id(new)
 }
 
 fn find(list: &mut [Step], origin: NodeId) -> Result<&mut Step> {
@@ -153,8 +175,11 @@ fn difference(old: &Step, new: &Step) -> Option<CUgraphExecUpdateResult> {
             (!Arc::ptr_eq(old, new)).then_some(CUgraphExecUpdateResult::ERROR_NOT_SUPPORTED)
         }
         _ => {
-            let moved = old.context.as_ref().map(|context| context.id())
-                != new.context.as_ref().map(|context| context.id());
+            let operands = match (&old.work, &new.work) {
+                (NodeWork::Op(old), NodeWork::Op(new)) => operands::may_become(old, new),
+                _ => true,
+            };
+            let moved = is_elsewhere(&old.context, &new.context) || !operands;
             moved.then_some(CUgraphExecUpdateResult::ERROR_PARAMETERS_CHANGED)
         }
     }

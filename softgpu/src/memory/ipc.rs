@@ -25,8 +25,8 @@ pub(crate) struct Import {
     key: Key,
 }
 
-/// Identifies an opened allocation: the exporting process, the allocation's number there, and the
-/// opening context.
+/// Identifies an opened allocation: the number of the exporting process, the allocation's number
+/// there, and the opening context.
 type Key = (u32, u64, u64);
 
 /// Opened allocations: the address, and how often it was opened.
@@ -35,7 +35,8 @@ static OPEN: Mutex<Option<HashMap<Key, (u64, u32)>>> = Mutex::new(None);
 /// The content of a handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Handle {
-    pid: u32,
+    /// The number of the exporting process.
+    maker: u32,
     id: u64,
     share: u64,
     offset: u64,
@@ -49,7 +50,7 @@ impl Handle {
         let fields: [&[u8]; 7] = [
             MAGIC,
             &self.uuid,
-            &self.pid.to_le_bytes(),
+            &self.maker.to_le_bytes(),
             &self.id.to_le_bytes(),
             &self.share.to_le_bytes(),
             &self.offset.to_le_bytes(),
@@ -63,7 +64,7 @@ impl Handle {
     fn from_bytes(bytes: &[u8; 64]) -> Option<Self> {
         let rest = bytes.strip_prefix(MAGIC)?;
         let (uuid, rest) = rest.split_first_chunk::<16>()?;
-        let (pid, mut rest) = rest.split_first_chunk::<4>()?;
+        let (maker, mut rest) = rest.split_first_chunk::<4>()?;
         let mut long = || {
             let (value, left) = rest.split_first_chunk::<8>()?;
             rest = left;
@@ -71,7 +72,7 @@ impl Handle {
         };
         let (id, share, offset, size) = (long()?, long()?, long()?, long()?);
         Some(Self {
-            pid: u32::from_le_bytes(*pid),
+            maker: u32::from_le_bytes(*maker),
             id,
             share,
             offset,
@@ -97,7 +98,7 @@ pub fn export(address: u64) -> Result<[u8; 64]> {
         _ => return Err(CUresult::INVALID_VALUE),
     };
     let handle = Handle {
-        pid: std::process::id(),
+        maker: process()?.number()?,
         id: record.id,
         share: share.id(),
         offset: address - base,
@@ -116,21 +117,22 @@ pub fn export(address: u64) -> Result<[u8; 64]> {
 /// is gone.
 pub fn open(context: &Context, bytes: &[u8; 64]) -> Result<u64> {
     let handle = Handle::from_bytes(bytes).ok_or(CUresult::INVALID_VALUE)?;
-    if handle.pid == std::process::id() {
+    let process = process()?;
+    let device = process
+        .devices()
+        .iter()
+        .find(|device| device.uuid() == handle.uuid)
+        .ok_or(CUresult::INVALID_DEVICE)?;
+    if handle.maker == process.number()? {
         return Err(CUresult::INVALID_CONTEXT);
     }
-    let key = (handle.pid, handle.id, context.id());
+    let key = (handle.maker, handle.id, context.id());
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     let open = open.get_or_insert_default();
     if let Some((address, times)) = open.get_mut(&key) {
         *times += 1;
         return Ok(*address);
     }
-    let devices = process()?.devices();
-    let device = devices
-        .iter()
-        .find(|device| device.uuid() == handle.uuid)
-        .ok_or(CUresult::INVALID_DEVICE)?;
     let share = device
         .join(handle.share)
         .map_err(|_| CUresult::INVALID_HANDLE)?;
@@ -197,7 +199,7 @@ mod tests {
     use super::Handle;
 
     const HANDLE: Handle = Handle {
-        pid: 7,
+        maker: 7,
         id: 8,
         share: 9,
         offset: 512,

@@ -136,14 +136,9 @@ impl Drop for Freeing {
 }
 
 /// Frees linear memory in stream order. It is no allocation from now on, and its bytes are there
-/// until the stream reaches the free.
-pub(crate) fn free_async(
-    context: &Arc<Context>,
-    stream: &StreamRef,
-    address: u64,
-    id: u64,
-) -> Result {
-    context.check()?;
+/// until the stream reaches the free. The caller has checked that the stream is
+/// [ready](exec::ready).
+pub(crate) fn free_async(stream: &StreamRef, address: u64, id: u64) -> Result {
     let record = table::forget_if(address, |now| now.id == id).ok_or(CUresult::INVALID_VALUE)?;
     let freeing = Freeing {
         base: address,
@@ -153,7 +148,8 @@ pub(crate) fn free_async(
         freeing.finish();
         Ok(())
     };
-    exec::submit(context, stream, Op::plain(Cost::Instant, free))
+    exec::append(stream, Op::plain(Cost::Instant, free));
+    Ok(())
 }
 
 /// Gives an allocation's memory back that is out of the table.

@@ -23,6 +23,7 @@ mod table;
 pub mod texture;
 pub mod vmm;
 
+pub(crate) use copy::home_of;
 pub use copy::{Place, Transfer};
 pub use memset::Fill;
 pub(crate) use module::ModuleMemory;

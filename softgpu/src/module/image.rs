@@ -39,6 +39,8 @@ pub struct Image {
     variables: Vec<Variable>,
     /// The module of a PTX text, or why the text is none.
     text: Option<std::result::Result<Arc<softgpu_ptx::Module>, String>>,
+    /// No kernel of it calls device `malloc`, as far as that is known.
+    never_allocates: bool,
 }
 
 /// An image's facts about one function.
@@ -208,6 +210,7 @@ impl Image {
             }
         }
         image.text = Some(Ok(module));
+        image.never_allocates = !text.contains("malloc");
         image
     }
 
@@ -261,6 +264,7 @@ impl Image {
             functions: HashMap::new(),
             variables: variables(&sections, &symbols),
             text: None,
+            never_allocates: false,
         };
         let size_of = |name: &str| {
             let found = sections.iter().find(|section| section.name == name);
@@ -352,6 +356,11 @@ impl Image {
     pub(super) fn may_have(&self, name: &str) -> bool {
         let known = self.functions.contains_key(name) || super::kernels::find(name).is_some();
         known || (!self.is_read() && !name.is_empty())
+    }
+
+    /// Whether its kernels may call device `malloc`.
+    pub(super) fn may_allocate(&self) -> bool {
+        !self.never_allocates
     }
 
     /// Whether the image's functions are known.

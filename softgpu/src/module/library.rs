@@ -5,9 +5,7 @@ use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use gpushare_cuda_abi::cuda::{
-    CUfunction, CUfunction_attribute, CUkernel, CUlibrary, CUmodule, CUresult,
-};
+use gpushare_cuda_abi::cuda::{CUfunction, CUfunction_attribute, CUkernel, CUlibrary, CUresult};
 
 use super::attributes::Attributes;
 use super::function::{c_name, function};
@@ -93,7 +91,7 @@ impl Library {
         if let Some(module) = modules.get(&context.id()) {
             return Ok(Arc::clone(module));
         }
-        let module = modules::load(context, Arc::clone(&self.image))?;
+        let module = modules::load_of_library(context, Arc::clone(&self.image))?;
         modules.insert(context.id(), Arc::clone(&module));
         Ok(module)
     }
@@ -226,12 +224,11 @@ pub fn unload(library: CUlibrary) -> Result {
     for kernel in library.known_kernels() {
         KERNELS.remove(kernel.0.addr());
     }
-    let modules: Vec<CUmodule> = library
-        .modules()
-        .drain()
-        .map(|(_, module)| module.handle())
-        .collect();
-    modules.into_iter().try_for_each(modules::unload)
+    let modules = std::mem::take(&mut *library.modules());
+    modules
+        .values()
+        .for_each(|module| modules::unload_of_library(module));
+    Ok(())
 }
 
 pub(super) fn context_gone(context: u64) {

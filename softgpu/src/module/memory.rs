@@ -7,9 +7,9 @@ use crate::world::{Device, Kind, PageRun};
 
 /// Pages of a module's code and constants. The number is 1 for every image, because images are
 /// opaque.
-const PAGES: u64 = 1;
+pub(super) const PAGES: u64 = 1;
 
-/// Memory of loaded code; freed on drop.
+/// Memory of loaded code, or of what its kernels allocate; freed on drop.
 #[derive(Debug)]
 pub(super) struct CodeMemory {
     device: Arc<Device>,
@@ -17,14 +17,14 @@ pub(super) struct CodeMemory {
 }
 
 impl CodeMemory {
-    /// Takes the memory.
+    /// Takes so many pages.
     ///
     /// # Errors
     /// `OUT_OF_MEMORY` if the device lacks the memory.
-    pub(super) fn take(device: &Arc<Device>) -> Result<Self> {
+    pub(super) fn take(device: &Arc<Device>, pages: u64) -> Result<Self> {
         Ok(Self {
             device: Arc::clone(device),
-            runs: device.take(Kind::Module, PAGES)?,
+            runs: device.take(Kind::Module, pages)?,
         })
     }
 }

@@ -7,6 +7,7 @@
 //! becomes a function of a context at its first use there, and is accepted in place of a function.
 
 mod attributes;
+pub mod device_heap;
 mod function;
 mod header;
 mod image;

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use gpushare_cuda_abi::cuda::{CUfunction, CUmodule, CUresult};
 
+use super::device_heap;
 use super::function::{self, Function};
 use super::image::Image;
-use super::memory::CodeMemory;
+use super::memory::{CodeMemory, PAGES};
 use super::variables::Variables;
 use crate::context::Context;
 use crate::error::Result;
@@ -44,6 +45,8 @@ pub struct Module {
     handle: usize,
     context: Arc<Context>,
     image: Arc<Image>,
+    /// It is a library's in this context: the library alone unloads it.
+    is_of_library: bool,
     functions: Mutex<HashMap<String, CUfunction>>,
     memory: Mutex<Option<CodeMemory>>,
     variables: Mutex<Option<Variables>>,
@@ -98,11 +101,15 @@ impl Module {
     /// Loads the code if it is not loaded.
     ///
     /// # Errors
-    /// `OUT_OF_MEMORY` if the device lacks the memory.
+    /// `OUT_OF_MEMORY` if the device lacks the memory, `SHARED_OBJECT_INIT_FAILED` if it lacks that
+    /// of the context's heap.
     pub fn make_resident(&self) -> Result {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         if memory.is_none() {
-            *memory = Some(CodeMemory::take(self.context.device())?);
+            if self.image.may_allocate() {
+                device_heap::take(&self.context)?;
+            }
+            *memory = Some(CodeMemory::take(self.context.device(), PAGES)?);
             // With both locks held: other threads that need this module or submit in its context
             // wait.
             let _held = self.context.hold();
@@ -153,11 +160,24 @@ impl Module {
 /// # Errors
 /// `INVALID_PTX` for a PTX text with errors; `OUT_OF_MEMORY` under eager loading.
 pub fn load(context: &Arc<Context>, image: Arc<Image>) -> Result<Arc<Module>> {
+    load_as(context, image, false)
+}
+
+/// Loads the image of a library, for the library.
+///
+/// # Errors
+/// As [`load`].
+pub(super) fn load_of_library(context: &Arc<Context>, image: Arc<Image>) -> Result<Arc<Module>> {
+    load_as(context, image, true)
+}
+
+fn load_as(context: &Arc<Context>, image: Arc<Image>, is_of_library: bool) -> Result<Arc<Module>> {
     image.check()?;
     let module = Arc::new(Module {
         handle: MODULES.fresh(),
         context: Arc::clone(context),
         image,
+        is_of_library,
         functions: Mutex::default(),
         memory: Mutex::default(),
         variables: Mutex::default(),
@@ -181,13 +201,22 @@ pub fn lookup(module: CUmodule) -> Result<Arc<Module>> {
 /// more.
 ///
 /// # Errors
-/// `INVALID_HANDLE` if the handle names no module.
+/// `INVALID_HANDLE` if the handle names no module, `NOT_PERMITTED` for one of a library.
 pub fn unload(module: CUmodule) -> Result {
+    if lookup(module)?.is_of_library {
+        return Err(CUresult::NOT_PERMITTED);
+    }
     let module = MODULES
         .remove(module.0.addr())
         .ok_or(CUresult::INVALID_HANDLE)?;
     forget(&module);
     Ok(())
+}
+
+/// Unloads a module with the library that it is of, unless its context has gone meanwhile.
+pub(super) fn unload_of_library(module: &Module) {
+    MODULES.remove(module.handle);
+    forget(module);
 }
 
 fn forget(module: &Module) {

@@ -57,6 +57,24 @@ impl fmt::Display for Upload {
     }
 }
 
+/// What an asynchronous copy from pageable memory to a device does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// It returns once the work before it is complete.
+    Waits,
+    /// It is queued behind that work.
+    Along,
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Waits => "waits",
+            Self::Along => "along",
+        })
+    }
+}
+
 /// When memory of a pool is accessible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {

@@ -44,9 +44,7 @@ impl SharedEvent {
     /// `OUT_OF_MEMORY` if its file cannot be made.
     pub(super) fn create(machine: &Arc<Machine>) -> Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let slot = machine.slot()?;
-        let number = machine.locked(|view, _| view.header.slots[slot].number)?;
-        let name = [number, NEXT.fetch_add(1, Ordering::Relaxed)];
+        let name = [machine.number()?, NEXT.fetch_add(1, Ordering::Relaxed)];
         let path = machine.folder().join(file_name(name));
         let file = folder::open(&path, true).map_err(|_| CUresult::OUT_OF_MEMORY)?;
         let event = Self {

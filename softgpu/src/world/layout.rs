@@ -13,9 +13,9 @@ pub(crate) const SLOTS: usize = 512;
 /// Kinds of memory ([`Kind::ALL`](super::Kind::ALL)).
 pub(crate) const KINDS: usize = 8;
 /// The first bytes of a completely created state file.
-pub(crate) const MAGIC: u64 = 0x736f_6674_6770_7536;
+pub(crate) const MAGIC: u64 = 0x736f_6674_6770_7537;
 /// Space for the SPEC's canonical text (its longest form is shorter).
-pub(crate) const SPEC_TEXT: usize = 512;
+pub(crate) const SPEC_TEXT: usize = 1024;
 
 /// The page is free.
 pub(crate) const FREE: u8 = 0;
@@ -25,6 +25,9 @@ pub(crate) const HELD: u8 = 1;
 pub(crate) const LATE: u8 = 2;
 /// A share holds the page, for one or more processes.
 pub(crate) const SHARED: u8 = 3;
+
+/// The number of a page whose bytes are of any process: no process has it.
+pub(crate) const UNKNOWN: u32 = u32::MAX;
 
 /// Set in `due` of a managed page whose bytes are there. So those whose page has gone to the host
 /// are the first in the order of `due`.
@@ -38,7 +41,8 @@ pub(crate) struct Page {
     /// memory that is [`HELD`]: the operation at which it came, with [`USED`] unless its page has
     /// gone to the host.
     pub(crate) due: u64,
-    /// The unique number of the process whose bytes are in the page; 0 if the page is zero.
+    /// The unique number of the process whose bytes are in the page, or [`UNKNOWN`]; 0 if the page
+    /// is zero. It changes only once the bytes have: a process may die while it erases them.
     pub(crate) number: u32,
     /// The slot of the process that it is counted for.
     pub(crate) slot: u16,

@@ -255,6 +255,13 @@ impl Machine {
             .ok_or(CUresult::DEINITIALIZED)
     }
 
+    /// This process's number in the machine, which no other process ever has. Its pid another one
+    /// may have, in a namespace of its own or later.
+    pub(crate) fn number(&self) -> Result<u32> {
+        let slot = self.slot()?;
+        self.locked(|view, _| view.header.slots[slot].number)
+    }
+
     /// The file of a device's bytes.
     pub(crate) fn data_fd(&self, device: usize) -> RawFd {
         self.data[device].as_raw_fd()
@@ -284,10 +291,12 @@ impl Machine {
     pub(crate) fn locked<T>(&self, act: impl FnOnce(&mut View<'_>, &dyn Facts) -> T) -> Result<T> {
         self.shm.locked(|view| {
             let result = act(view, self);
-            let erased = view
-                .erase
-                .drain(..)
-                .try_for_each(|(device, run)| sys::erase(&self.data[device], run));
+            let mut erased = Ok(());
+            for (device, run) in std::mem::take(&mut view.erase) {
+                let answer = sys::erase(&self.data[device], run);
+                view.erased(device, run, answer.is_ok());
+                erased = erased.and(answer);
+            }
             // An error is better than exposing another process's bytes.
             erased
                 .map(|()| result)

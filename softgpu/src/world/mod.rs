@@ -24,6 +24,8 @@ pub use device::{Device, Kind, PageRun, uuid, uuid_text};
 pub(crate) use event::SharedEvent;
 pub use ext::Ext;
 pub use folder::PRIVATE;
+#[cfg(test)]
+pub(crate) use layout::SPEC_TEXT;
 pub use process::{Process, init, process, still_there};
 pub use resident::Resident;
 pub use share::{MAX_TAG, Share};

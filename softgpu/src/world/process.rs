@@ -142,6 +142,14 @@ impl Process {
         &self.devices
     }
 
+    /// Its number, which no other process of the machine ever has.
+    ///
+    /// # Errors
+    /// `OPERATING_SYSTEM` if the machine's lock is lost.
+    pub(crate) fn number(&self) -> Result<u32> {
+        self.machine.number()
+    }
+
     /// Makes an event for several processes.
     pub(crate) fn create_event(&self) -> Result<Arc<SharedEvent>> {
         SharedEvent::create(&self.machine).map(Arc::new)

@@ -46,8 +46,9 @@ impl View<'_> {
             let page = &mut self.pages[first + at];
             let kept = u64::from(page.is_kept());
             moved += 1 - kept;
-            // The bytes were never here: nothing is to be erased.
-            (page.state, page.number, page.due) = (FREE, 0, 0);
+            // Managed bytes were never here, but who brought the page may have died before it had
+            // erased others: the number stays.
+            (page.state, page.due) = (FREE, 0);
             let slot = usize::from(page.slot);
             let used = &mut self.header.slots[slot].uses[device];
             let pages = &mut used.pages[Kind::Managed as usize];

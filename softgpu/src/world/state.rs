@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use super::device::{Kind, PageRun};
-use super::layout::{FREE, HELD, Header, LATE, Page, SHARED, SLOTS, Slot, Use};
+use super::layout::{FREE, HELD, Header, LATE, Page, SHARED, SLOTS, Slot, UNKNOWN, Use};
 use crate::spec::{MAX_DEVICES, PAGE};
 
 /// The longest delay, in operations, before a freed page is free.
@@ -202,8 +202,7 @@ impl View<'_> {
             page.state = FREE;
             if slot.dead != 0 {
                 // The page's process is dead, so it cannot reuse the bytes: erase them, which
-                // returns the memory to the host.
-                page.number = 0;
+                // returns the memory to the host. The page keeps its number until then.
                 extend(&mut dirty, at);
             }
             freed += 1;
@@ -215,6 +214,18 @@ impl View<'_> {
         state.late -= freed;
         state.next_due = next_due;
         (state.late_from, state.late_to) = (from, to);
+    }
+
+    /// Records that the bytes of these pages are erased, or could not be.
+    pub(crate) fn erased(&mut self, device: usize, run: PageRun, done: bool) {
+        for at in run.first..run.first + run.pages {
+            match self.page(device, at as usize) {
+                Some(page) if !done => page.number = UNKNOWN,
+                // The next process takes it without erasing it again.
+                Some(page) if page.state == FREE => page.number = 0,
+                _ => {}
+            }
+        }
     }
 
     /// The range that contains all late pages.

@@ -297,3 +297,50 @@ fn what_is_kept_of_pages_at_home_leaves_first_and_counts_as_no_eviction() {
     assert_eq!((moved, here(&view, &old), here(&view, &again)), (9, 0, 1));
     assert_eq!(view.header.devices[0].evicted, 9);
 }
+
+/// The pages that `view` has to erase, which stays to be done.
+fn to_erase(view: &mut View<'_>) -> Vec<(usize, PageRun)> {
+    std::mem::take(&mut view.erase)
+}
+
+#[test]
+fn a_page_whose_erasing_was_cut_short_is_erased_for_the_next_process() {
+    let mut header = header();
+    let mut pages = vec![Page::default(); 8];
+    let mut view = view((&mut header, &mut pages), 8);
+    let [first, next] = [1, 2].map(|pid| view.enter(pid, false, |_| true).unwrap());
+    let none_dead = Dead(Vec::new());
+    view.take(&none_dead, first, 0, Kind::Linear, 8).unwrap();
+    let dead = Dead(vec![first]);
+    view.reap(&dead);
+    view.collect(0, u64::MAX);
+    let all = PageRun { first: 0, pages: 8 };
+    assert_eq!(to_erase(&mut view), [(0, all)]);
+    // The process that was to erase them is killed: another repairs the state.
+    view.repair();
+    view.take(&dead, next, 0, Kind::Linear, 8).unwrap();
+    assert_eq!(to_erase(&mut view), [(0, all)]);
+}
+
+#[test]
+fn pages_that_are_erased_are_taken_as_they_are_and_failed_ones_are_not() {
+    let mut header = header();
+    let mut pages = vec![Page::default(); 8];
+    let mut view = view((&mut header, &mut pages), 8);
+    let [first, next] = [1, 2].map(|pid| view.enter(pid, false, |_| true).unwrap());
+    let none_dead = Dead(Vec::new());
+    view.take(&none_dead, first, 0, Kind::Linear, 8).unwrap();
+    let dead = Dead(vec![first]);
+    view.reap(&dead);
+    view.collect(0, u64::MAX);
+    to_erase(&mut view);
+    let [good, bad] = [(0, 6), (6, 2)].map(|(first, pages)| PageRun { first, pages });
+    view.erased(0, good, true);
+    view.erased(0, bad, false);
+    view.take(&dead, next, 0, Kind::Managed, 8).unwrap();
+    assert_eq!(to_erase(&mut view), [(0, bad)]);
+    // It failed again, and this managed memory leaves for other memory of the process.
+    view.erased(0, bad, false);
+    view.take(&dead, next, 0, Kind::Linear, 8).unwrap();
+    assert_eq!(to_erase(&mut view), [(0, bad)]);
+}

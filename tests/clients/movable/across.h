@@ -23,6 +23,12 @@ static int pull(int i, uint32_t value, int later, long *wrong) {
 static int push(int i, uint32_t value, int later) {
     own_pieces();
     for (size_t at = 0; at + 4 <= sizes[i]; at += 4) memcpy(piece + at, &value, 4);
+    if (later > 1) TRY(CALL("cuLaunchHostFunc", (void *, void (*)(void *), void *))(far_stream, sleeping, NULL));
+    if (later == 3) {
+        far_words[1] = value;
+        TRY(CALL("cuMemcpyHtoDAsync_v2", (dptr, const void *, size_t, void *))(slots[i], (void *)&far_words[1], 4, far_stream));
+        return CALL("cuStreamSynchronize", (void *))(far_stream);
+    }
     if (!later) TRY(CALL("cuMemcpyHtoD_v2", (dptr, const void *, size_t))(slots[i], piece, sizes[i]));
     else TRY(CALL("cuMemcpyHtoDAsync_v2", (dptr, const void *, size_t, void *))(slots[i], piece, sizes[i], far_stream));
     return CALL("cuStreamSynchronize", (void *))(later ? far_stream : NULL);

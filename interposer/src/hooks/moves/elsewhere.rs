@@ -109,7 +109,7 @@ fn made_through(
 ) -> Option<CUresult> {
     let waits = waits(operation, is_now);
     let before = Event::behind(stream)?;
-    if waits {
+    if waits != Wait::None {
         // Here, where no context of ours is current: the copy itself is then all that the driver
         // waits for.
         before.await_it();
@@ -128,20 +128,37 @@ fn made_through(
     if !is_ordered {
         // What the program submits next must find it complete.
         lane.await_it();
-    } else if waits {
+    } else if waits == Wait::Copy {
         behind.await_it();
     }
     Some(answer)
 }
 
-/// Whether the driver returns from it only once the work before it, and the copy, are complete:
-/// from a synchronous one that has an end on the host, and from one to host memory that it does not
-/// know.
-fn waits(operation: &Operation, is_now: bool) -> bool {
+/// What is complete when the driver returns from an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    /// Nothing.
+    None,
+    /// The work before it, perhaps.
+    Before,
+    /// That work and the copy.
+    Copy,
+}
+
+/// What the driver returns from it behind. The copy: from a synchronous one that has an end on the
+/// host, and from one to host memory that it does not know. Of one from such memory it may wait for
+/// the stream before it takes the bytes: NVIDIA's "API synchronization behavior" allows it.
+fn waits(operation: &Operation, is_now: bool) -> Wait {
     let (to, from) = operation.hosts();
     let to = to.map_or(Memory::Device, across::memory);
     let from = from.map_or(Memory::Device, across::memory);
-    to == Memory::Pageable || is_now && (to != Memory::Device || from != Memory::Device)
+    if to == Memory::Pageable || is_now && (to != Memory::Device || from != Memory::Device) {
+        Wait::Copy
+    } else if from == Memory::Pageable {
+        Wait::Before
+    } else {
+        Wait::None
+    }
 }
 
 /// An event of ours.

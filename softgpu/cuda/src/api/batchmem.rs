@@ -88,9 +88,9 @@ fn decode(op: &CUstreamBatchMemOpParams) -> Result<MemOp> {
                     with: reduce.reductionOp,
                 }
             }
-            CUstreamBatchMemOpType::BARRIER | CUstreamBatchMemOpType::FLUSH_REMOTE_WRITES => {
-                MemOp::Barrier
-            }
+            CUstreamBatchMemOpType::BARRIER => MemOp::Barrier,
+            // The attribute `CAN_FLUSH_REMOTE_WRITES` is 0.
+            CUstreamBatchMemOpType::FLUSH_REMOTE_WRITES => return Err(CUresult::NOT_SUPPORTED),
             _ => return Err(CUresult::INVALID_VALUE),
         })
     }

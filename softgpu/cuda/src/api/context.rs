@@ -7,6 +7,7 @@ use gpushare_cuda_abi::cuda::{
     CUlimit, CUresult,
 };
 use softgpu::context::{self, CTX_FLAGS, Context, Named, peer, primary};
+use softgpu::module::device_heap;
 use softgpu::{Result, world};
 
 use crate::abi::{input, out, out_if, required};
@@ -121,7 +122,13 @@ driver! {
         let limit = context::current()?.settings().limit(limit)?;
         out(value, usize::try_from(limit).unwrap_or(usize::MAX))
     }
-    fn cuCtxSetLimit(limit: CUlimit, value: usize) { context::current()?.settings().set_limit(limit, value as u64) }
+    fn cuCtxSetLimit(limit: CUlimit, value: usize) {
+        let context = context::current()?;
+        if limit == CUlimit::MALLOC_HEAP_SIZE && device_heap::is_taken(&context) {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        context.settings().set_limit(limit, value as u64)
+    }
     fn cuCtxGetCacheConfig(config: *mut u32) { required(config)?; out(config, context::current()?.settings().cache) }
     fn cuCtxSetCacheConfig(config: u32) {
         let context = context::current()?;

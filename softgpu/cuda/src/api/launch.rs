@@ -14,7 +14,8 @@ use gpushare_cuda_abi::cuda::{
 };
 use softgpu::Result;
 use softgpu::context;
-use softgpu::exec::{self, Cost, DefaultStream, HostCall, Kind, Op, event};
+use softgpu::exec::event::{self, Event};
+use softgpu::exec::{self, Cost, DefaultStream, HostCall, Kind, Op};
 use softgpu::module::{self, Function, Params, Shape, legacy};
 
 use super::stream::here;
@@ -37,8 +38,16 @@ fn launch(
     module::launch(&stream, function, shape, params)
 }
 
+/// An event for a launch to record; `EXTERNAL` is not accepted.
+fn launch_event(event: CUevent, flags: i32) -> Result<Arc<Event>> {
+    if flags != 0 {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    event::lookup(event)
+}
+
 /// Applies launch attributes: changes the shape, and returns the events to record after the launch.
-fn attributes(shape: &mut Shape, given: &[CUlaunchAttribute]) -> Result<Vec<CUevent>> {
+fn attributes(shape: &mut Shape, given: &[CUlaunchAttribute]) -> Result<Vec<Arc<Event>>> {
     let mut events = Vec::new();
     for attribute in given {
         // SAFETY: the id selects the member of the union that the caller filled in.
@@ -52,10 +61,12 @@ fn attributes(shape: &mut Shape, given: &[CUlaunchAttribute]) -> Result<Vec<CUev
                     shape.cluster = Some([dim.x, dim.y, dim.z]);
                 }
                 CUlaunchAttributeID::PROGRAMMATIC_EVENT => {
-                    events.push(attribute.value.programmaticEvent.event)
+                    let given = attribute.value.programmaticEvent;
+                    events.push(launch_event(given.event, given.flags)?);
                 }
                 CUlaunchAttributeID::LAUNCH_COMPLETION_EVENT => {
-                    events.push(attribute.value.launchCompletionEvent.event)
+                    let given = attribute.value.launchCompletionEvent;
+                    events.push(launch_event(given.event, given.flags)?);
                 }
                 other if other < CUlaunchAttributeID::MAX => {}
                 _ => return Err(CUresult::INVALID_VALUE),
@@ -78,13 +89,13 @@ fn launch_ex(
     let mut shape = Shape::new(grid, block, config.sharedMemBytes);
     let count = usize::try_from(config.numAttrs).map_err(|_| CUresult::INVALID_VALUE)?;
     let events = attributes(&mut shape, &inputs(config.attrs, count)?)?;
-    let events = events
-        .into_iter()
-        .map(event::lookup)
-        .collect::<Result<Vec<_>>>()?;
+    let stream = here(default, config.hStream)?;
+    // A launch that is refused launches nothing.
+    events
+        .iter()
+        .try_for_each(|event| event::check_of_launch(event, &stream))?;
     launch(default, f, shape, config.hStream, params, extra)?;
     // Later than the launch asked for, which is legal: an event may complete late, never early.
-    let stream = here(default, config.hStream)?;
     events
         .iter()
         .try_for_each(|event| event::record(event, &stream, false))

@@ -13,7 +13,7 @@ use gpushare_cuda_abi::cuda::{
 use softgpu::Result;
 use softgpu::context;
 use softgpu::exec::{self, Cost, DefaultStream, HostCall, Kind, Op, StreamRef, event, stream};
-use softgpu::memory::pool;
+use softgpu::memory::{managed, pool};
 
 use crate::abi::{input, out, out_if, required};
 
@@ -103,13 +103,15 @@ driver! {
     }
 
     /// Managed memory is always coherent here, whatever it is attached to. The call only keeps its
-    /// place in the stream order.
-    fn cuStreamAttachMemAsync twin cuStreamAttachMemAsync_ptsz (d: DefaultStream; stream: CUstream, address: CUdeviceptr, _length: usize, flags: u32) {
+    /// place in the stream order. NVIDIA's page: the length is 0 or the whole allocation's, and
+    /// nothing is attached to the NULL stream alone.
+    fn cuStreamAttachMemAsync twin cuStreamAttachMemAsync_ptsz (d: DefaultStream; stream: CUstream, address: CUdeviceptr, length: usize, flags: u32) {
         let known = [CUmemAttach_flags::GLOBAL.0, CUmemAttach_flags::HOST.0, CUmemAttach_flags::SINGLE.0];
-        if address == 0 || !known.contains(&flags) {
+        let stream = here(d, stream)?;
+        let is_alone_in_all = flags == CUmemAttach_flags::SINGLE.0 && stream.is_legacy();
+        if !known.contains(&flags) || is_alone_in_all || !managed::is_whole(address, length as u64) {
             return Err(CUresult::INVALID_VALUE);
         }
-        let stream = here(d, stream)?;
         exec::submit(stream.context(), &stream, Op::plain(Cost::Instant, || Ok(())))
     }
 

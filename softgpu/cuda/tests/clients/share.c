@@ -1,5 +1,6 @@
 /* Memory shared by two processes. The parent exports it, the child (forked before either uses the driver) imports it. */
 #include "cu.h"
+#include <sched.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -250,4 +251,92 @@ static void survivor(void) {
     }
 }
 
-TESTS(T(survivor), T(physical), T(legacy), T(legacy_large), T(pool))
+/* A namespace of its own for the pids of the children; 0 if this system lets us make none. */
+static int own_pids(void) {
+    char map[32];
+    int uid = (int)getuid();
+    if (!unshare(CLONE_NEWPID)) return 1;
+    if (unshare(CLONE_NEWUSER | CLONE_NEWPID)) return 0;
+    FILE *file = fopen("/proc/self/uid_map", "w");
+    snprintf(map, sizeof map, "%d %d 1", uid, uid);
+    return file && fputs(map, file) >= 0 && !fclose(file);
+}
+
+/* Exports an allocation and a pool's, both full of `value`, as process 1 of a namespace. */
+static void exports(int to, unsigned char value) {
+    struct pool_props props = { .type = 1, .handles = 1, .location = { 1, 0 } };
+    struct ipc handles[2];
+    dptr at;
+    handle pool_;
+    int fd;
+    sock = to;
+    start();
+    DO(cuMemAlloc_v2(&at, 4096));
+    DO(cuMemsetD8_v2(at, value, 4096));
+    DO(cuIpcGetMemHandle(&handles[0], at));
+    DO(cuMemPoolCreate(&pool_, &props));
+    DO(cuMemAllocFromPoolAsync(&at, 4096, pool_, NULL));
+    DO(cuMemsetD8Async(at, value, 4096, NULL));
+    DO(cuCtxSynchronize());
+    DO(cuMemPoolExportPointer(&handles[1], at));
+    DO(cuMemPoolExportToShareableHandle(&fd, pool_, 1, 0));
+    give(handles, sizeof handles);
+    give_fd(fd);
+    hear();
+}
+
+/* Two exporters that have the same pid, each in its namespace, and run the same program. */
+static void namespaces(void) {
+    enum { EXPORTERS = 2 };
+    int socks[EXPORTERS], status;
+    pid_t children[EXPORTERS];
+    dptr at[EXPORTERS], in_pool[EXPORTERS], none;
+    struct ipc handles[EXPORTERS][2];
+    handle pools[EXPORTERS];
+    for (int n = 0; n < EXPORTERS; n++) {
+        int pair[2];
+        TRUE(!socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
+        socks[n] = pair[0];
+        children[n] = fork();
+        TRUE(children[n] >= 0);
+        if (children[n]) {
+            close(pair[1]);
+            continue;
+        }
+        close(pair[0]);
+        if (!own_pids()) exit(77);
+        pid_t first = fork();
+        if (!first) {
+            TRUE(getpid() == 1);
+            exports(pair[1], (unsigned char)(n + 1));
+            exit(0);
+        }
+        TRUE(waitpid(first, &status, 0) == first);
+        exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+    }
+    start();
+    for (int n = 0; n < EXPORTERS; n++) {
+        unsigned char seen[2] = { 0, 0 };
+        sock = socks[n];
+        if (read(sock, handles[n], sizeof handles[n]) != sizeof handles[n]) {
+            TRUE(waitpid(children[n], &status, 0) == children[n] && WIFEXITED(status) && WEXITSTATUS(status) == 77);
+            printf("skipped: no namespace of pids can be made here\n");
+            return;
+        }
+        int fd = get_fd();
+        DO(cuIpcOpenMemHandle_v2(&at[n], handles[n][0], 1));
+        DO(cuMemPoolImportFromShareableHandle(&pools[n], (void *)(intptr_t)fd, 1, 0));
+        DO(cuMemPoolImportPointer(&in_pool[n], pools[n], &handles[n][1]));
+        DO(cuMemcpyDtoH_v2(&seen[0], at[n], 1));
+        DO(cuMemcpyDtoH_v2(&seen[1], in_pool[n], 1));
+        TRUE(seen[0] == n + 1 && seen[1] == n + 1);
+    }
+    IS(INVALID_VALUE, cuMemPoolImportPointer(&none, pools[0], &handles[1][1]));
+    for (int n = 0; n < EXPORTERS; n++) {
+        sock = socks[n];
+        tell();
+        TRUE(waitpid(children[n], &status, 0) == children[n] && WIFEXITED(status) && !WEXITSTATUS(status));
+    }
+}
+
+TESTS(T(survivor), T(physical), T(legacy), T(legacy_large), T(pool), T(namespaces))

@@ -49,6 +49,8 @@ driver! {
     fn cuCtxCreate_v2(context: *mut CUcontext, flags: u32, device: CUdevice);
     fn cuCtxDestroy_v2(context: CUcontext);
     fn cuCtxSynchronize();
+    fn cuCtxGetLimit(value: *mut usize, limit: CUlimit);
+    fn cuCtxSetLimit(limit: CUlimit, value: usize);
     fn cuCtxEnablePeerAccess(context: CUcontext, flags: u32);
     fn cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize);
     fn cuMemFree_v2(address: CUdeviceptr);
@@ -85,12 +87,14 @@ driver! {
     fn cuStreamSynchronize(stream: CUstream);
     fn cuStreamQuery(stream: CUstream);
     fn cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: u32);
+    fn cuStreamAttachMemAsync(stream: CUstream, address: CUdeviceptr, bytes: usize, flags: u32);
     fn cuStreamAddCallback(stream: CUstream, callback: CUstreamCallback, data: *mut c_void, flags: u32);
     fn cuStreamWaitValue32_v2(stream: CUstream, address: CUdeviceptr, value: u32, flags: u32);
     fn cuStreamWriteValue32_v2(stream: CUstream, address: CUdeviceptr, value: u32, flags: u32);
     fn cuEventCreate(event: *mut CUevent, flags: u32);
     fn cuEventDestroy_v2(event: CUevent);
     fn cuEventRecord(event: CUevent, stream: CUstream);
+    fn cuEventRecordWithFlags(event: CUevent, stream: CUstream, flags: u32);
     fn cuCtxRecordEvent(context: CUcontext, event: CUevent);
     fn cuCtxWaitEvent(context: CUcontext, event: CUevent);
     fn cuGraphKernelNodeGetAttribute(node: CUgraphNode, id: CUlaunchAttributeID, value: *mut CUlaunchAttributeValue);
@@ -107,6 +111,7 @@ driver! {
     fn cuModuleGetGlobal_v2(address: *mut CUdeviceptr, bytes: *mut usize, module: CUmodule, name: *const c_char);
     fn cuLibraryLoadData(library: *mut CUlibrary, image: *const c_void, jit: *mut CUjit_option, jit_values: *mut *mut c_void, jit_count: u32, options: *mut CUlibraryOption, values: *mut *mut c_void, count: u32);
     fn cuLibraryGetKernel(kernel: *mut CUkernel, library: CUlibrary, name: *const c_char);
+    fn cuLibraryGetModule(module: *mut CUmodule, library: CUlibrary);
     fn cuLibraryUnload(library: CUlibrary);
     fn cuFuncSetAttribute(function: CUfunction, attribute: CUfunction_attribute, value: i32);
     fn cuFuncSetBlockShape(function: CUfunction, x: i32, y: i32, z: i32);
@@ -115,6 +120,7 @@ driver! {
     fn cuLaunchGrid(function: CUfunction, width: i32, height: i32);
     fn cuLaunchKernel(function: CUfunction, gx: u32, gy: u32, gz: u32, bx: u32, by: u32, bz: u32, shared: u32, stream: CUstream, params: *mut *mut c_void, extra: *mut *mut c_void);
     fn cuLaunchCooperativeKernel(function: CUfunction, gx: u32, gy: u32, gz: u32, bx: u32, by: u32, bz: u32, shared: u32, stream: CUstream, params: *mut *mut c_void);
+    fn cuLaunchKernelEx(config: *const CUlaunchConfig, function: CUfunction, params: *mut *mut c_void, extra: *mut *mut c_void);
     fn cuLaunchHostFunc(stream: CUstream, function: CUhostFn, data: *mut c_void);
     fn cuGraphCreate(graph: *mut CUgraph, flags: u32);
     fn cuGraphDestroy(graph: CUgraph);

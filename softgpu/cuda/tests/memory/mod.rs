@@ -71,6 +71,7 @@ cases! {
     exported_memory_outlives_its_killed_maker = "share" "survivor" "mem=512MiB";
     legacy_handles_open_in_another_process_only = "share" "legacy" "mem=512MiB";
     pools_are_shared_by_descriptor_and_pointer = "share" "pool" "mem=512MiB";
+    exporters_of_one_pid_in_two_namespaces_are_not_mixed_up = "share" "namespaces" "mem=512MiB";
 
     copies_between_devices_work_and_memory_counts_on_its_device = "devices" "between_devices" "mem=256MiB,count=2";
     access_rights_of_a_mapping_are_per_device = "devices" "rights_by_device" "mem=256MiB,count=2";

@@ -3,20 +3,20 @@
 //! Synchronous functions: copies within device memory return at once. A pageable source is staged
 //! after its stream is idle, and the call returns before the bytes arrive; with `upload=along` a
 //! source of at most 64 KiB is staged at once. All other copies wait.
-//! Asynchronous functions: a pageable source is staged at once; the call waits for a pageable
-//! destination, and for copies between host memories.
+//! Asynchronous functions: a pageable source is staged at once, or with `stage=waits` after its
+//! stream is idle; the call waits for a pageable destination, and for copies between host memories.
 
 use std::sync::Arc;
 
 use gpushare_cuda_abi::cuda::{CUDA_MEMCPY3D_v2, CUstream};
 
-use super::{Place, Transfer};
+use super::{Place, Side, Transfer};
 use crate::Result;
 use crate::context::Context;
 use crate::exec::{self, Cost, DefaultStream, Kind, Op, Raw};
 use crate::memory::managed::{Accessed, Manner};
 use crate::memory::{pointer, table};
-use crate::spec::Upload;
+use crate::spec::{Stage, Upload};
 
 /// NVIDIA's programming guide counts copies of at most so many bytes from the host among the calls
 /// that return before the device is done. A real driver waits.
@@ -42,6 +42,38 @@ pub(crate) fn accesses(copy: &CUDA_MEMCPY3D_v2) -> Vec<Accessed> {
     let read = read.map(|(address, len)| (address, len, Manner::CopyFrom));
     let written = written.map(|(address, len)| (address, len, Manner::Write));
     read.into_iter().chain(written).collect()
+}
+
+/// Where memory is allocated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Home {
+    /// Nothing is there now.
+    Unknown,
+    /// On the host.
+    Host,
+    /// On the device with this ordinal, in this context; 0 for memory of none.
+    Device(u32, u64),
+    /// An array.
+    Array,
+}
+
+/// Where the memory at an address is.
+pub(crate) fn home_of(address: u64) -> Home {
+    match table::find(address) {
+        None => Home::Unknown,
+        Some((_, record)) if record.on_device() => Home::Device(record.device, record.context),
+        Some(_) => Home::Host,
+    }
+}
+
+/// Where the source and the destination of a copy are.
+pub(crate) fn homes(copy: &CUDA_MEMCPY3D_v2) -> [Home; 2] {
+    let of = |side: &Side| match side.place {
+        Place::Pageable(_) | Place::Staged(_) => Home::Host,
+        Place::Array(_) => Home::Array,
+        Place::Address(address) => home_of(address),
+    };
+    Transfer::from_3d(copy).map_or([Home::Unknown; 2], |copy| [of(&copy.src), of(&copy.dst)])
 }
 
 fn on_host(place: &Place) -> bool {
@@ -159,6 +191,11 @@ impl Transfer {
         let (from_host, to_host) = (on_host(&this.src.place), on_host(&this.dst.place));
         if matches!(this.dst.place, Place::Pageable(_)) || from_host && to_host {
             return exec::run(context, &stream, this.op());
+        }
+        let is_pageable = matches!(this.src.place, Place::Pageable(_));
+        if is_pageable && context.device().spec().stage == Stage::Waits {
+            // The driver's own wait: no capture forbids it.
+            exec::idle(&stream);
         }
         exec::submit(context, &stream, this.staged().op())
     }

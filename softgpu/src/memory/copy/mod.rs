@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use gpushare_cuda_abi::cuda::CUresult;
 
-pub(crate) use issue::accesses;
+pub(crate) use issue::{Home, accesses, home_of, homes};
 pub use issue::{SourceOrder, op};
 pub use place::{Place, Shape, Side};
 

@@ -112,6 +112,20 @@ pub fn alloc(context: &Context, size: u64, flags: u32) -> Result<u64> {
     Ok(base)
 }
 
+/// Whether these are the address and length of a whole allocation of managed memory; a length of 0
+/// says so too.
+pub fn is_whole(address: u64, len: u64) -> bool {
+    let Some((base, record)) = table::find(address) else {
+        return false;
+    };
+    let is_managed = match &record.what {
+        What::Managed(_) => true,
+        What::Pool(block) => block.managed().is_some(),
+        _ => false,
+    };
+    is_managed && (len == 0 || address == base && len == record.size)
+}
+
 impl Managed {
     /// Managed memory of `len` bytes, whole pages, of which the application has requested `asked`.
     pub(crate) fn new(

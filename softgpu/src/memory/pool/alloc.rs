@@ -212,7 +212,9 @@ impl PoolState {
             .checked_next_multiple_of(STEP)
             .ok_or(CUresult::OUT_OF_MEMORY)?;
         let most = pool.props.0.maxSize as u64;
-        if most != 0 && self.model.usage().reserved + segment > most.next_multiple_of(STEP) {
+        let limit = most.checked_next_multiple_of(STEP).unwrap_or(u64::MAX);
+        let grown = self.model.usage().reserved.saturating_add(segment);
+        if most != 0 && grown > limit {
             return Err(CUresult::OUT_OF_MEMORY);
         }
         let memory = Segment::new(pool.home, device, segment)?;
@@ -254,11 +256,11 @@ impl Drop for Freeing {
     }
 }
 
-/// Frees in stream order. Address 0 is accepted and ignored.
+/// Frees in stream order. Address 0 is accepted and ignored. A free that is refused takes nothing.
 ///
 /// # Errors
 /// `INVALID_VALUE` if the address is not the start of an allocation that this function can free;
-/// the errors of capture.
+/// the errors of capture, and of a lost context.
 pub fn free_async(context: &Arc<Context>, stream: &StreamRef, address: u64) -> Result {
     if address == 0 {
         return Ok(());
@@ -269,6 +271,7 @@ pub fn free_async(context: &Arc<Context>, stream: &StreamRef, address: u64) -> R
     exec::capture_forbids(Unsafe::Ordered)?;
     let record = table::expect(address)?;
     let id = record.id;
+    exec::ready(context, stream)?;
     match record.what {
         What::Pool(block) => {
             let pool = Arc::clone(block.pool());
@@ -287,14 +290,12 @@ pub fn free_async(context: &Arc<Context>, stream: &StreamRef, address: u64) -> R
                 done: AtomicBool::new(false),
                 _block: block,
             };
-            exec::submit(
-                context,
-                stream,
-                Op::plain(Cost::Instant, move || {
-                    freeing.finish();
-                    Ok(())
-                }),
-            )
+            let free = move || {
+                freeing.finish();
+                Ok(())
+            };
+            exec::append(stream, Op::plain(Cost::Instant, free));
+            Ok(())
         }
         What::Graph => {
             let memory = crate::graph::allocation::at(address)?;
@@ -305,11 +306,10 @@ pub fn free_async(context: &Arc<Context>, stream: &StreamRef, address: u64) -> R
                 memory.free();
                 Ok(())
             };
-            exec::submit(context, stream, Op::plain(Cost::Instant, free))
+            exec::append(stream, Op::plain(Cost::Instant, free));
+            Ok(())
         }
-        What::Small(..) | What::Large(_) => {
-            crate::memory::linear::free_async(context, stream, address, id)
-        }
+        What::Small(..) | What::Large(_) => crate::memory::linear::free_async(stream, address, id),
         _ => Err(CUresult::INVALID_VALUE),
     }
 }

@@ -19,11 +19,11 @@ use crate::world::{Share, process};
 const TAG: &[u8] = b"pool";
 
 /// The identity of a pool among all processes.
-fn identity(pool: &Pool) -> Vec<u8> {
+fn identity(pool: &Pool) -> Result<Vec<u8>> {
     let mut name = TAG.to_vec();
-    name.extend(std::process::id().to_le_bytes());
+    name.extend(process()?.number()?.to_le_bytes());
     name.extend((pool.handle as u64).to_le_bytes());
-    name
+    Ok(name)
 }
 
 /// A descriptor with which another process may import the pool.
@@ -38,7 +38,7 @@ pub fn export(handle: usize) -> Result<OwnedFd> {
     }
     // A share without pages: the descriptor carries only the identity. Exported pointers share the
     // memory.
-    pool.device.share(&[], &identity(&pool))?.export()
+    pool.device.share(&[], &identity(&pool)?)?.export()
 }
 
 /// Imports the pool of a descriptor. This process cannot allocate from it, but can import pointers
@@ -87,7 +87,7 @@ pub fn export_pointer(address: u64) -> Result<CUmemPoolPtrExportData> {
         .find_map(|segment| segment.region_of(address))
         .ok_or(CUresult::INVALID_VALUE)?;
     let share = segment.hold().share(&[])?;
-    let name = identity(pool);
+    let name = identity(pool)?;
     let mut reserved = [0u8; 64];
     reserved[..name.len()].copy_from_slice(&name);
     for (field, value) in [share.id(), address - segment.base(), size]
