@@ -6,9 +6,9 @@ use gpushare_client::{Talk, TalkError};
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{
-    BusyRow, DeviceMetrics, DeviceRow, EndRow, EventCountRow, ExcessRow, HealthRow, Identity,
-    MetricsRow, NodeMetrics, PodRow, QueuedTenant, RefusedRow, ResidencyRow, ShareRow, SharingRow,
-    SwapRoom, SwapRow, TenantMetrics, TenantRow, TenantSwaps,
+    BusyRow, DeviceMetrics, DeviceRow, EndRow, EventCountRow, ExcessRow, FurtherRow, HealthRow,
+    Identity, MetricsRow, NodeMetrics, PodRow, QueuedTenant, RefusedRow, ResidencyRow, ShareRow,
+    SharingRow, SwapRoom, SwapRow, TenantMetrics, TenantRow, TenantSwaps,
 };
 
 /// That a tenant is charged more on a device than its limit, which was lowered; `None`: it is not.
@@ -50,6 +50,8 @@ pub struct Snapshot {
     pub event_counts: Option<Vec<EventCountRow>>,
     /// For how long tenants' kernels ran; `None` of a daemon before minor 21.
     pub busy: Option<Vec<BusyRow>>,
+    /// Further counts; none of a daemon before minor 26.
+    pub further: Vec<FurtherRow>,
     /// Tenants that wait for admission.
     pub queued: Vec<QueuedTenant>,
     /// Where the memory of tenants that can move is.
@@ -82,6 +84,7 @@ impl Snapshot {
             excess: talk.excess()?,
             busy: talk.busy()?,
             event_counts: talk.event_counts()?,
+            further: talk.further()?,
             ends: talk.ends()?,
             ..Self::default()
         };

@@ -2,8 +2,8 @@
 
 use super::control::{DeviceRow, EndRow, GangRow, ShareRow, TenantRow};
 use super::metrics::{
-    BusyRow, EventCountRow, ExcessRow, GrantsRow, HealthRow, LeasesRow, MetricsRow, PodRow,
-    RefusedRow, SeriesRow,
+    BusyRow, EventCountRow, ExcessRow, FurtherRow, GrantsRow, HealthRow, LeasesRow, MetricsRow,
+    PodRow, RefusedRow, SeriesRow,
 };
 use super::record::TenantStatusRow;
 use super::residency::ResidencyRow;
@@ -55,6 +55,8 @@ pub enum Listing {
     EventCounts,
     /// For how long each tenant's kernels ran. Since minor 21.
     Busy,
+    /// Counts that [`Listing::Metrics`] has no place for. Since minor 26.
+    Further,
 }
 
 /// Where a page begins. The default is the list's beginning; any other one came from the daemon,
@@ -116,4 +118,6 @@ pub enum Rows {
     EventCounts(Vec<EventCountRow>),
     /// Of [`Listing::Busy`]: a row for each tenant and device of which NVML tells.
     Busy(Vec<BusyRow>),
+    /// Of [`Listing::Further`].
+    Further(Vec<FurtherRow>),
 }

@@ -138,6 +138,7 @@ impl Node {
                 let (rows, next) = self.each_from(from, place);
                 (Rows::Busy(rows), next)
             }
+            Listing::Further => (Rows::Further(self.further_rows()), None),
             Listing::EventCounts => (Rows::EventCounts(self.event_counts()), None),
             Listing::Gangs => {
                 let place = |(id, device_index)| {

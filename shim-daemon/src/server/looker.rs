@@ -2,7 +2,9 @@
 //! not.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use gpushare_core::Nanos;
 
@@ -24,6 +26,16 @@ pub(super) enum Job {
     },
 }
 
+impl Job {
+    /// The index of its device.
+    fn device(&self) -> usize {
+        match self {
+            Self::Look(device) => *device,
+            Self::Fence { key, .. } => key.device,
+        }
+    }
+}
+
 /// A job that has ended.
 #[derive(Debug)]
 pub(super) enum Finished {
@@ -37,19 +49,58 @@ pub(super) enum Finished {
     Fence { key: FenceKey, outcome: Outcome },
 }
 
-/// The thread of the devices.
-pub(super) type Looker = Worker<Job, Finished>;
+/// The device of the job that is carried out now, by its index, and since when. Jobs follow one
+/// another: where one does not end, all others wait behind it.
+type At = Option<(usize, Nanos)>;
+
+/// The thread of the devices, from the loop's side.
+#[derive(Debug)]
+pub(super) struct Looker {
+    worker: Worker<Job, Finished>,
+    at: Arc<Mutex<At>>,
+}
+
+impl Looker {
+    /// As [`Worker::wake`].
+    pub(super) fn wake(&self) -> BorrowedFd<'_> {
+        self.worker.wake()
+    }
+
+    /// As [`Worker::want`].
+    pub(super) fn want(&self, job: Job) {
+        self.worker.want(job);
+    }
+
+    /// As [`Worker::finished`].
+    pub(super) fn finished(&self) -> Vec<Finished> {
+        self.worker.finished()
+    }
+
+    /// The device that is asked now, by its index, and since when. `None`: none.
+    pub(super) fn at(&self) -> At {
+        *self.at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// Starts the thread of the devices.
 ///
 /// # Errors
 /// As [`Worker::start`].
 pub(super) fn start(mut devices: Box<dyn Devices>) -> io::Result<Looker> {
-    Worker::start(
+    let at = Arc::new(Mutex::new(None));
+    let told = Arc::clone(&at);
+    let is_at = move |at: At| *told.lock().unwrap_or_else(PoisonError::into_inner) = at;
+    let worker = Worker::start(
         "devices",
         || {},
-        move |job| carry_out(devices.as_mut(), job),
-    )
+        move |job: Job| {
+            is_at(Some((job.device(), clock::now())));
+            let finished = carry_out(devices.as_mut(), job);
+            is_at(None);
+            finished
+        },
+    )?;
+    Ok(Looker { worker, at })
 }
 
 fn carry_out(devices: &mut dyn Devices, job: Job) -> Finished {
