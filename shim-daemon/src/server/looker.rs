@@ -120,3 +120,58 @@ fn carry_out(devices: &mut dyn Devices, job: Job) -> Finished {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use super::*;
+    use crate::devices::Device;
+
+    /// Devices that say which is asked, and answer once they may.
+    struct Slow {
+        asked: Sender<usize>,
+        answers: Receiver<()>,
+    }
+
+    impl Devices for Slow {
+        fn list(&mut self) -> Result<Vec<Device>, String> {
+            Ok(Vec::new())
+        }
+
+        fn look(&mut self, index: usize) -> Result<Look, LookError> {
+            self.asked.send(index).expect("the test listens");
+            self.answers.recv().expect("the test answers");
+            Err(LookError::Failed("it is none".to_owned()))
+        }
+    }
+
+    #[test]
+    fn it_is_told_which_device_is_asked_now_and_none_between() {
+        let ((asked, asks), (answer, answers)) = (channel(), channel());
+        let looker = start(Box::new(Slow { asked, answers })).expect("a thread");
+        assert_eq!(looker.at(), None);
+        let before = clock::now();
+        [1, 0]
+            .into_iter()
+            .for_each(|device| looker.want(Job::Look(device)));
+        for device in [1, 0] {
+            assert_eq!(asks.recv(), Ok(device));
+            let (at, since) = looker.at().expect("it is asked");
+            assert_eq!(at, device);
+            assert!(since >= before && since <= clock::now());
+            answer.send(()).expect("the thread lives");
+        }
+        // Both have ended once both results are there.
+        let mut ended = 0;
+        while ended < 2 {
+            let mut ready = [nix::poll::PollFd::new(
+                looker.wake(),
+                nix::poll::PollFlags::POLLIN,
+            )];
+            nix::poll::poll(&mut ready, nix::poll::PollTimeout::NONE).expect("a wait");
+            ended += looker.finished().len();
+        }
+        assert_eq!(looker.at(), None);
+    }
+}
