@@ -400,9 +400,9 @@ fn moves_at_the_same_time_take_the_devices_time_once() {
     let left: Vec<Nanos> = left.collect();
     let sum = left.iter().fold(Nanos::ZERO, |sum, took| sum + *took);
     let moving = node.world.moving(device);
-    let longest = left.iter().copied().max().unwrap_or_default();
-    assert!(moving >= secs(2) && moving <= longest, "{moving:?}");
-    assert!(left.len() == 3 && sum >= moving + moving, "{left:?}");
+    // Each takes two seconds by itself.
+    assert!(moving >= secs(2) && moving < secs(3), "{moving:?}");
+    assert!(left.len() > 1 && sum > moving + secs(1), "{left:?}");
 }
 
 #[test]
