@@ -3,7 +3,7 @@
 use crate::{Talk, TalkError};
 use gpushare_protocol::wire::{
     AloneRow, BusyRow, Control, ControlReply, Cursor, DeviceRow, EndRow, EventCountRow, ExcessRow,
-    GangRow, GrantsRow, HealthRow, LeasesRow, Listing, MetricsRow, PodRow, RefusedRow,
+    FurtherRow, GangRow, GrantsRow, HealthRow, LeasesRow, Listing, MetricsRow, PodRow, RefusedRow,
     ResidencyRow, Rows, SeriesRow, ShareRow, SharingRow, SwapRow, TenantRow, TenantStatusRow,
     UseRow,
 };
@@ -325,6 +325,23 @@ impl Talk {
             }
         })?;
         Ok(Some(all))
+    }
+
+    /// Further counts of the daemon; nothing from one of before minor 26.
+    ///
+    /// # Errors
+    /// As [`Talk::tenants`].
+    pub fn further(&mut self) -> Result<Vec<FurtherRow>, TalkError> {
+        let mut all = Vec::new();
+        if self.minor() < 26 {
+            return Ok(all);
+        }
+        self.pages(Listing::Further, |rows| {
+            if let Rows::Further(rows) = rows {
+                all.extend(rows);
+            }
+        })?;
+        Ok(all)
     }
 
     /// Tenants' grants in the last hour; nothing from a daemon of before minor 16.

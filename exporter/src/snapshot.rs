@@ -7,9 +7,9 @@ use gpushare_client::{Talk, TalkError};
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{
-    AloneRow, BusyRow, DeviceMetrics, DeviceRow, EndRow, EventCountRow, ExcessRow, HealthRow,
-    Identity, MetricsRow, NodeMetrics, PodRow, QueuedTenant, RefusedRow, ResidencyRow, ShareRow,
-    ShareState, SharingRow, SwapRoom, SwapRow, TenantMetrics, TenantRow, TenantSwaps,
+    AloneRow, BusyRow, DeviceMetrics, DeviceRow, EndRow, EventCountRow, ExcessRow, FurtherRow,
+    HealthRow, Identity, MetricsRow, NodeMetrics, PodRow, QueuedTenant, RefusedRow, ResidencyRow,
+    ShareRow, ShareState, SharingRow, SwapRoom, SwapRow, TenantMetrics, TenantRow, TenantSwaps,
 };
 
 /// How many more devices a tenant may use, on which it has used nothing; `None`: there are none.
@@ -90,6 +90,8 @@ pub struct Snapshot {
     /// What tenants had lately while they were alone on a device; `None` of a daemon before minor
     /// 25.
     pub alone: Option<Vec<AloneRow>>,
+    /// Further counts; none of a daemon before minor 26.
+    pub further: Vec<FurtherRow>,
     /// Tenants that wait for admission.
     pub queued: Vec<QueuedTenant>,
     /// Where the memory of tenants that can move is.
@@ -123,6 +125,7 @@ impl Snapshot {
             busy: talk.busy()?,
             alone: talk.alone()?,
             event_counts: talk.event_counts()?,
+            further: talk.further()?,
             ends: talk.ends()?,
             ..Self::default()
         };

@@ -64,13 +64,56 @@ fn alerts_and_the_dashboard_name_metrics_that_there_are() {
 fn what_the_dashboard_stacks_to_capacity_is_on_the_gpu() {
     let board = read("packaging/grafana/gpushare.json");
     let charged = "gpushare_tenant_memory_charged_bytes";
-    let (_, panel) = board.split_once("stacked to capacity").expect("a panel");
-    let panel = panel.split("\"title\"").next().unwrap_or(panel);
-    let query = panel.lines().find(|line| line.contains(charged));
-    let query = query.expect("it stacks what is charged");
     let less = "- (gpushare_tenant_memory_swapped_bytes";
-    assert!(query.contains(less), "{query}");
-    assert!(panel.contains("gpushare_gpu_memory_capacity_bytes"));
+    for title in ["stacked to their capacity", "stacked to capacity"] {
+        let panel = panel(&board, title);
+        let query = panel.lines().find(|line| line.contains(charged));
+        let query = query.expect("it stacks what is charged");
+        assert!(query.contains(less), "{query}");
+        assert!(panel.contains("gpushare_gpu_memory_capacity_bytes"));
+    }
+}
+
+/// The text of the panel whose title has these words.
+fn panel<'a>(board: &'a str, title: &str) -> &'a str {
+    let mut panels = board.split("\n   \"id\": ").skip(1);
+    let has = |panel: &&str| {
+        let mut lines = panel.lines();
+        lines.any(|line| line.contains("\"title\": ") && line.contains(title))
+    };
+    panels
+        .find(has)
+        .unwrap_or_else(|| panic!("no panel {title}"))
+}
+
+/// Memory of several GPUs above the line of one says that there is too little.
+#[test]
+fn memory_is_stacked_to_the_capacity_of_the_same_gpus() {
+    let board = read("packaging/grafana/gpushare.json");
+    let queries = |panel: &str| -> Vec<String> {
+        let lines = panel.lines().filter(|line| line.contains("\"expr\": "));
+        lines.map(ToOwned::to_owned).collect()
+    };
+    let all = panel(&board, "stacked to their capacity");
+    assert!(queries(all).iter().all(|line| line.contains("\"sum")));
+    let each = panel(&board, "stacked to capacity");
+    assert!(each.contains("\"repeat\": \"gpu\""), "a panel for each");
+    assert!(queries(each).iter().all(|line| !line.contains("\"sum")));
+}
+
+#[test]
+fn two_units_of_the_dashboard_have_two_axes() {
+    let board = read("packaging/grafana/gpushare.json");
+    for (title, units) in [
+        ("Activity and power", ["\"percentunit\"", "\"watt\""]),
+        ("Handoffs", ["\"s\"", "\"percentunit\""]),
+    ] {
+        let panel = panel(&board, title);
+        assert!(units.iter().all(|unit| panel.contains(unit)), "{title}");
+        assert!(panel.contains("\"custom.axisPlacement\""), "{title}");
+    }
+    let daemon = panel(&board, "Daemon");
+    assert!(daemon.contains("\"up\"") && daemon.contains("\"down\""));
 }
 
 #[test]
@@ -261,16 +304,48 @@ fn kinds_in(rules: &str) -> BTreeSet<&str> {
         .collect()
 }
 
+/// What the first cells of a text's tables set as code.
+fn symptoms(text: &str) -> BTreeSet<&str> {
+    let rows = text.lines().filter_map(|line| line.strip_prefix("| "));
+    let symptoms = rows.filter_map(|row| row.split(" | ").next());
+    let words = symptoms.flat_map(|symptom| symptom.split('`').skip(1).step_by(2));
+    words.collect()
+}
+
+#[test]
+fn each_alert_has_a_row_in_the_part_of_the_runbook_that_it_names() {
+    let (rules, text) = (
+        read("packaging/prometheus/gpushare.rules.yml"),
+        read("docs/RUNBOOK.md"),
+    );
+    let parts: Vec<(String, BTreeSet<&str>)> = text
+        .split("\n## ")
+        .map(|part| {
+            let title = part.lines().next().unwrap_or(part);
+            let anchor = title.to_lowercase().replace(' ', "-");
+            (anchor, symptoms(part))
+        })
+        .collect();
+    let alerts: Vec<&str> = rules.split("- alert: ").skip(1).collect();
+    assert!(alerts.len() > 12, "{}", alerts.len());
+    for alert in alerts {
+        let name = alert.lines().next().unwrap_or(alert);
+        let named = alert.split_once("runbook: docs/RUNBOOK.md#");
+        let (_, named) = named.unwrap_or_else(|| panic!("{name} names no part"));
+        let named = named.lines().next().unwrap_or(named);
+        let part = parts.iter().find(|(anchor, _)| anchor == named);
+        let (_, rows) = part.unwrap_or_else(|| panic!("{name}: no {named}"));
+        assert!(rows.contains(name), "{name} has no row in {named}");
+    }
+}
+
 #[test]
 fn the_runbook_has_a_row_for_each_kind_that_a_rule_names() {
     let (rules, text) = (
         read("packaging/prometheus/gpushare.rules.yml"),
         read("docs/RUNBOOK.md"),
     );
-    let rows = text.lines().filter_map(|line| line.strip_prefix("| "));
-    let symptoms = rows.filter_map(|row| row.split(" | ").next());
-    let words = symptoms.flat_map(|symptom| symptom.split('`').skip(1).step_by(2));
-    let there: BTreeSet<&str> = words.collect();
+    let there = symptoms(&text);
     let named = kinds_in(&rules);
     assert!(named.len() > 10, "{named:?}");
     let missing: Vec<_> = named.difference(&there).collect();
@@ -342,4 +417,35 @@ fn a_tenant_is_suspended_where_its_memory_is_off_the_device() {
         };
         assert_eq!(value, told, "{place:?} {suspended}");
     }
+}
+
+#[test]
+fn the_oldest_wait_for_admission_is_told_and_none_is_0() {
+    let mut snapshot = sample::node();
+    let oldest = |snapshot: &Snapshot| {
+        let all = values(snapshot, "gpushare_admission_oldest_wait_seconds");
+        all.into_iter().map(|(_, value)| value).collect::<Vec<_>>()
+    };
+    let mut later = snapshot.queued[0].clone();
+    later.for_ms = 7_000;
+    snapshot.queued.insert(0, later);
+    assert_eq!(oldest(&snapshot), ["180"]);
+    snapshot.queued.clear();
+    assert_eq!(oldest(&snapshot), ["0"]);
+}
+
+#[test]
+fn an_earlier_daemon_tells_no_ends_by_command_and_no_time_of_moves() {
+    let mut snapshot = sample::node();
+    let ended = |snapshot: &Snapshot| {
+        let all = values(snapshot, "gpushare_ended_total");
+        all.iter().any(|(labels, _)| labels.contains("command"))
+    };
+    let moving = |snapshot: &Snapshot| values(snapshot, "gpushare_gpu_moving_seconds_total");
+    assert!(ended(&snapshot));
+    let all = moving(&snapshot);
+    assert_eq!(all.len(), 1);
+    assert_eq!(all[0].1, "4.5");
+    snapshot.further.clear();
+    assert!(!ended(&snapshot) && moving(&snapshot).is_empty());
 }

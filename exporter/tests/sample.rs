@@ -136,6 +136,13 @@ pub(crate) fn node() -> Snapshot {
                 })
                 .to_vec(),
         ),
+        further: vec![
+            FurtherRow::EndedByCommand(3),
+            FurtherRow::Moving {
+                device: GPU,
+                ns: 4_500_000_000,
+            },
+        ],
         busy: Some(vec![BusyRow {
             name: "serve".to_owned(),
             device: GPU,

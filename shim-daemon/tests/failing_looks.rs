@@ -1,8 +1,10 @@
 //! Looks at a device that fail or do not end: what is told of them, in virtual time.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::collections::VecDeque;
+
 use crate::container_node::NOW;
-use crate::support::FakeDevices;
+use crate::support::{FakeDevices, GPU, SECOND};
 use gpushare_core::Nanos;
 use gpushare_protocol::wire::{Control, ControlReply, Cursor, Listing, MetricsRow, Rows};
 use gpushared::devices::{Devices as _, Health, Look, LookError};
@@ -12,19 +14,29 @@ use gpushared::node::{ConnId, Effect, Node, Settings};
 struct Watched {
     node: Node,
     now: Nanos,
-    /// Looks that have begun and not ended.
-    begun: usize,
+    /// The devices of looks that have begun and not ended: they are asked one after the other.
+    begun: VecDeque<usize>,
+    /// Since when the first of them is asked.
+    since: Nanos,
     kinds: Vec<String>,
+    /// The devices that were told not to answer.
+    slow: Vec<[u8; 16]>,
 }
 
 impl Watched {
     fn new() -> Self {
-        let devices = FakeDevices::default().list().unwrap();
+        Self::of(&FakeDevices::default())
+    }
+
+    fn of(devices: &FakeDevices) -> Self {
+        let devices = devices.clone().list().unwrap();
         let mut watched = Self {
             node: Node::new(&Settings::default(), devices, 1, NOW, false),
             now: NOW,
-            begun: 0,
+            begun: VecDeque::new(),
+            since: NOW,
             kinds: Vec::new(),
+            slow: Vec::new(),
         };
         watched.drain();
         watched
@@ -34,8 +46,19 @@ impl Watched {
         let mut told = None;
         while let Some(effect) = self.node.poll_effect() {
             match effect {
-                Effect::Look { .. } => self.begun += 1,
-                Effect::Event { record, .. } => self.kinds.push(record.kind.clone()),
+                Effect::Look { device } => {
+                    if self.begun.is_empty() {
+                        self.since = self.now;
+                    }
+                    self.begun.push_back(device);
+                }
+                Effect::Event { record, .. } => {
+                    if record.kind == "look-slow" {
+                        self.slow
+                            .extend(record.device.as_ref().map(|device| device.uuid));
+                    }
+                    self.kinds.push(record.kind.clone());
+                }
                 Effect::Command { reply, .. } => told = Some(reply),
                 _ => {}
             }
@@ -46,17 +69,25 @@ impl Watched {
     /// A second passes.
     fn second(&mut self) {
         self.now = self.now + Nanos::secs(1);
+        let asked = self.begun.front().map(|device| (*device, self.since));
+        self.node.asks(asked);
         self.node.tick(self.now);
         self.drain();
     }
 
     /// The looks that have begun end like this.
     fn looks_end(&mut self, look: &Result<Look, LookError>) {
-        while self.begun > 0 {
-            self.begun -= 1;
-            self.node.looked(self.now, 0, self.now, look.clone());
-            self.drain();
+        while !self.begun.is_empty() {
+            self.look_ends(look);
         }
+    }
+
+    /// The first of them ends, and the next one begins.
+    fn look_ends(&mut self, look: &Result<Look, LookError>) {
+        let device = self.begun.pop_front().unwrap();
+        self.since = self.now;
+        self.node.looked(self.now, device, self.now, look.clone());
+        self.drain();
     }
 
     fn seconds(&mut self, many: usize, look: &Result<Look, LookError>) {
@@ -91,11 +122,15 @@ impl Watched {
 
     /// Looks that failed, as metrics tell.
     fn failures(&mut self) -> u64 {
+        self.failures_of(GPU)
+    }
+
+    fn failures_of(&mut self, uuid: [u8; 16]) -> u64 {
         let Rows::Metrics(rows) = self.list(Listing::Metrics) else {
             panic!("metrics")
         };
         let device = rows.into_iter().find_map(|row| match row {
-            MetricsRow::Device(row) => Some(row.look_failures),
+            MetricsRow::Device(row) if row.device == uuid => Some(row.look_failures),
             _ => None,
         });
         device.unwrap()
@@ -163,4 +198,39 @@ fn a_device_whose_look_does_not_end_has_no_health() {
     assert_eq!(watched.health(), 1);
     (0..12).for_each(|_| watched.second());
     assert_eq!(watched.health(), 0);
+}
+
+/// Two devices, of which the second one answers no more.
+fn second_hangs() -> Watched {
+    let devices = FakeDevices::default();
+    devices.0.lock().unwrap().second = true;
+    let mut watched = Watched::of(&devices);
+    let mut look = works().unwrap();
+    look.health = Some(Health::default());
+    watched.seconds(3, &Ok(look));
+    watched.second();
+    watched.look_ends(&works());
+    watched
+}
+
+#[test]
+fn of_two_devices_only_the_one_that_hangs_is_told_and_counted() {
+    let mut watched = second_hangs();
+    (0..100).for_each(|_| watched.second());
+    assert_eq!(watched.slow, [SECOND]);
+    assert_eq!(watched.failures(), 0, "it waits for the other");
+    assert!(watched.failures_of(SECOND) >= 90);
+    assert_eq!(watched.health(), 0, "that of both is out of date");
+}
+
+#[test]
+fn a_device_that_is_asked_late_has_its_own_ten_seconds() {
+    let mut watched = second_hangs();
+    (0..8).for_each(|_| watched.second());
+    // The second answers; now the first one is asked, which has waited as long.
+    watched.look_ends(&works());
+    (0..9).for_each(|_| watched.second());
+    assert_eq!(watched.slow, [] as [[u8; 16]; 0]);
+    (0..2).for_each(|_| watched.second());
+    assert_eq!(watched.slow, [GPU]);
 }

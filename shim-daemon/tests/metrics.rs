@@ -411,6 +411,21 @@ fn a_tenant_that_is_ended_by_a_command_loses_its_process_and_is_told() {
     assert_eq!(processes("b"), Some(1));
     // It is the operator's word, not one of the reasons that the daemon has by itself.
     assert_eq!(node(&daemon).ended_collision, 0);
+    // One that is told to end again is one tenant that was ended.
+    let ended = || {
+        let all = rows(&daemon, Listing::Further);
+        let [Rows::Further(all)] = &all[..] else {
+            panic!("{all:?}")
+        };
+        let count = all.iter().find_map(|row| match row {
+            FurtherRow::EndedByCommand(count) => Some(*count),
+            _ => None,
+        });
+        (count, all.len())
+    };
+    assert_eq!(ended(), (Some(1), 2), "and the moves of one device");
+    let done: ControlReply = daemon.command().call(&end);
+    assert_eq!((done, ended().0), (ControlReply::Done, Some(1)));
 }
 
 #[test]

@@ -47,10 +47,11 @@ pub(super) fn now(facts: &Facts) -> Option<(State, Vec<String>)> {
     if state == State::Lost {
         sentences.extend(rows.iter().map(|row| holds(facts, row)));
     }
+    let served = rows.iter().filter(|row| !facts.lost.contains(&row.device));
+    let over: Vec<String> = served.filter_map(|row| above(facts, row)).collect();
     if state == State::Running {
         let since = status.map(|row| format!(" for {}", span(row.for_ms)));
         let since = since.unwrap_or_default();
-        let over: Vec<String> = rows.iter().filter_map(|row| above(facts, row)).collect();
         let held_up = match over.is_empty() {
             true => "nothing holds it up now",
             false => "it gets no new memory",
@@ -59,6 +60,8 @@ pub(super) fn now(facts: &Facts) -> Option<(State, Vec<String>)> {
         sentences.extend(over);
         sentences.extend(rows.iter().map(|row| holds(facts, row)));
         sentences.extend(idle(&rows));
+    } else {
+        sentences.extend(over);
     }
     let own = facts.residency.iter().filter(|row| row.name == *name);
     for row in own {

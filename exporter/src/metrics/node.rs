@@ -1,21 +1,25 @@
 //! Metrics of the daemon and of its devices.
 
-use gpushare_protocol::wire::{DeviceMetrics, DeviceRow, EventCountRow, NodeMetrics, RefusedRow};
+use gpushare_protocol::wire::{
+    DeviceMetrics, DeviceRow, EventCountRow, FurtherRow, NodeMetrics, QueuedTenant, RefusedRow,
+};
 
 use super::{Labels, Places, each, one};
 use crate::snapshot::Snapshot;
 use crate::text::{Family, Kind, Sample, Value};
 
 pub(super) fn families(snapshot: &Snapshot, places: &Places) -> Vec<Family> {
-    let mut all = snapshot.node.as_ref().map(of_daemon).unwrap_or_default();
+    let node = snapshot.node.as_ref();
+    let mut all = node.map_or_else(Vec::new, |node| of_daemon(node, snapshot));
     all.extend(snapshot.event_counts.as_deref().map(events));
     all.extend(of_devices(snapshot, places));
     all.extend(counted(&snapshot.counted, places));
+    all.push(moving(&snapshot.further, places));
     all.push(refused(&snapshot.refused, places));
     all
 }
 
-fn of_daemon(node: &NodeMetrics) -> Vec<Family> {
+fn of_daemon(node: &NodeMetrics, snapshot: &Snapshot) -> Vec<Family> {
     let build = |node: &NodeMetrics| {
         let labels = vec![
             ("version", node.version.clone()),
@@ -23,12 +27,16 @@ fn of_daemon(node: &NodeMetrics) -> Vec<Family> {
         ];
         Some((labels, Value::Count(1)))
     };
-    let ended = [
+    let mut ended = vec![
         ("collision", node.ended_collision),
         ("idle_end", node.ended_idle),
         ("run_limit", node.ended_run_limit),
         ("unmanaged", node.ended_unmanaged),
     ];
+    ended.extend(snapshot.further.iter().filter_map(|row| match row {
+        FurtherRow::EndedByCommand(count) => Some(("command", *count)),
+        _ => None,
+    }));
     vec![
         each(
             "gpushare_build",
@@ -50,6 +58,12 @@ fn of_daemon(node: &NodeMetrics) -> Vec<Family> {
             Value::Count(node.queued.into()),
         ),
         one(
+            "gpushare_admission_oldest_wait_seconds",
+            "How long the tenant has waited that waits longest for admission; 0: none waits.",
+            Kind::Gauge,
+            Value::Time(oldest(&snapshot.queued)),
+        ),
+        one(
             "gpushare_admission_wait_seconds",
             "Time from a tenant's registration to its admission.",
             Kind::Histogram,
@@ -66,6 +80,26 @@ fn of_daemon(node: &NodeMetrics) -> Vec<Family> {
             },
         ),
     ]
+}
+
+/// The longest of present waits for admission, in nanoseconds.
+fn oldest(queued: &[QueuedTenant]) -> u64 {
+    let longest = queued.iter().map(|row| row.for_ms).max();
+    longest.unwrap_or(0).saturating_mul(1_000_000)
+}
+
+/// The time of moves on each device.
+fn moving(rows: &[FurtherRow], places: &Places) -> Family {
+    each(
+        "gpushare_gpu_moving_seconds",
+        "Time in which memory of tenants was on its way to or from the device; moves at the same time count once.",
+        Kind::Counter,
+        rows,
+        |row| match row {
+            FurtherRow::Moving { device, ns } => Some((places.device(*device)?, Value::Time(*ns))),
+            _ => None,
+        },
+    )
 }
 
 /// All kinds from the beginning: a series that begins above 0 does not increase.

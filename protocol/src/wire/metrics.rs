@@ -221,6 +221,23 @@ pub struct EventCountRow {
     pub count: u64,
 }
 
+/// A count since the daemon began, a row of [`super::Listing::Further`]. Since minor 26. A later
+/// count is a list of its own: a row that is not known makes its page unreadable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum FurtherRow {
+    /// Tenants that a command ended, each once.
+    EndedByCommand(u64),
+    /// The time in which memory of tenants was on its way to or from a device. Moves at the same
+    /// time count once.
+    Moving {
+        /// The device's UUID.
+        device: [u8; 16],
+        /// Nanoseconds.
+        ns: u64,
+    },
+}
+
 /// A tenant's last hour on a device, a row of [`super::Listing::History`]. The lists are equally
 /// long, the newest value last, and a value every `step_ms`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -30,9 +30,9 @@ pub use frame::{Decoder, FrameError, MAX_FRAME, decode, encode};
 pub use injection::{Injection, Linkage, is_container_id};
 pub use message::{Ask, Hello, Refusal, Register, Registered, Reply, Request, Spot, Stored};
 pub use metrics::{
-    AloneRow, BusyRow, DeviceMetrics, EventCountRow, ExcessRow, GrantsRow, HealthRow, Identity,
-    LeaseChange, LeaseWas, LeasesRow, MetricsRow, NodeMetrics, PodRow, QueuedTenant, RefusedRow,
-    SeriesRow, TenantMetrics, UseRow,
+    AloneRow, BusyRow, DeviceMetrics, EventCountRow, ExcessRow, FurtherRow, GrantsRow, HealthRow,
+    Identity, LeaseChange, LeaseWas, LeasesRow, MetricsRow, NodeMetrics, PodRow, QueuedTenant,
+    RefusedRow, SeriesRow, TenantMetrics, UseRow,
 };
 pub use page::{Cursor, Listing, Rows};
 pub use record::{AskedRow, EventDevice, EventRecord, Fact, TenantStatusRow};
@@ -44,7 +44,7 @@ pub use swap::{SwapRoom, SwapRow, TenantSwaps};
 pub const MAJOR: u16 = 1;
 
 /// The minor protocol version of this build. It grows whenever a variant is added.
-pub const MINOR: u16 = 25;
+pub const MINOR: u16 = 26;
 
 /// The greeting that opens every connection, so that a foreign peer is recognised before anything
 /// is decoded.

@@ -2,8 +2,8 @@
 
 use super::control::{DeviceRow, EndRow, GangRow, ShareRow, TenantRow};
 use super::metrics::{
-    AloneRow, BusyRow, EventCountRow, ExcessRow, GrantsRow, HealthRow, LeasesRow, MetricsRow,
-    PodRow, RefusedRow, SeriesRow, UseRow,
+    AloneRow, BusyRow, EventCountRow, ExcessRow, FurtherRow, GrantsRow, HealthRow, LeasesRow,
+    MetricsRow, PodRow, RefusedRow, SeriesRow, UseRow,
 };
 use super::record::TenantStatusRow;
 use super::residency::ResidencyRow;
@@ -59,6 +59,8 @@ pub enum Listing {
     Alone,
     /// More of each tenant's last hour. Since minor 25.
     Uses,
+    /// Counts that [`Listing::Metrics`] has no place for. Since minor 26.
+    Further,
 }
 
 /// Where a page begins. The default is the list's beginning; any other one came from the daemon,
@@ -125,4 +127,6 @@ pub enum Rows {
     Alone(Vec<AloneRow>),
     /// Of [`Listing::Uses`].
     Uses(Vec<UseRow>),
+    /// Of [`Listing::Further`].
+    Further(Vec<FurtherRow>),
 }

@@ -381,6 +381,31 @@ fn moves_that_take_most_of_the_time_are_told_of_and_made_rare() {
 }
 
 #[test]
+fn moves_at_the_same_time_take_the_devices_time_once() {
+    let (mut node, device) = Node::swaps(2048, 64);
+    for _ in 0..3 {
+        let (tenant, process) = node.run(swapping(device, 512));
+        node.guests.get_mut(&tenant).expect("it runs").moves.rate = 1 << 28;
+        node.want(process, device, mib(512));
+    }
+    node.live(secs(9));
+    assert_eq!(node.world.moving(device), Nanos::ZERO);
+    let (_, process) = node.run(swapping(device, 1536));
+    let ask = node.want(process, device, mib(1536));
+    node.until("it has their memory", 20, |node| node.granted(ask));
+    let left = node.notices.iter().filter_map(|one| match one {
+        Notice::Left { took, .. } => Some(*took),
+        _ => None,
+    });
+    let left: Vec<Nanos> = left.collect();
+    let sum = left.iter().fold(Nanos::ZERO, |sum, took| sum + *took);
+    let moving = node.world.moving(device);
+    // Each takes two seconds by itself.
+    assert!(moving >= secs(2) && moving < secs(3), "{moving:?}");
+    assert!(left.len() > 1 && sum > moving + secs(1), "{left:?}");
+}
+
+#[test]
 fn a_host_without_room_for_a_whole_victim_is_full_however_little_is_short() {
     let (mut node, device) = Node::swaps(1536, 1);
     let (_, one) = node.run(swapping(device, 1024));

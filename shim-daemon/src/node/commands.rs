@@ -36,7 +36,10 @@ impl Node {
             }
             Control::Ends => Ok(Some(ControlReply::Ends(self.end_rows(now)))),
             Control::Page { of, from: start } => {
-                if matches!(of, Listing::Shares | Listing::Sharing | Listing::Metrics) {
+                if matches!(
+                    of,
+                    Listing::Shares | Listing::Sharing | Listing::Metrics | Listing::Further
+                ) {
                     self.advance(now);
                 }
                 let tells_counts = matches!(of, Listing::Metrics | Listing::Refused);
@@ -327,6 +330,10 @@ impl Node {
         } else {
             Signal::Terminate
         };
+        let known = self.tenants.get_mut(&tenant);
+        if known.is_some_and(|known| known.tally_mut().is_ended()) {
+            self.counted.ended_by_command();
+        }
         let facts = vec![word("reason", "command"), word("by", by.clone())];
         self.send_signal(tenant, signal, format!("{by} ended it"), facts);
         Ok(Some(ControlReply::Done))

@@ -125,6 +125,9 @@ impl Node {
     fn signal(&mut self, tenant: TenantId, signal: Signal, why: &Why) {
         if signal == Signal::Terminate {
             self.counted.ended(why);
+            if let Some(known) = self.tenants.get_mut(&tenant) {
+                known.tally_mut().is_ended();
+            }
         }
         let (text, facts) = (self.reason(tenant, why), self.facts_of(why));
         self.send_signal(tenant, signal, text, facts);

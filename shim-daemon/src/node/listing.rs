@@ -149,6 +149,7 @@ impl Node {
                 let (rows, next) = self.uses_from(now, from);
                 (Rows::Uses(rows), next)
             }
+            Listing::Further => (Rows::Further(self.further_rows()), None),
             Listing::EventCounts => (Rows::EventCounts(self.event_counts()), None),
             Listing::Gangs => {
                 let place = |(id, device_index)| {

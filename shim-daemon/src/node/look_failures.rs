@@ -64,14 +64,30 @@ impl Node {
         }
     }
 
-    /// Once a second: a look that does not end counts as one that failed each time. What was known
-    /// of the device is out of date. Devices are asked one after the other, so the look may wait
-    /// for one at another device.
-    pub(super) fn mind_slow_look(&mut self, now: Nanos, device: usize) {
-        if self.looks.is_slow(now, device) {
-            let text = format!("NVML has not answered for {}", SLOW.human());
-            self.look_failed(device, "look-slow", text);
+    /// The device that is asked now, by its index, and since when, as the thread that asks all of
+    /// them says. `None`: none is.
+    pub fn asks(&mut self, device: Option<(usize, Nanos)>) {
+        self.looks.ask(device);
+    }
+
+    /// Once a second: a device that does not answer counts as a look that failed each time. What
+    /// was known of all devices is out of date: they are asked one after the other.
+    pub(super) fn mind_slow_look(&mut self, now: Nanos) {
+        let Some(hangs) = self.looks.hangs(now) else {
+            return;
+        };
+        let others = (0..self.devices.len()).filter(|device| *device != hangs);
+        let mut is_alone = true;
+        for other in others {
+            is_alone = false;
+            self.counted.is_out_of_date(other);
         }
+        let more = match is_alone {
+            true => "",
+            false => "; looks at the other GPUs wait for it",
+        };
+        let text = format!("NVML has not answered for {}{more}", SLOW.human());
+        self.look_failed(hangs, "look-slow", text);
     }
 
     /// A look at a device worked.

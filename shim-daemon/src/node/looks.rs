@@ -7,14 +7,15 @@ use gpushare_protocol::units::Bytes;
 
 use super::look_failures::Failures;
 
-/// How long NVML may take for a look. It takes milliseconds, and a second where a GPU wakes up.
+/// How long NVML may take to answer for a device. It takes milliseconds, and a second where
+/// a GPU wakes up.
 pub(super) const SLOW: Nanos = Nanos::secs(10);
 
 /// The charges of processes when a look began, and the result of the last look.
 #[derive(Debug, Default)]
 struct Began {
-    /// Since when a look is under way.
-    under_way: Option<Nanos>,
+    /// A look is under way, or waits until other devices have answered.
+    under_way: bool,
     /// Another look was requested while one was under way, which may have begun too early to answer
     /// it.
     again: bool,
@@ -32,23 +33,20 @@ pub(super) struct Looks {
     /// Devices that are lost.
     lost: BTreeSet<usize>,
     failures: BTreeMap<usize, Failures>,
+    /// The device that is asked now, and since when.
+    asked: Option<(usize, Nanos)>,
 }
 
 impl Looks {
     /// A look is to begin while so much is `charged`. False: one is under way, and another follows
     /// it.
-    pub(super) fn begin(
-        &mut self,
-        now: Nanos,
-        device: usize,
-        charged: BTreeMap<ProcessId, Bytes>,
-    ) -> bool {
+    pub(super) fn begin(&mut self, device: usize, charged: BTreeMap<ProcessId, Bytes>) -> bool {
         let began = self.began.entry(device).or_default();
-        if began.under_way.is_some() {
+        if began.under_way {
             began.again = true;
             return false;
         }
-        (began.under_way, began.charged) = (Some(now), charged);
+        (began.under_way, began.charged) = (true, charged);
         true
     }
 
@@ -56,15 +54,21 @@ impl Looks {
     /// if none began.
     pub(super) fn end(&mut self, device: usize) -> Option<(BTreeMap<ProcessId, Bytes>, bool)> {
         let began = self.began.get_mut(&device)?;
-        began.under_way = None;
+        began.under_way = false;
         let again = std::mem::take(&mut began.again);
         Some((std::mem::take(&mut began.charged), again))
     }
 
-    /// Whether a look is under way for longer than it may take.
-    pub(super) fn is_slow(&self, now: Nanos, device: usize) -> bool {
-        let since = self.began.get(&device).and_then(|began| began.under_way);
-        since.is_some_and(|since| now - since >= SLOW)
+    /// This device is asked now, since then; `None`: none is.
+    pub(super) fn ask(&mut self, asked: Option<(usize, Nanos)>) {
+        self.asked = asked;
+    }
+
+    /// The device that has not answered for longer than it may take. Devices are asked one after
+    /// the other: looks that are under way at others wait for it.
+    pub(super) fn hangs(&self, now: Nanos) -> Option<usize> {
+        let slow = self.asked.filter(|(_, since)| now - *since >= SLOW);
+        slow.map(|(device, _)| device)
     }
 
     /// The result of a look for each process.
@@ -142,26 +146,28 @@ mod tests {
     fn a_look_wanted_while_one_is_under_way_follows_it_once() {
         let mut looks = Looks::default();
         let charged = BTreeMap::from([(ProcessId(1), Bytes::mib(1))]);
-        let now = Nanos::secs(1);
-        assert!(looks.begin(now, 0, charged.clone()));
-        assert!(!looks.begin(now, 0, BTreeMap::new()));
+        assert!(looks.begin(0, charged.clone()));
+        assert!(!looks.begin(0, BTreeMap::new()));
         assert_eq!(looks.end(0), Some((charged, true)));
-        assert!(looks.begin(now, 0, BTreeMap::new()));
+        assert!(looks.begin(0, BTreeMap::new()));
         assert_eq!(looks.end(0), Some((BTreeMap::new(), false)));
         assert_eq!(looks.end(1), None, "none began");
     }
 
     #[test]
-    fn a_look_is_slow_once_it_is_under_way_for_ten_seconds() {
+    fn a_device_hangs_once_it_has_been_asked_for_ten_seconds() {
         let mut looks = Looks::default();
         let began = Nanos::secs(5);
-        assert!(!looks.is_slow(began, 0), "none is under way");
-        looks.begin(began, 0, BTreeMap::new());
-        assert!(!looks.is_slow(began + SLOW - Nanos(1), 0));
-        looks.begin(began + Nanos::secs(9), 0, BTreeMap::new());
-        assert!(looks.is_slow(began + SLOW, 0), "it is the same look");
-        looks.end(0);
-        assert!(!looks.is_slow(began + SLOW, 0));
+        let later = began + SLOW;
+        (0..3).for_each(|device| assert!(looks.begin(device, BTreeMap::new())));
+        assert_eq!(looks.hangs(later), None, "none is asked");
+        looks.ask(Some((1, began)));
+        assert_eq!(looks.hangs(later - Nanos(1)), None);
+        assert_eq!(looks.hangs(later), Some(1), "looks at 0 and 2 wait");
+        looks.ask(Some((2, later)));
+        assert_eq!(looks.hangs(later + SLOW - Nanos(1)), None);
+        looks.ask(None);
+        assert_eq!(looks.hangs(later + SLOW), None);
     }
 
     #[test]

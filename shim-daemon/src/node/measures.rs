@@ -144,6 +144,7 @@ pub(super) struct Ends {
     pub(super) idle: u64,
     pub(super) run_limit: u64,
     pub(super) unmanaged: u64,
+    pub(super) command: u64,
 }
 
 /// Of the node, since the daemon's start.
@@ -177,6 +178,11 @@ impl Counted {
             Why::Idle => &mut self.ends.idle,
             Why::RunLimit => &mut self.ends.run_limit,
         } += 1;
+    }
+
+    /// A tenant is ended by a command.
+    pub(super) fn ended_by_command(&mut self) {
+        self.ends.command += 1;
     }
 
     /// A process of no tenant is ended.
@@ -262,6 +268,11 @@ impl Counted {
     /// A look at a device failed.
     pub(super) fn look_failed(&mut self, device: usize) {
         *self.look_failures.entry(device).or_default() += 1;
+        self.is_out_of_date(device);
+    }
+
+    /// What the last look showed of a device holds no more.
+    pub(super) fn is_out_of_date(&mut self, device: usize) {
         self.health.remove(&device);
     }
 }

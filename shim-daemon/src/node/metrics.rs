@@ -3,8 +3,8 @@
 use gpushare_core::{DeviceId, Nanos, State, TenantId};
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{
-    AloneRow, BusyRow, DeviceMetrics, ExcessRow, HealthRow, Identity, MetricsRow, NodeMetrics,
-    QueuedTenant, RefusedRow, TenantMetrics,
+    AloneRow, BusyRow, DeviceMetrics, ExcessRow, FurtherRow, HealthRow, Identity, MetricsRow,
+    NodeMetrics, QueuedTenant, RefusedRow, TenantMetrics,
 };
 
 use super::Node;
@@ -66,6 +66,17 @@ impl Node {
             }
         };
         self.devices.iter().enumerate().map(row).collect()
+    }
+
+    /// The counts for which the rows above have no place.
+    pub(super) fn further_rows(&self) -> Vec<FurtherRow> {
+        let ended = FurtherRow::EndedByCommand(self.counted.ends().command);
+        let moving = |(at, device): (usize, &Device)| FurtherRow::Moving {
+            device: device.uuid,
+            ns: self.world.moving(DeviceId(at as u64)).0,
+        };
+        let moving = self.devices.iter().enumerate().map(moving);
+        std::iter::once(ended).chain(moving).collect()
     }
 
     /// What a tenant holds beyond what it may on the device of an index, if anything.

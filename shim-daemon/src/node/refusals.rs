@@ -81,7 +81,7 @@ impl Refusals {
     }
 }
 
-/// Denials between two reads.
+/// Denials of a second.
 #[derive(Debug, Default)]
 struct Answers {
     /// Of asks that had waited.
@@ -105,17 +105,18 @@ impl Answers {
 
 /// The answers to one process that may explain refusals that its counters show later.
 ///
-/// A process counts a refusal after it has the answer, so its counters may be read in between: an
-/// answer explains what the next two reads show. An answer that no refusal has followed by then,
-/// such as that to a program that found memory of its own instead, explains nothing.
+/// A process counts a refusal after it has the answer, so its counters may be read in between, also
+/// several times: by each scrape of metrics. An answer explains what they show until the end of the
+/// second after it. One that no refusal has followed by then, such as that to a program that found
+/// memory of its own instead, explains nothing.
 ///
 /// What cannot be had at once is asked for up to three times for one allocation. So these answers
 /// explain what no other one does, and none of them anything after a read that shows a refusal.
 #[derive(Debug, Default)]
 pub(super) struct Denied {
-    /// Answers since the last read.
+    /// Answers of this second.
     fresh: Answers,
-    /// Answers between the last two reads.
+    /// Answers of the one before.
     older: Answers,
 }
 
@@ -164,8 +165,12 @@ impl Denied {
         let mut explained = self.older.take(count);
         explained.add(self.fresh.take(count - explained.sum()));
         explained.add(at_once.take(count - explained.sum()));
-        self.older = std::mem::take(&mut self.fresh);
         explained
+    }
+
+    /// A second has passed.
+    pub(super) fn age(&mut self) {
+        self.older = std::mem::take(&mut self.fresh);
     }
 
     /// Whether it explains nothing any more.

@@ -68,9 +68,9 @@ impl Node {
         for device in 0..self.devices.len() {
             if !self.looks.is_lost(device) {
                 self.look(device);
-                self.mind_slow_look(now, device);
             }
         }
+        self.mind_slow_look(now);
         let tenants: Vec<TenantId> = self.tenants.keys().copied().collect();
         for tenant in tenants {
             self.beat(now, tenant);
@@ -170,7 +170,7 @@ impl Node {
     /// Begins a look, unless one is under way.
     pub(super) fn look(&mut self, device: usize) {
         let charged = self.charges_on(device);
-        if self.looks.begin(self.world.now(), device, charged) {
+        if self.looks.begin(device, charged) {
             self.effect(Effect::Look { device });
         }
     }

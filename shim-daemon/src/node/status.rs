@@ -189,8 +189,8 @@ impl Node {
             let bytes = largest.on(device_index).map(Bytes);
             let pid = pid.unsigned_abs();
             counters.largest = bytes.map(|bytes| Largest { bytes, pid });
-            known.tally_mut().read(process, device_index, counters);
             known.tally_mut().charged(device_index, charged);
+            known.tally_mut().read(process, device_index, counters);
         }
     }
 
@@ -200,6 +200,9 @@ impl Node {
         let members: Vec<ProcessId> = members.into_iter().flatten().collect();
         for member in members {
             self.read_counters(member);
+        }
+        if let Some(known) = self.tenants.get_mut(&tenant) {
+            known.tally_mut().second();
         }
         self.tell_refused(now, tenant, false);
     }
@@ -221,21 +224,17 @@ impl Node {
             let Some(device) = known.device_ids().get(device_index).copied() else {
                 continue;
             };
-            let largest = known.tally_mut().take_largest(device_index);
-            self.tell_refusals((tenant, device), device_index, (&refusals, largest));
+            let sizes = known.tally_mut().take_sizes(device_index);
+            self.tell_refusals((tenant, device), &refusals, sizes);
         }
     }
 
     fn tell_refusals(
         &mut self,
         (tenant, device): (TenantId, DeviceId),
-        device_index: usize,
-        (refusals, largest): (&Refusals, Option<Largest>),
+        refusals: &Refusals,
+        (largest, charged): (Option<Largest>, Bytes),
     ) {
-        let Some(known) = self.tenants.get(&tenant) else {
-            return;
-        };
-        let charged = known.charged(device_index);
         let account = self.world.account(tenant, device);
         let limit = account.map(|account| account.quota.limit);
         let timeout = self.world.spec(tenant).map(|spec| spec.wait_timeout);
@@ -255,7 +254,7 @@ impl Node {
             facts.push(number(name, count));
             let why = match name {
                 "over_limit" => format!(
-                    "over its own limit{}, of which {} are charged",
+                    "over its own limit{}, of which {} were charged",
                     limit.map_or_else(String::new, |limit| format!(" of {}", limit.human())),
                     charged.human()
                 ),

@@ -17,6 +17,9 @@ pub(super) struct Swaps {
     back: Way,
     /// The bytes on the host since a move was given up: these come back, not all of its memory.
     partly: Option<Bytes>,
+    /// What was counted when all of it left, until it comes back: a later look may show that less
+    /// did.
+    whole: Option<Bytes>,
 }
 
 /// Moves in one direction.
@@ -39,24 +42,27 @@ impl Swaps {
     fn left(&mut self, bytes: Bytes, took: Nanos) {
         let before = self.partly.take().unwrap_or_default();
         self.out.moved(bytes - before, took);
+        self.whole = Some(bytes);
     }
 
     /// A move was given up, or for nothing. So much is on the host, and comes back unless the rest
     /// follows it.
     fn left_partly(&mut self, bytes: Bytes) {
         if !bytes.is_zero() {
-            let before = self.partly.replace(bytes).unwrap_or_default();
+            let whole = self.whole.take();
+            let before = self.partly.replace(bytes).or(whole).unwrap_or_default();
             self.out.bytes += bytes - before;
         }
     }
 
     /// The processes have ended, and what they had on the host with them.
     pub(super) fn ended(&mut self) {
-        self.partly = None;
+        (self.partly, self.whole) = (None, None);
     }
 
     /// Memory is back: all that was on the host, or the part that had left. Returns how much.
     fn returned(&mut self, all: Bytes, took: Nanos) -> Bytes {
+        self.whole = None;
         let bytes = self.partly.take().unwrap_or(all);
         self.back.moved(bytes, took);
         bytes
@@ -176,6 +182,19 @@ mod tests {
         swaps.left_partly(Bytes::ZERO);
         swaps.left(Bytes::mib(64), TOOK);
         assert_eq!(swaps.returned(Bytes::mib(64), TOOK), Bytes::mib(64));
+    }
+
+    /// It left by its own report, and the look that came later shows less.
+    #[test]
+    fn what_left_is_not_counted_again_where_a_look_shows_less() {
+        let mut swaps = Swaps::default();
+        swaps.left(Bytes::mib(64), TOOK);
+        swaps.left_partly(Bytes::mib(24));
+        assert_eq!(swaps.returned(Bytes::mib(64), TOOK), Bytes::mib(24));
+        assert_eq!(swaps.bytes(), (Bytes::mib(64), Bytes::mib(24)));
+        // The next move is one of its own.
+        swaps.left_partly(Bytes::mib(8));
+        assert_eq!(swaps.bytes().0, Bytes::mib(72));
     }
 
     #[test]

@@ -62,6 +62,10 @@ pub(super) struct DeviceTally {
     untold: Refusals,
     /// The largest of them.
     largest: Option<Largest>,
+    /// The most that was charged at the reads that showed them, and in the second before each.
+    held: Bytes,
+    /// The most that was charged at reads since the last second began, and in the one before.
+    seen: (Bytes, Bytes),
     told: Option<Nanos>,
     /// The answers to each process that may explain refusals that its counters show next.
     denied: BTreeMap<ProcessId, Denied>,
@@ -95,6 +99,8 @@ pub(super) struct Tally {
     waited: Nanos,
     /// The exit status of the last command that kept it.
     status: Option<u8>,
+    /// It was signalled to end.
+    ended: bool,
     lines: BTreeMap<(ProcessId, usize), Counters>,
     asks: BTreeMap<AskKey, Open>,
 }
@@ -109,13 +115,14 @@ impl Tally {
             queued: Nanos::ZERO,
             waited: Nanos::ZERO,
             status: None,
+            ended: false,
             lines: BTreeMap::new(),
             asks: BTreeMap::new(),
         }
     }
 
-    /// A process's counters. The first ones are where its own begin: it may have a row that another
-    /// process had.
+    /// A process's counters, after what its tenant is [charged](Self::charged) then. The first ones
+    /// are where its own begin: it may have a row that another process had.
     pub(super) fn read(&mut self, process: ProcessId, device_index: usize, now: Counters) {
         let Some(before) = self.lines.insert((process, device_index), now) else {
             return;
@@ -130,6 +137,21 @@ impl Tally {
         let refused = more(now.refused, before.refused).min(AT_ONCE);
         known.refused(process, refused);
         known.largest = known.largest.max(now.largest);
+        if refused > 0 {
+            let (now, before) = known.seen;
+            known.held = known.held.max(now).max(before);
+        }
+    }
+
+    /// Once a second, after the counters of all its processes were read.
+    pub(super) fn second(&mut self) {
+        for device in &mut self.devices {
+            device.seen = (Bytes::ZERO, device.seen.0);
+            device.denied.retain(|_, denied| {
+                denied.age();
+                !denied.is_empty()
+            });
+        }
     }
 
     /// A process has ended; its counters were read.
@@ -166,6 +188,7 @@ impl Tally {
     pub(super) fn charged(&mut self, device_index: usize, bytes: Bytes) {
         if let Some(known) = self.devices.get_mut(device_index) {
             known.peak = known.peak.max(bytes);
+            known.seen.0 = known.seen.0.max(bytes);
         }
     }
 
@@ -240,9 +263,14 @@ impl Tally {
         Some(std::mem::take(&mut known.untold))
     }
 
-    /// The largest of the refused allocations that are told now.
-    pub(super) fn take_largest(&mut self, device_index: usize) -> Option<Largest> {
-        self.devices.get_mut(device_index)?.largest.take()
+    /// The largest of the refused allocations that are told now, and the most that was charged when
+    /// they were refused, as far as it was seen: it was read up to two seconds before. What was
+    /// allocated and freed between two reads is not in it.
+    pub(super) fn take_sizes(&mut self, device_index: usize) -> (Option<Largest>, Bytes) {
+        self.devices.get_mut(device_index).map_or_else(
+            || (None, Bytes::ZERO),
+            |known| (known.largest.take(), std::mem::take(&mut known.held)),
+        )
     }
 
     /// It is admitted now. Returns how long it waited for that.
@@ -259,6 +287,11 @@ impl Tally {
     /// How long its allocations waited, all together.
     pub(super) fn waited(&self) -> Nanos {
         self.waited
+    }
+
+    /// It is signalled to end. Returns whether for the first time.
+    pub(super) fn is_ended(&mut self) -> bool {
+        !std::mem::replace(&mut self.ended, true)
     }
 
     /// The last command that kept it has ended with this exit status.

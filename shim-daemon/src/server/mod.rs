@@ -395,6 +395,7 @@ impl Server {
             self.forget_deleted();
             self.node
                 .set_journal_gaps(self.journal.as_ref().map_or(0, Journal::gaps));
+            self.node.asks(self.looker.at());
             self.node.tick(now);
             self.users.tidy(now);
             self.connects.tidy(now);

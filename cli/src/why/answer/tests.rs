@@ -116,6 +116,46 @@ fn a_tenant_above_its_lowered_limit_is_told_that_it_gets_nothing_new() {
     );
 }
 
+/// Beside another tenant it is ahead of its share most of the time.
+#[test]
+fn a_lowered_limit_is_told_whatever_else_holds_a_tenant_up() {
+    let words = ["7 GiB more than its limit of 2 GiB", "set web"];
+    let mut above = row("web", 9 * GIB, ProcessState::Running);
+    above.limit = 2 * GIB;
+    let of = |state| Facts {
+        tenants: vec![above.clone()],
+        shares: vec![share("web", state)],
+        ..facts()
+    };
+    let yielding = of(ShareState::Yielding { for_us: 5 });
+    says(
+        &yielding,
+        State::Throttled,
+        &words,
+        &["nothing holds it up"],
+    );
+    let mut within = yielding;
+    within.tenants[0].charged = 2 * GIB;
+    says(&within, State::Throttled, &["short slices"], &["refused"]);
+    says(
+        &of(ShareState::Capped { for_us: 5 }),
+        State::Throttled,
+        &words,
+        &[],
+    );
+    let mut waits = of(ShareState::Free);
+    waits.tenants[0].processes[0].state = ProcessState::Waiting(Want {
+        bytes: GIB,
+        since_ms: 7,
+    });
+    says(&waits, State::Waiting, &words, &[]);
+    // The books of a device that is lost say nothing.
+    let mut lost = of(ShareState::Free);
+    lost.lost = [GPU].into();
+    let answer = answer(&lost).sentences.join(" ");
+    assert!(!answer.contains("more than its limit"), "{answer}");
+}
+
 #[test]
 fn a_queued_tenant_is_told_what_it_waits_for() {
     let mut facts = facts();

@@ -359,3 +359,20 @@ fn the_bytes_of_minor_25_never_change() {
     let whole = [&[11, 21, 1, 1, b'a'][..], &[7; 16], &rest].concat();
     assert_eq!(page(Rows::Uses(vec![row])), whole);
 }
+
+#[test]
+fn the_bytes_of_minor_26_never_change() {
+    let (of, from) = (Listing::Further, Cursor::default());
+    let ask = postcard::to_allocvec(&Control::Page { of, from }).expect("encodes");
+    assert_eq!(ask, [8, 22, 0, 0, 0]);
+    let moving = FurtherRow::Moving {
+        device: [7; 16],
+        ns: 300,
+    };
+    let reply = ControlReply::Page {
+        rows: Rows::Further(vec![FurtherRow::EndedByCommand(2), moving]),
+        next: None,
+    };
+    let whole = [&[11, 22, 2, 0, 2, 1][..], &[7; 16], &[172, 2, 0]].concat();
+    assert_eq!(postcard::to_allocvec(&reply).expect("encodes"), whole);
+}

@@ -7,6 +7,7 @@
 
 mod host;
 mod link;
+mod moving;
 mod order;
 mod resident;
 mod rest;
@@ -24,6 +25,7 @@ pub(crate) use rotation::{Load, Rotation, Round};
 pub use terms::SwapPolicy;
 pub(crate) use thrash::Verdict as Thrash;
 
+use self::moving::Moving;
 use crate::ids::{DeviceId, TenantId};
 use crate::time::Nanos;
 use gpushare_protocol::units::Bytes;
@@ -33,6 +35,8 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 pub(crate) struct Residency {
     devices: BTreeMap<DeviceId, Rotation>,
+    /// Kept when no tenant of a device may swap any more.
+    moving: BTreeMap<DeviceId, Moving>,
     pub(crate) host: Host,
 }
 
@@ -40,6 +44,7 @@ impl Residency {
     pub(crate) fn new(policy: &SwapPolicy) -> Self {
         Self {
             devices: BTreeMap::new(),
+            moving: BTreeMap::new(),
             host: Host::new(policy.host, policy.spill),
         }
     }
@@ -93,6 +98,21 @@ impl Residency {
         for (tenant, resident) in self.devices.remove(&device).iter().flat_map(Rotation::all) {
             self.host.exchange(tenant, resident.host(), Bytes::ZERO);
         }
+    }
+
+    /// A move on a device has begun, or is over.
+    pub(crate) fn note_moves(&mut self, now: Nanos, device: DeviceId) {
+        let rotation = self.devices.get(&device);
+        let is = rotation.is_some_and(|rotation| rotation.all().any(|(_, one)| one.is_moving()));
+        if is || self.moving.contains_key(&device) {
+            self.moving.entry(device).or_default().note(now, is);
+        }
+    }
+
+    /// The time in which memory was on its way to or from a device, of all tenants together.
+    pub(crate) fn moving(&self, now: Nanos, device: DeviceId) -> Nanos {
+        let known = self.moving.get(&device);
+        known.map_or(Nanos::ZERO, |moving| moving.total(now))
     }
 
     /// Whether a tenant's memory is on the card as far as orders go: `true` for tenants that do not

@@ -246,6 +246,16 @@ impl Resident {
         )
     }
 
+    /// Whether its memory moves now, one way or the other. While its work is finished first, or the
+    /// driver has too little room for its return, nothing moves.
+    pub(crate) fn is_moving(&self) -> bool {
+        match self.place {
+            Place::Leaving | Place::Confirming => true,
+            Place::Entering => !self.refused,
+            Place::In | Place::Sealing | Place::Out => false,
+        }
+    }
+
     /// Whether memory of it is on its way: it leaves, or no look has shown that it has left.
     pub(crate) fn gives_soon(&self) -> bool {
         self.is_leaving() || self.unseen

@@ -64,16 +64,27 @@ impl Rotation {
         self.residents.remove(&tenant)
     }
 
-    /// So much left in this time. Returns what the thrash detector says.
-    pub(crate) fn left(&mut self, now: Nanos, load: Load, took: Nanos) -> Option<Verdict> {
+    /// So much left in this time. Returns what the thrash detector says; `moving` is the time of
+    /// all moves until now.
+    pub(crate) fn left(
+        &mut self,
+        (now, moving): (Nanos, Nanos),
+        load: Load,
+        took: Nanos,
+    ) -> Option<Verdict> {
         self.link_mut(load).left(load.bytes, took);
-        self.detector.moved(now, took)
+        self.detector.moved(now, moving)
     }
 
     /// So much came back in this time.
-    pub(crate) fn came(&mut self, now: Nanos, load: Load, took: Nanos) -> Option<Verdict> {
+    pub(crate) fn came(
+        &mut self,
+        (now, moving): (Nanos, Nanos),
+        load: Load,
+        took: Nanos,
+    ) -> Option<Verdict> {
         self.link_mut(load).came(load.bytes, took);
-        self.detector.moved(now, took)
+        self.detector.moved(now, moving)
     }
 
     fn link_mut(&mut self, load: Load) -> &mut Link {

@@ -25,31 +25,24 @@ pub(crate) enum Verdict {
 /// The detector of one device.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Detector {
+    /// When the window began, and the time of all moves until then.
     since: Nanos,
-    moving: Nanos,
+    moved: Nanos,
     doubled: u32,
 }
 
 impl Detector {
-    /// A move took this long.
-    pub(crate) fn moved(&mut self, now: Nanos, took: Nanos) -> Option<Verdict> {
-        self.moving = self.moving + took;
-        self.pass(now)
-    }
-
-    /// By how much stays are lengthened now.
-    pub(crate) fn stretch(&self) -> u64 {
-        1 << self.doubled
-    }
-
-    fn pass(&mut self, now: Nanos) -> Option<Verdict> {
+    /// A move is over. `moving` is the time so far in which moves were under way: one that takes
+    /// its time beside another one takes none of the device's.
+    pub(crate) fn moved(&mut self, now: Nanos, moving: Nanos) -> Option<Verdict> {
         let span = now - self.since;
         if span < WINDOW {
             return None;
         }
-        let part = u128::from(self.moving.0) * 100 / u128::from(span.0.max(1));
+        let took = moving - self.moved;
+        let part = u128::from(took.0) * 100 / u128::from(span.0.max(1));
         let part = u64::try_from(part).unwrap_or(u64::MAX);
-        (self.since, self.moving) = (now, Nanos::ZERO);
+        (self.since, self.moved) = (now, moving);
         if part > PARTS.0 && self.doubled < MOST {
             self.doubled += 1;
             return Some(Verdict::Worse(part));
@@ -60,6 +53,11 @@ impl Detector {
         }
         None
     }
+
+    /// By how much stays are lengthened now.
+    pub(crate) fn stretch(&self) -> u64 {
+        1 << self.doubled
+    }
 }
 
 #[cfg(test)]
@@ -69,8 +67,8 @@ mod tests {
     #[test]
     fn moves_for_most_of_a_minute_double_the_stays_once_a_minute() {
         let mut detector = Detector::default();
-        let verdicts =
-            (1..=300).filter_map(|second| detector.moved(Nanos::secs(second), Nanos::millis(500)));
+        let verdicts = (1..=300)
+            .filter_map(|second| detector.moved(Nanos::secs(second), Nanos::millis(500 * second)));
         assert_eq!(verdicts.collect::<Vec<_>>(), [Verdict::Worse(50); 3]);
         assert_eq!(detector.stretch(), 8);
     }
@@ -79,13 +77,16 @@ mod tests {
     fn rare_moves_change_nothing_and_undo_what_was_doubled() {
         let mut detector = Detector::default();
         let quiet = |detector: &mut Detector, from: u64| {
-            let seconds = from..from + 240;
-            let moves =
-                seconds.filter_map(|second| detector.moved(Nanos::secs(second), Nanos::millis(20)));
+            let before = detector.moved;
+            let moves = (0..240).filter_map(|second| {
+                let moving = before + Nanos::millis(20 * (second + 1));
+                detector.moved(Nanos::secs(from + second), moving)
+            });
             moves.collect::<Vec<_>>()
         };
         assert_eq!(quiet(&mut detector, 1), []);
-        detector.moved(Nanos::secs(400), Nanos::secs(200));
+        let moving = detector.moved + Nanos::secs(200);
+        detector.moved(Nanos::secs(400), moving);
         assert_eq!(detector.stretch(), 2);
         assert_eq!(quiet(&mut detector, 401), [Verdict::Better]);
         assert_eq!(detector.stretch(), 1);

@@ -70,6 +70,7 @@ impl World {
             Place::In | Place::Sealing => self.tell_gates(tenant, device),
             _ => {}
         }
+        self.residency.note_moves(now, device);
         self.set_move_timer(tenant, device);
     }
 
@@ -293,6 +294,7 @@ impl World {
     fn entered(&mut self, tenant: TenantId, device: DeviceId) {
         let now = self.timers.now();
         let load = self.load(tenant, device);
+        let moving = self.residency.moving(now, device);
         let Some(rotation) = self.residency.on_mut(device) else {
             return;
         };
@@ -308,7 +310,7 @@ impl World {
             return;
         };
         let thrash = match timed {
-            true => rotation.came(now, Load { bytes, ..load }, took),
+            true => rotation.came((now, moving), Load { bytes, ..load }, took),
             false => None,
         };
         self.residency.reserve(device, tenant, Bytes::ZERO);
@@ -339,8 +341,10 @@ impl World {
         resident.misses = resident.misses.saturating_add(1);
         resident.refused = true;
         let doubled = Nanos(first.0.saturating_mul(1 << (resident.misses - 1).min(16)));
-        let at = self.timers.now() + doubled.min(most);
-        self.timers.set(Timer::Move(device, tenant), at);
+        let now = self.timers.now();
+        self.residency.note_moves(now, device);
+        self.timers
+            .set(Timer::Move(device, tenant), now + doubled.min(most));
         self.notice(Notice::NoReturn {
             tenant,
             device,

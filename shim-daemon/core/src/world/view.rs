@@ -142,6 +142,12 @@ pub struct ResidenceView {
 }
 
 impl World {
+    /// The time so far in which memory of tenants was on its way to or from a device: moves at the
+    /// same time count once. It never falls.
+    pub fn moving(&self, device: DeviceId) -> Nanos {
+        self.residency.moving(self.timers.now(), device)
+    }
+
     /// Where a tenant's movable memory is on a device. `None`: it cannot be moved.
     pub fn residence(&self, tenant: TenantId, device: DeviceId) -> Option<ResidenceView> {
         let resident = self.residency.get(device, tenant)?;

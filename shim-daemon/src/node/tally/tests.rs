@@ -93,12 +93,12 @@ fn the_largest_refusal_is_told_with_those_it_was_among() {
     let mut tally = tally();
     tally.read(PROCESS, 0, of(1, 300, 7));
     tally.read(PROCESS, 0, of(2, 80, 8));
-    assert_eq!(tally.take_largest(0), of(0, 300, 7).largest);
-    assert_eq!(tally.take_largest(0), None, "once");
+    assert_eq!(tally.take_sizes(0).0, of(0, 300, 7).largest);
+    assert_eq!(tally.take_sizes(0).0, None, "once");
     // That of an earlier process in the same row is not told.
     tally.read(ProcessId(2), 0, of(1, 900, 9));
     tally.read(ProcessId(2), 0, refused(2));
-    assert_eq!(tally.take_largest(0), None);
+    assert_eq!(tally.take_sizes(0).0, None);
 }
 
 #[test]
@@ -167,18 +167,51 @@ fn an_answer_explains_refusals_of_its_own_process_alone() {
 }
 
 #[test]
-fn an_answer_explains_a_refusal_that_is_counted_after_the_next_read() {
-    for (reads, timed_out) in [(0, 1), (1, 1), (2, 0)] {
+fn an_answer_explains_a_refusal_that_is_counted_within_the_next_second() {
+    for (seconds, timed_out) in [(0, 1), (1, 1), (2, 0)] {
         let mut tally = tally();
-        tally.asks(ASK, 0, Bytes(5), false);
-        tally.settled(ASK, at(2), Some(Denial::TimedOut { waited: at(2) }));
-        for _ in 0..reads {
+        denied(&mut tally, Denial::TimedOut { waited: at(2) });
+        for _ in 0..seconds {
             tally.read(PROCESS, 0, refused(0));
+            tally.second();
         }
         tally.read(PROCESS, 0, refused(1));
         let told = tally.take_untold(0, at(3), false).unwrap();
-        assert_eq!((told.timed_out, told.sum()), (timed_out, 1), "{reads}");
+        assert_eq!((told.timed_out, told.sum()), (timed_out, 1), "{seconds}");
     }
+}
+
+/// A scrape reads all counters twice; a process may be kept from its own for a while.
+#[test]
+fn scrapes_before_a_refusal_is_counted_leave_it_its_answer() {
+    let mut tally = tally();
+    denied(&mut tally, Denial::NoRoom { short: Bytes(1) });
+    (0..9).for_each(|_| tally.read(PROCESS, 0, refused(0)));
+    tally.read(PROCESS, 0, refused(1));
+    let told = tally.take_untold(0, at(3), false).unwrap();
+    assert_eq!((told.no_room, told.over_limit), (1, 0));
+}
+
+#[test]
+fn refusals_are_told_with_what_was_charged_at_them() {
+    let mut tally = tally();
+    let second = |tally: &mut Tally, charged: u64, count: u64| {
+        // Of another process, too, which was refused nothing.
+        for (process, count) in [(ProcessId(2), 0), (PROCESS, count)] {
+            tally.charged(0, Bytes(charged));
+            tally.read(process, 0, refused(count));
+        }
+        tally.second();
+    };
+    // It is refused, and frees its batch before its counter is read.
+    second(&mut tally, 78, 0);
+    second(&mut tally, 12, 1);
+    // The event comes later.
+    (0..5).for_each(|_| second(&mut tally, 40, 1));
+    assert_eq!(tally.take_sizes(0).1, Bytes(78));
+    assert_eq!(tally.take_sizes(0).1, Bytes(0), "once");
+    second(&mut tally, 30, 2);
+    assert_eq!(tally.take_sizes(0).1, Bytes(40), "not of long before");
 }
 
 fn denied(tally: &mut Tally, denial: Denial) {

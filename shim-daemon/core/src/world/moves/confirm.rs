@@ -298,8 +298,9 @@ impl World {
         if dropped {
             return;
         }
+        let moving = self.residency.moving(now, device);
         let rotation = self.residency.on_mut(device).filter(|_| timed);
-        let thrash = rotation.and_then(|rotation| rotation.left(now, moved, took));
+        let thrash = rotation.and_then(|rotation| rotation.left((now, moving), moved, took));
         // A look within the tolerance confirms the report; the next one shows the rest.
         let left = away.max(told);
         self.notice(Notice::Left {

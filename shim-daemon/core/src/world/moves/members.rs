@@ -128,6 +128,7 @@ impl World {
         self.timers.stop(Timer::Move(device, tenant));
         self.timers.stop(Timer::Silent(device, tenant));
         self.residency.remove(device, tenant);
+        self.residency.note_moves(self.timers.now(), device);
     }
 
     /// A device is lost: nothing on it moves any more. All its tenants are told, also those that
@@ -139,6 +140,7 @@ impl World {
         let told = all.map(|(tenant, one)| (tenant, one.last_epoch(), one.halted()));
         let told: Vec<_> = told.collect();
         self.residency.forget(device);
+        self.residency.note_moves(self.timers.now(), device);
         for (tenant, epoch, halted) in told {
             self.timers.stop(Timer::Move(device, tenant));
             self.timers.stop(Timer::Silent(device, tenant));
