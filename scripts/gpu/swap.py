@@ -30,12 +30,14 @@ class Card:
 class Moving:
     """A user with a daemon of their own, whose device is small and whose tenants may move."""
 
-    def __init__(self, machine, each=None):
+    def __init__(self, machine, each=None, way="swap"):
         self.machine, self.card = machine, Card(machine.soft, each)
+        # Managed memory takes nothing of it, and needs none to be there.
+        host = 0 if way == "uvm" else self.card.host
         config = machine.folder / "config.toml"
         config.write_text(
             f'capacity = "{self.card.capacity // MIB}MiB"\nfirst_context = "{self.card.first_context // MIB}MiB"\n'
-            f'[swap]\nhost = "{self.card.host // MIB}MiB"\n')
+            f'[swap]\nhost = "{host}"\n')
         self.environment = machine.bare | {"GPUSHARE_DAEMON_CONFIG": str(config)}
 
     def guest(self, flags, bytes_, torch=False):
@@ -76,7 +78,7 @@ def whole(guest, count=4):
 
 def rotation(machine, torch=False, way="swap", allocator=None):
     """Three tenants of half the device, all at work in turns: each keeps its bytes. With PyTorch a graph of each goes on, too; without it none is refused."""
-    home = Moving(machine)
+    home = Moving(machine, way=way)
     # Its name moved in PyTorch 2.9.
     home.environment |= {name: allocator for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF") if allocator}
     began = time.monotonic()
@@ -141,7 +143,7 @@ def large(machine):
 
 def suspended(machine, each=None, way="swap"):
     """A tenant that a command moves out and back, at once and after it has been away for a while; and by its next call."""
-    home = Moving(machine, each)
+    home = Moving(machine, each, way)
     name, guest = home.guest(["--oversubscribe", way], home.card.each)
     rate, cycles, held = home.card.each / GIB, [], None
     home.provided(home.card.each)
@@ -164,7 +166,7 @@ def suspended(machine, each=None, way="swap"):
 
 def managed(machine):
     """A tenant larger than the device that the daemon has. What it takes of managed memory is far below what the card has free."""
-    home = Moving(machine)
+    home = Moving(machine, way="uvm")
     larger = home.card.capacity + home.card.each // 2
     card = max((device["memory"] for device in machines.devices(machine)), default=0)
     if not machine.soft and card < 2 * larger:

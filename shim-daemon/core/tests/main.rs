@@ -96,5 +96,6 @@ mod unlisted_races;
 mod uvm;
 mod uvm_booked;
 mod uvm_rates;
+mod uvm_turns;
 mod vacated;
 mod victims;

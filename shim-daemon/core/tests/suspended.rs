@@ -1,7 +1,8 @@
 //! Tenants that are moved out by command, at every moment of a move.
 
-use crate::node::swap::{Obeys, swapping};
+use crate::node::swap::{Obeys, policy, swapping};
 use crate::node::{Node, ranked, secs, spec};
+use crate::swap_spread::{on, set_works};
 use gpushare_core::{
     Bytes, DeviceId, Event, Nanos, Notice, Place, Quota, Resolver, State, TenantId, TenantSpec,
 };
@@ -422,4 +423,39 @@ fn a_tenant_that_stops_in_its_return_leaves_once_it_is_back() {
     node.live(secs(20));
     assert_eq!(node.place(tenant, device), Place::Out);
     assert!(node.world.has_left(tenant) && !node.world.is_stuck_in_return(tenant));
+}
+
+/// A tenant of 512 MiB on each of two devices. The host has so many MiB, of which another tenant
+/// was given a GiB in advance, and this one 512 MiB.
+fn on_two_devices(host: u64) -> (Node, [DeviceId; 2], TenantId) {
+    let mut terms = policy(0);
+    terms.swap.host = Bytes::mib(host);
+    let mut node = Node::with(terms);
+    let devices = [(); 2].map(|()| node.device_of(Bytes::mib(1536)));
+    let (other, keeps) = node.run(swapping(devices[0], 1024));
+    node.store.hoards.insert(keeps);
+    node.processes.get_mut(&keeps).expect("it lives").host = Bytes::gib(1);
+    node.tell_held(other);
+    let (tenant, process) = node.run(on(&devices, 512));
+    set_works(&mut node, tenant, false);
+    for device in devices {
+        let ask = node.want(process, device, Bytes::mib(512));
+        assert!(node.granted(ask));
+    }
+    node.live(secs(5));
+    (node, devices, tenant)
+}
+
+#[test]
+fn a_suspend_moves_nothing_where_the_host_lacks_room_for_one_device() {
+    for enough in [false, true] {
+        let (mut node, devices, tenant) = on_two_devices(if enough { 2048 } else { 1536 });
+        assert_eq!(node.world.may_suspend(tenant).is_ok(), enough);
+        node.tell(Event::Suspend { tenant });
+        node.live(secs(5));
+        for device in devices {
+            let expected = if enough { Place::Out } else { Place::In };
+            assert_eq!(node.place(tenant, device), expected);
+        }
+    }
 }

@@ -3,9 +3,11 @@
 
 use crate::node::swap::swapping;
 use crate::node::{Node, gib, killable, ranked, resolving, secs, spec};
+use crate::uvm::managed;
 use gpushare_core::{
     AskKey, DeviceId, Event, Nanos, Notice, Place, ProcessId, Resolver, TenantId, TenantSpec,
 };
+use std::collections::BTreeSet;
 
 const MIB: fn(u64) -> gpushare_core::Bytes = gpushare_core::Bytes::mib;
 
@@ -20,9 +22,14 @@ struct Calm {
 
 impl Calm {
     fn new() -> Self {
+        Self::beside(|device| swapping(device, 1024))
+    }
+
+    /// The second tenant is of this kind.
+    fn beside(second: impl Fn(DeviceId) -> TenantSpec) -> Self {
         let (mut node, device) = Node::swaps(1536, 64);
         let (first, process) = node.run(swapping(device, 1024));
-        let (_, second) = node.run(swapping(device, 1024));
+        let (_, second) = node.run(second(device));
         let ask = node.want(process, device, MIB(1024));
         assert!(node.granted(ask));
         node.live(Nanos::millis(1500));
@@ -45,6 +52,19 @@ impl Calm {
 
     fn place(&self) -> Place {
         self.node.place(self.first, self.device)
+    }
+
+    /// The tenants whose pages are read for an ask of the second one for so many MiB beside others.
+    fn judged(&self, held: u64, bytes: u64) -> BTreeSet<TenantId> {
+        let ask = Event::Ask {
+            process: self.second,
+            device: self.device,
+            ask: gpushare_core::AskId(99),
+            held: MIB(held),
+            bytes: MIB(bytes),
+            patience: None,
+        };
+        self.node.world.judged_by(self.node.now, &ask)
     }
 }
 
@@ -99,23 +119,48 @@ fn a_return_is_judged_by_what_is_read_when_it_is_wanted() {
     }
 }
 
+/// What a program with managed memory may charge is not what the card has free.
+#[test]
+fn one_that_works_again_keeps_its_turn_beside_managed_memory() {
+    for works in [true, false] {
+        let mut calm = Calm::beside(|device| managed(device, 4096));
+        if works {
+            calm.first_works();
+        }
+        calm.second_asks();
+        assert_eq!(calm.place() == Place::In, works);
+    }
+}
+
 #[test]
 fn only_an_ask_that_may_make_others_leave_has_pages_read() {
-    let calm = Calm::new();
-    let (process, device) = (calm.second, calm.device);
-    let judged = |bytes| {
-        let ask = Event::Ask {
-            process,
-            device,
-            ask: gpushare_core::AskId(99),
-            held: MIB(0),
-            bytes,
-            patience: None,
-        };
-        calm.node.world.judged_by(calm.node.now, &ask)
+    for uvm in [false, true] {
+        let calm = Calm::beside(|device| match uvm {
+            true => managed(device, 1024),
+            false => swapping(device, 1024),
+        });
+        assert!(calm.judged(0, 512).is_empty(), "it fits");
+        assert!(calm.judged(0, 513).contains(&calm.first));
+    }
+}
+
+#[test]
+fn an_ask_for_more_than_the_card_holds_has_no_pages_read() {
+    let (mut node, device) = Node::swaps(1536, 64);
+    let (_, second) = node.run(managed(device, 8192));
+    let ask = node.want(second, device, MIB(1536));
+    assert!(node.granted(ask));
+    let (first, _) = node.run(swapping(device, 1024));
+    let calm = Calm {
+        node,
+        device,
+        first,
+        second,
     };
-    assert!(judged(MIB(512)).is_empty(), "it fits");
-    assert!(judged(MIB(513)).contains(&calm.first));
+    assert!(
+        calm.judged(1536, 1024).is_empty(),
+        "all that can be is booked"
+    );
 }
 
 #[test]

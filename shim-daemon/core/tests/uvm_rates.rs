@@ -2,7 +2,7 @@
 
 use crate::node::swap::{policy, swapping};
 use crate::node::{Node, secs};
-use crate::uvm::{leaves, managed};
+use crate::uvm::{card, leaves, managed};
 use gpushare_core::{Bytes, DeviceId, Event, Nanos, Notice, Place, TenantId};
 
 /// Bytes a second, each way.
@@ -96,4 +96,30 @@ fn what_leaves_of_a_tenant_above_the_card_is_told_as_what_returns() {
         _ => None,
     });
     assert!(out.all(|bytes| bytes == mib(1900)));
+}
+
+/// Pages that nobody touched leave in no time, and later ones do not: a move may take ten times
+/// what is expected then.
+#[test]
+fn one_whose_pages_move_slower_than_any_before_leaves_in_the_end() {
+    let (mut node, device) = card(100 << 10);
+    node.guarantees = false;
+    let both = [(); 2].map(|()| {
+        let (tenant, process) = node.run(managed(device, 100 << 10));
+        node.guests.get_mut(&tenant).expect("it runs").moves.rate = 1 << 45;
+        node.want(process, device, Bytes::gib(100));
+        node.live(secs(2));
+        tenant
+    });
+    let left = |node: &Node| {
+        let all = node.notices.iter();
+        all.filter(|one| matches!(one, Notice::Left { .. })).count()
+    };
+    node.until("both have left", 200, |node| left(node) > 3);
+    let before = left(&node);
+    for tenant in both {
+        node.guests.get_mut(&tenant).expect("it runs").moves.rate = 4 << 30;
+    }
+    lives(&mut node, both, secs(400));
+    assert!(left(&node) > before + 2, "{} moves", left(&node) - before);
 }

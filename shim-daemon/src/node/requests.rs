@@ -366,7 +366,8 @@ impl Node {
                 .copied()
         });
         let Some(device) = device else { return };
-        if self.world.grantable(asker, device) >= Bytes(wanted.bytes) {
+        let (held, bytes) = (Bytes(wanted.held), Bytes(wanted.bytes));
+        if self.world.fits(asker, device, (held, bytes)) {
             return;
         }
         self.read_all(now, device);

@@ -156,6 +156,11 @@ impl Residency {
         self.host.more(tenant, before, bytes.max(before))
     }
 
+    /// The same for its moves off several devices, for which `before` is reserved together.
+    pub(crate) fn more_in_all(&self, tenant: TenantId, before: Bytes, bytes: Bytes) -> Bytes {
+        self.host.more(tenant, before, bytes.max(before))
+    }
+
     /// A tenant of the previous daemon has so much on the host, whatever the budget.
     pub(crate) fn found(&mut self, device: DeviceId, tenant: TenantId, bytes: Bytes) {
         let rotation = self.devices.get_mut(&device);

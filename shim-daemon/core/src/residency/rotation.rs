@@ -11,7 +11,9 @@ use std::collections::BTreeMap;
 
 /// A single piece may take this many times what it should at the measured rate.
 const ONE_PIECE: u64 = 4;
-/// That is doubled so many times at most.
+/// A move may take this many times its expected time in all.
+const SLOW: u64 = 10;
+/// Both are doubled so many times at most.
 const DOUBLED: u32 = 3;
 
 /// What moves of a tenant.
@@ -129,11 +131,31 @@ impl Rotation {
         out: bool,
         terms: &SwapPolicy,
     ) -> Nanos {
-        let link = self.link(left);
-        let time = link.one_way(left.bytes, out, terms.first_rate).0;
-        let slow = self.get(tenant).map_or(0, Resident::slow).min(DOUBLED);
-        let times = ONE_PIECE << if out { slow } else { 0 };
+        let times = ONE_PIECE << if out { self.doubled(tenant) } else { 0 };
+        self.silence(left, out, terms, times)
+    }
+
+    /// How long a tenant's memory may take to leave in all, of which so much is `left`. Twice as
+    /// long each time that was too short: what has not left yet teaches no rate.
+    pub(crate) fn whole(
+        &self,
+        (tenant, all): (TenantId, Load),
+        left: Load,
+        terms: &SwapPolicy,
+    ) -> Nanos {
+        let slow = self.round_trip(all, terms).0.saturating_mul(SLOW);
+        let once = self.silence(left, true, terms, ONE_PIECE).0;
+        let times = 1 << self.doubled(tenant);
+        Nanos(once.saturating_add(slow).saturating_mul(times))
+    }
+
+    fn silence(&self, left: Load, out: bool, terms: &SwapPolicy, times: u64) -> Nanos {
+        let time = self.link(left).one_way(left.bytes, out, terms.first_rate).0;
         terms.progress.max(Nanos(time.saturating_mul(times)))
+    }
+
+    fn doubled(&self, tenant: TenantId) -> u32 {
+        self.get(tenant).map_or(0, Resident::slow).min(DOUBLED)
     }
 
     /// A round, in which each tenant of these `loads` leaves and the next one stays the longest

@@ -66,11 +66,12 @@ impl World {
             Event::Ask {
                 process,
                 device,
+                held,
                 bytes,
                 ..
             } => {
                 let asker = self.tenants.process(*process)?.tenant();
-                let fits = self.grantable(asker, *device) >= *bytes;
+                let fits = self.fits(asker, *device, (*held, *bytes));
                 (!fits || self.waiting_on(*device) > 0).then_some(*device)
             }
             _ => None,

@@ -9,6 +9,7 @@ mod bound;
 mod confirm;
 mod host;
 mod late;
+mod later;
 mod members;
 pub(super) mod movers;
 mod pairs;
@@ -25,9 +26,6 @@ use crate::residency::{Load, Place, Thrash, Told, Turned};
 use crate::time::Nanos;
 use crate::timers::Timer;
 use gpushare_protocol::units::Bytes;
-
-/// A move may take this many times its expected time in all.
-const SLOW: u64 = 10;
 
 impl World {
     /// Where a tenant's movable memory is. `None`: it cannot be moved.
@@ -87,13 +85,12 @@ impl World {
         };
         // More of it may be on the card than is booked there.
         let load = |bytes| Load { bytes, paged };
-        let slow = rotation.round_trip(load(bytes), &terms);
-        let slow = slow.0.saturating_mul(SLOW);
         let out = resident.is_leaving();
         let there = resident.told_away();
         let left = load(if out { bytes - there } else { bytes });
         let patience = rotation.patience((tenant, left), out, &terms);
-        let latest = resident.begun() + terms.seal + patience + Nanos(slow);
+        let whole = rotation.whole((tenant, load(bytes)), left, &terms);
+        let latest = resident.begun() + terms.seal + whole;
         let at = match resident.place() {
             Place::In | Place::Out => None,
             Place::Sealing => Some(resident.since() + terms.seal),
@@ -399,8 +396,12 @@ impl World {
         account.map(Account::load).unwrap_or_default()
     }
 
+    /// What counts as its residency: its memory in use on the card, of managed memory as far as it
+    /// is booked there.
     fn on_card(&self, tenant: TenantId, device: DeviceId) -> Bytes {
         let account = self.ledger.account(device, tenant);
-        account.map_or(Bytes::ZERO, |account| account.in_use - account.away)
+        account.map_or(Bytes::ZERO, |account| {
+            (account.in_use - account.away).min(account.booked)
+        })
     }
 }

@@ -320,4 +320,15 @@ impl World {
         };
         (account.unused() + more.min(beyond)).min(account.ceiling() - account.in_use)
     }
+
+    /// Whether a tenant that holds so much may charge so much more, and nobody has to make room on
+    /// the device for that, not even by giving back what it does not use. What programs with
+    /// managed memory see as free says nothing of this: of that only what is booked needs room.
+    pub fn fits(&self, tenant: TenantId, device: DeviceId, (held, bytes): (Bytes, Bytes)) -> bool {
+        let Some(books) = self.ledger.get(device) else {
+            return false;
+        };
+        let growth = books.growth(tenant, held + bytes, Bytes::ZERO).taken;
+        growth <= books.slack().taken && self.grantable(tenant, device) >= bytes
+    }
 }

@@ -124,7 +124,7 @@ impl World {
         };
         let now = self.timers.now();
         let until = self.blocked(tenant).unwrap_or(now);
-        resident.used(until, self.in_use(tenant, device))
+        resident.used(until, self.load(tenant, device).bytes)
     }
 
     /// Whether a tenant that may be moved is in, with memory, and its stay is not over.
@@ -369,14 +369,8 @@ impl World {
         host: impl FnOnce() -> Bytes,
         movers: &[Mover],
     ) -> bool {
-        // Also what ends, where one that counts on that can be moved later. Others keep it.
-        let moves = |tenant: &TenantId| {
-            let account = self.ledger.account(device, *tenant);
-            account.is_some_and(|account| account.loan.moves && account.loan.revocable)
-        };
-        let ends = before.iter().any(moves);
-        let ends = ends.then(|| self.lasting(device).0.taken);
-        let other = self.moves_later(device, asker) + ends.unwrap_or_default();
+        let later = self.moves_later(device, asker, before);
+        let other = later.all;
         // Where all that is missing is kept for tenants that come back, its turn is after theirs.
         let after = self.returning(device).any(|(tenant, _)| tenant != asker);
         let most = other + movers.iter().map(|mover| mover.gives).sum();
@@ -394,28 +388,10 @@ impl World {
         // Tenants that take nothing of the budget.
         let own = movers.iter().filter(|mover| mover.host.is_zero());
         let own: Bytes = own.map(|mover| mover.gives).sum();
+        let own = own + later.managed;
         (after || gives || !other.is_zero())
             && short <= host + own
             && are_enough(fitting, short - other, host)
-    }
-
-    /// Memory that no mover gives now, and that can move once it is used: of tenants that are
-    /// coming back, and what tenants were granted and have not charged yet.
-    fn moves_later(&self, device: DeviceId, asker: TenantId) -> Bytes {
-        let rotation = self.residency.on(device).into_iter();
-        let all = rotation.flat_map(|rotation| rotation.all());
-        let others = all.filter(|(tenant, _)| *tenant != asker);
-        let later = others.filter_map(|(tenant, resident)| {
-            let account = self.ledger.account(device, tenant)?;
-            match resident.place() {
-                Place::Entering => Some(account.in_use.min(account.booked)),
-                Place::In if account.loan.moves && account.loan.revocable => {
-                    Some(account.on_card() - account.in_use)
-                }
-                _ => None,
-            }
-        });
-        later.sum()
     }
 
     /// Looks again when a stay is over.

@@ -39,7 +39,7 @@ impl World {
         known
             .filter(|known| known.admitted().is_some())
             .ok_or(NotSuspended::Unknown)?;
-        let (mut needed, mut more) = (Bytes::ZERO, Bytes::ZERO);
+        let (mut needed, mut before) = (Bytes::ZERO, Bytes::ZERO);
         let mut some = false;
         for device in self.devices_of(tenant) {
             let Some(resident) = self.residency.get(device, tenant) else {
@@ -50,11 +50,12 @@ impl World {
                 return Err(NotSuspended::Bound);
             }
             if resident.place() == Place::In {
-                let host = self.all_on_host(tenant, device);
-                needed += host;
-                more += self.residency.more(device, tenant, host);
+                needed += self.all_on_host(tenant, device);
+                before += resident.host();
             }
         }
+        // What the store has given it serves the moves off all of its devices once.
+        let more = self.residency.more_in_all(tenant, before, needed);
         let host = &self.residency.host;
         let free = host.unreserved().min(host.free() + (needed - more));
         match some {
