@@ -8,6 +8,11 @@
  *   take BYTES    -> take RESULT REFUSALS FREED    the driver's out-of-memories and what they freed
  *   drop          -> drop 0                        the most recent one goes to the cache
  *   spill         -> spill RESULT                  the cache is freed, as by empty_cache
+ *   segment N BYTES -> segment RESULT REFUSALS FREED   an allocation of N handles of physical memory: at the driver's
+ *                                                  out-of-memory the handles made so far and the whole cache are freed, and
+ *                                                  all handles are made once more
+ *   plain BYTES   -> plain RESULT                  cuMemAlloc by a library beside the allocator, which never asks twice
+ *   create BYTES  -> create RESULT                 cuMemCreate by such a library
  *
  * RESULT is the CUresult as a number. The end of the input ends it with status 0. */
 #include <dlfcn.h>
@@ -22,6 +27,15 @@ static struct block { dptr at; size_t bytes; } used[MOST], cache[MOST];
 static int uses, cached;
 static int (*mem_alloc)(dptr *, size_t);
 static int (*mem_free)(dptr);
+static int (*mem_create)(dptr *, size_t, const void *, unsigned long long);
+static int (*mem_release)(dptr);
+static int (*reserve)(dptr *, size_t, size_t, dptr, unsigned long long);
+static int (*map)(dptr, size_t, size_t, dptr, unsigned long long);
+static int (*set_access)(dptr, size_t, const void *, size_t);
+
+/* Of the device 0: pinned memory, and reading and writing. */
+static const struct { int type, kinds, place, id; void *meta; unsigned char rest[8]; } prop = {1, 0, 1, 0, NULL, {0}};
+static const struct { int place, id, flags; } access_to = {1, 0, 3};
 
 static int start(void) {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW), *context;
@@ -31,6 +45,11 @@ static int start(void) {
     int (*set)(void *) = (int (*)(void *))dlsym(driver, "cuCtxSetCurrent");
     mem_alloc = (int (*)(dptr *, size_t))dlsym(driver, "cuMemAlloc_v2");
     mem_free = (int (*)(dptr))dlsym(driver, "cuMemFree_v2");
+    mem_create = (int (*)(dptr *, size_t, const void *, unsigned long long))dlsym(driver, "cuMemCreate");
+    mem_release = (int (*)(dptr))dlsym(driver, "cuMemRelease");
+    reserve = (int (*)(dptr *, size_t, size_t, dptr, unsigned long long))dlsym(driver, "cuMemAddressReserve");
+    map = (int (*)(dptr, size_t, size_t, dptr, unsigned long long))dlsym(driver, "cuMemMap");
+    set_access = (int (*)(dptr, size_t, const void *, size_t))dlsym(driver, "cuMemSetAccess");
     int result = init(0);
     if (!result) result = retain(&context, 0);
     return result ? result : set(context);
@@ -66,13 +85,40 @@ static int take(size_t bytes, int *refusals, int *freed) {
     return result;
 }
 
+/* Makes all of the handles, or none. */
+static int pages(dptr *handles, int count, size_t bytes) {
+    for (int i = 0; i < count; i++) {
+        int result = mem_create(&handles[i], bytes, &prop, 0);
+        if (!result) continue;
+        while (i) mem_release(handles[--i]);
+        return result;
+    }
+    return 0;
+}
+
+static int segment(int count, size_t bytes, int *refusals, int *freed) {
+    dptr handles[MOST], at;
+    int result = pages(handles, count, bytes);
+    if (result == OUT_OF_MEMORY) {
+        ++*refusals;
+        *freed += cached;
+        spill();
+        result = pages(handles, count, bytes);
+        *refusals += result == OUT_OF_MEMORY;
+    }
+    if (!result) result = reserve(&at, count * bytes, 0, 0, 0);
+    for (int i = 0; i < count && !result; i++) result = map(at + i * bytes, bytes, 0, handles[i], 0);
+    return result ? result : set_access(at, count * bytes, &access_to, 1);
+}
+
 int main(int argc, char **argv) {
     char word[32], line[256];
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (argc > 1 && !dlopen(argv[1], RTLD_NOW)) return 2;
     while (fgets(line, sizeof line, stdin)) {
-        unsigned long long bytes = 0;
-        if (sscanf(line, "%31s %llu", word, &bytes) < 1) continue;
+        unsigned long long bytes = 0, each = 0;
+        dptr other;
+        if (sscanf(line, "%31s %llu %llu", word, &bytes, &each) < 1) continue;
         if (!strcmp(word, "init")) {
             printf("init %d\n", start());
         } else if (!strcmp(word, "take") && uses < MOST) {
@@ -83,6 +129,13 @@ int main(int argc, char **argv) {
             puts("drop 0");
         } else if (!strcmp(word, "spill")) {
             printf("spill %d\n", spill());
+        } else if (!strcmp(word, "segment") && bytes <= MOST) {
+            int refusals = 0, freed = 0, result = segment((int)bytes, each, &refusals, &freed);
+            printf("segment %d %d %d\n", result, refusals, freed);
+        } else if (!strcmp(word, "plain")) {
+            printf("plain %d\n", mem_alloc(&other, bytes));
+        } else if (!strcmp(word, "create")) {
+            printf("create %d\n", mem_create(&other, bytes, &prop, 0));
         } else {
             printf("unknown %s\n", word);
         }

@@ -253,3 +253,114 @@ fn a_cache_never_seen_freed_causes_no_early_refusal() {
     assert_eq!(guest.line(), "take 0 0 0");
     guest.finish().silently();
 }
+
+/// A page of PyTorch's expandable segments for large allocations.
+const PAGE: u64 = 20 * MIB;
+
+fn segment(pages: u64) -> String {
+    format!("segment {pages} {PAGE}")
+}
+
+/// A tenant that may burst into all of the device and one that fills it, the first one's program
+/// with PyTorch's allocator and 512 MiB in its cache.
+struct Scene {
+    bursts: Tenant,
+    fills: Tenant,
+    guest: Guest,
+    daemon: Daemon,
+    _gpu: Gpu,
+    _folder: tempfile::TempDir,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let gpu = Gpu::new(DEVICE);
+        let daemon = Daemon::start(&gpu);
+        let (bursts, fills) = (
+            daemon.tenant("bursts", &BURSTS),
+            daemon.tenant("fills", &FILLS),
+        );
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let mut guest = with_torch(&bursts, &folder);
+        caches(&mut guest);
+        Self {
+            bursts,
+            fills,
+            guest,
+            daemon,
+            _gpu: gpu,
+            _folder: folder,
+        }
+    }
+
+    /// A request that has to wait until the neighbour has gone, and its answer.
+    fn waits(&mut self, request: &str) -> String {
+        let holder = filled(&self.fills);
+        self.guest.send(request);
+        self.daemon.until_one_waits("bursts");
+        holder.finish().silently();
+        self.guest.line()
+    }
+}
+
+#[test]
+fn all_pages_of_a_segment_that_is_made_again_may_wait() {
+    let mut scene = Scene::new();
+    // The cache is enough for 25 pages, so it is a later one that has to wait.
+    assert_eq!(scene.waits(&segment(40)), "segment 0 1 2");
+    scene.guest.finish().silently();
+}
+
+#[test]
+fn a_segment_that_the_cache_is_enough_for_does_not_wait() {
+    let mut scene = Scene::new();
+    let _holder = filled(&scene.fills);
+    assert_eq!(scene.guest.ask(&segment(20)), "segment 0 1 2");
+    assert!(!has_waited(&scene.daemon, "bursts"));
+    scene.guest.finish().silently();
+}
+
+#[test]
+fn the_segment_after_one_that_waited_asks_for_the_cache_again() {
+    let mut scene = Scene::new();
+    assert_eq!(scene.waits(&segment(40)), "segment 0 1 2");
+    caches(&mut scene.guest);
+    let _holder = filled(&scene.fills);
+    assert_eq!(scene.guest.ask(&segment(20)), "segment 0 1 2");
+    scene.guest.finish().silently();
+}
+
+#[test]
+fn beside_pytorch_what_cannot_be_its_allocators_waits_at_once() {
+    let mut scene = Scene::new();
+    for (call, bytes) in [("create", 400 * MIB), ("plain", 401 * MIB)] {
+        let answer = scene.waits(&format!("{call} {bytes}"));
+        assert_eq!(answer, format!("{call} 0"), "{bytes}");
+    }
+    scene.guest.finish().silently();
+}
+
+#[test]
+fn an_early_refusal_that_is_the_end_for_its_program_is_told() {
+    let mut scene = Scene::new();
+    let _holder = filled(&scene.fills);
+    assert_eq!(scene.guest.ask(&format!("create {PAGE}")), "create 2");
+    scene.guest.finish().silently();
+    let told = told_of_refusals(&scene.daemon, scene.bursts, "bursts");
+    assert!(
+        told.len() == 1 && told[0].starts_with("an allocation was refused (of 20 MiB, to process "),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn a_thread_that_did_not_ask_again_is_not_refused_early_again() {
+    let mut scene = Scene::new();
+    let holder = filled(&scene.fills);
+    assert_eq!(scene.guest.ask(&format!("create {PAGE}")), "create 2");
+    scene.guest.send(&format!("create {}", 2 * MIB));
+    scene.daemon.until_one_waits("bursts");
+    holder.finish().silently();
+    assert_eq!(scene.guest.line(), "create 0");
+    scene.guest.finish().silently();
+}

@@ -20,6 +20,8 @@ const GUARANTEE: u64 = 90_000;
 /// How long the daemon lets a request wait here: at least this much must be missing from the
 /// remaining time.
 const PAUSE: Duration = Duration::from_millis(300);
+/// A wait time that is over after such a pause, in milliseconds.
+const SHORT: u64 = 250;
 
 fn yes() -> Option<Reply> {
     Some(Reply::Granted { grant: 8 * GIB })
@@ -145,6 +147,70 @@ fn a_call_waits_only_in_its_last_request() {
     let waits = asked.iter().filter(|asked| patience(asked) > 0).count();
     assert_eq!(waits, 1, "{asked:?}");
     assert!(patience(asked.last().unwrap()) > 0, "{asked:?}");
+}
+
+/// The times that were left to the requests that could wait, since this was last asked.
+fn left(said: &Receiver<Request>) -> Vec<u64> {
+    let all = said.try_iter().map(|asked| patience(&asked));
+    all.filter(|left| *left > 0).collect()
+}
+
+/// A guest none of whose requests is granted, each after it has waited.
+fn refused_after_waits(dealer: &Dealer) -> (Guest, Receiver<Request>) {
+    asking(dealer, dealer.client("quota"), |_, asked| {
+        if patience(asked) > 0 {
+            std::thread::sleep(PAUSE);
+        }
+        no()
+    })
+}
+
+#[test]
+fn ever_smaller_requests_of_a_thread_share_one_wait() {
+    let gpu = Gpu::new("mem=16GiB");
+    let dealer = Dealer::start(&gpu);
+    let (mut guest, said) = refused_after_waits(&dealer);
+    let mut before = WAIT + millis(PAUSE);
+    for mib in [6000, 5400, 4860, 4374] {
+        assert_eq!(guest.ask(&format!("alloc {}", mib * MIB)), REFUSED);
+        let left = left(&said);
+        assert_eq!(left.len(), 1, "{left:?}");
+        assert!(left[0] + millis(PAUSE) <= before, "{left:?} of {before}");
+        before = left[0];
+    }
+    // What is granted ends it.
+    assert_eq!(guest.ask(&format!("alloc {MIB}")), GRANTED);
+    assert_eq!(guest.ask(&format!("alloc {}", 3000 * MIB)), REFUSED);
+    let anew = left(&said);
+    assert!(anew.len() == 1 && anew[0] > before, "{anew:?} of {before}");
+}
+
+#[test]
+fn a_smaller_request_after_a_free_has_a_wait_of_its_own() {
+    let gpu = Gpu::new("mem=16GiB");
+    let dealer = Dealer::start(&gpu);
+    let (mut guest, said) = refused_after_waits(&dealer);
+    assert_eq!(guest.ask(&format!("alloc {MIB}")), GRANTED);
+    dealer.page().header.wait_ms.store(SHORT, Ordering::Relaxed);
+    assert_eq!(guest.ask(&format!("alloc {}", 6000 * MIB)), REFUSED);
+    assert_eq!(left(&said).len(), 1);
+    assert_eq!(guest.ask(&format!("alloc {}", 5400 * MIB)), REFUSED);
+    assert_eq!(left(&said), [] as [u64; 0], "the time is over");
+    assert_eq!(guest.ask("free 1"), "free 0");
+    assert_eq!(guest.ask(&format!("alloc {}", 4860 * MIB)), REFUSED);
+    assert_eq!(left(&said).len(), 1);
+}
+
+#[test]
+fn a_request_as_large_as_the_last_one_waits_for_itself() {
+    let gpu = Gpu::new("mem=16GiB");
+    let dealer = Dealer::start(&gpu);
+    let (mut guest, said) = refused_after_waits(&dealer);
+    dealer.page().header.wait_ms.store(SHORT, Ordering::Relaxed);
+    for _ in 0..2 {
+        assert_eq!(guest.ask(&format!("alloc {}", 6000 * MIB)), REFUSED);
+        assert_eq!(left(&said).len(), 1);
+    }
 }
 
 #[test]

@@ -35,6 +35,8 @@ const LAST_WAIT: Duration = Duration::from_secs(1);
 
 /// Another thread of ours to stop.
 static BESIDE: ForkLocal<fn()> = ForkLocal::new();
+/// What is said of the process when it ends.
+static LAST: ForkLocal<fn()> = ForkLocal::new();
 
 thread_local! {
     // Const and without a destructor.
@@ -62,6 +64,11 @@ pub(crate) fn watch_beside(stop: fn()) {
     BESIDE.set(stop);
 }
 
+/// Has the handler call `say` in the end. Only the first one counts.
+pub(crate) fn say_last(say: fn()) {
+    LAST.get_or(|| say);
+}
+
 extern "C" fn leave(_: *mut c_void) {
     // In a forked child that has not begun CUDA anew there is nothing to stop.
     if let Some(watch) = WATCHING.get()
@@ -71,6 +78,9 @@ extern "C" fn leave(_: *mut c_void) {
         (watch.stop)();
         if let Some(stop) = BESIDE.get() {
             stop();
+        }
+        if let Some(say) = LAST.get() {
+            say();
         }
     }
 }

@@ -1,91 +1,29 @@
 //! Refusals before a wait, for allocators that free their cache only after a *returned*
-//! out-of-memory.
+//! out-of-memory, and the one wait of requests that grow ever smaller.
 //!
 //! Such an allocator (PyTorch's) keeps freed blocks. While it waits in the driver for memory, it
 //! holds its own lock and all that its cache could give back. So before a thread of such a process
 //! waits, it is refused once: it frees its cache and asks again, and that request waits. Which
 //! processes these are is not guessed: the library of PyTorch's allocator is loaded, or a thread
 //! has been seen to free memory after an out-of-memory and to ask for the same again. No other
-//! process is refused early. Such a refusal is not counted as one. Why so: ADR 58.
+//! process is refused early, and beside PyTorch's allocator no request that cannot be its. Such a
+//! refusal is not counted as one, unless the process does not ask again. Why so: ADR 58.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::Instant;
 
-use crate::account;
+use gpushare_protocol::page::MAX_DEVICES;
+
+use crate::account::{self, Deadline};
 use crate::driver::captures;
 use crate::driver::device::DeviceKey;
-use crate::guest::linker;
+use crate::guest::{exit, linker};
+pub(crate) use crate::holdings::told::Call;
+use crate::holdings::told::{Begun, Request, Told};
 
 /// The library of PyTorch's caching allocator, as the dynamic linker names it.
 const TORCH: &[u8] = b"libc10_cuda.so";
-/// Sizes that a thread's early refusals are remembered of.
-const SIZES: usize = 4;
-
-/// A thread's request: a device and bytes.
-type Request = (DeviceKey, u64);
-
-/// The recent refusals of one thread.
-#[derive(Clone, Copy, Debug)]
-struct Told {
-    /// Its last request, if that ran out of memory, and how often the process had freed by then.
-    failed: Option<(Request, u64)>,
-    /// Its last request, if that was refused early.
-    early: Option<Request>,
-    /// Whether its current request is the retry after an early refusal.
-    retries: bool,
-    /// Requests that met a wait, and how often the process had freed when they last did.
-    met: [Option<(Request, u64)>; SIZES],
-    /// The oldest of them.
-    oldest: usize,
-}
-
-impl Told {
-    const NOTHING: Self = Self {
-        failed: None,
-        early: None,
-        retries: false,
-        met: [None; SIZES],
-        oldest: 0,
-    };
-
-    /// Whether the thread's next request is of interest.
-    fn watches(&self) -> bool {
-        self.failed.is_some() || self.early.is_some() || self.retries
-    }
-
-    /// A request begins. Whether it shows that the process frees memory after an out-of-memory, and
-    /// asks again.
-    fn begins(&mut self, request: Request, frees: u64) -> bool {
-        self.retries = self.early.take() == Some(request);
-        let failed = self.failed.take();
-        failed.is_some_and(|(last, then)| last == request && then != frees)
-    }
-
-    /// The request has run out of memory.
-    fn ran_out(&mut self, request: Request, frees: u64) {
-        self.failed = Some((request, frees));
-    }
-
-    /// The request would wait now: whether it is refused instead. Once for a size, and once more
-    /// only after the process has freed something since.
-    fn refuses(&mut self, request: Request, frees: u64) -> bool {
-        let met = self
-            .met
-            .iter()
-            .position(|met| met.is_some_and(|(size, _)| size == request));
-        let known = met.and_then(|at| self.met[at]) == Some((request, frees));
-        let at = met.unwrap_or(self.oldest);
-        self.met[at] = Some((request, frees));
-        if met.is_none() {
-            self.oldest = (at + 1) % SIZES;
-        }
-        if known || self.retries {
-            return false;
-        }
-        self.early = Some(request);
-        true
-    }
-}
 
 thread_local! {
     // Const and without a destructor: allocations are made in other libraries' destructors too.
@@ -96,8 +34,26 @@ thread_local! {
 static WATCHED: AtomicU32 = AtomicU32::new(0);
 /// Frees of this process. Threads may lose counts of each other, which only have to differ.
 static FREES: AtomicU64 = AtomicU64::new(0);
-/// Whether this process is known to free its cache after an out-of-memory.
-static CACHES: AtomicBool = AtomicBool::new(false);
+/// Whether PyTorch's allocator has been found in this process.
+static TORCH_IS_HERE: AtomicBool = AtomicBool::new(false);
+/// The kinds of calls, by [`Call::bit`], with which this process is known to free a cache after an
+/// out-of-memory that is not the one of PyTorch's allocator.
+static CACHES: AtomicU8 = AtomicU8::new(0);
+
+/// Early refusals whose retry has not come, and the largest so far.
+#[derive(Debug)]
+struct Unanswered {
+    count: AtomicU64,
+    largest: AtomicU64,
+}
+
+/// By device.
+static UNANSWERED: [Unanswered; MAX_DEVICES] = [const {
+    Unanswered {
+        count: AtomicU64::new(0),
+        largest: AtomicU64::new(0),
+    }
+}; MAX_DEVICES];
 
 /// Changes this thread's state, and keeps the count of watched threads.
 fn told<R>(change: impl FnOnce(&mut Told) -> R) -> R {
@@ -122,20 +78,45 @@ pub(crate) fn freed() {
     );
 }
 
-/// Notes that this thread asks for memory.
+/// Notes that this thread asks for memory: for `bytes`, by a call.
 #[inline]
-pub(crate) fn begins(device: DeviceKey, bytes: u64) {
+pub(crate) fn begins(device: DeviceKey, bytes: u64, call: Call) {
     if WATCHED.load(Ordering::Relaxed) != 0 {
-        begins_watched(device, bytes);
+        begins_watched(Request {
+            device,
+            bytes,
+            call,
+        });
     }
 }
 
 #[cold]
-fn begins_watched(device: DeviceKey, bytes: u64) {
+fn begins_watched(request: Request) {
     let frees = FREES.load(Ordering::Relaxed);
-    if told(|told| told.begins((device, bytes), frees)) && !CACHES.swap(true, Ordering::Relaxed) {
+    let Begun {
+        shows_a_cache,
+        answers,
+        unanswered,
+    } = told(|told| told.begins(request, frees, Instant::now()));
+    if let Some(early) = answers.or(unanswered) {
+        let less = |count: u64| count.checked_sub(1);
+        let count = &UNANSWERED[early.device.index()].count;
+        let _ = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+    if let Some(early) = unanswered {
+        account::count_refusal(early.device, early.bytes);
+    }
+    // What PyTorch's allocator does shows no other one.
+    if shows_a_cache && !(request.may_be_torchs() && torch_is_here()) {
+        shows(request);
+    }
+}
+
+fn shows(request: Request) {
+    let bit = request.call.bit();
+    if CACHES.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
         tracing::info!(
-            bytes,
+            request.bytes,
             "frees its cache when memory runs out: it is refused before it waits"
         );
     }
@@ -143,21 +124,60 @@ fn begins_watched(device: DeviceKey, bytes: u64) {
 
 /// Notes that this thread's request has run out of memory.
 #[cold]
-pub(crate) fn ran_out(device: DeviceKey, bytes: u64) {
+pub(crate) fn ran_out(device: DeviceKey, bytes: u64, by: Call, call: &Deadline) {
+    let request = Request {
+        device,
+        bytes,
+        call: by,
+    };
     let frees = FREES.load(Ordering::Relaxed);
-    told(|told| told.ran_out((device, bytes), frees));
+    let times = (call.waited_in_vain(), Instant::now());
+    told(|told| told.ran_out(request, frees, times));
+}
+
+/// Notes that this thread has made an allocation of physical memory complete.
+pub(crate) fn pieces_end() {
+    told(Told::pieces_end);
 }
 
 /// Whether this thread's request, which would wait now, is refused instead. Not where the answer
 /// would be the same without a wait, and not while the process holds nothing that it could give
-/// back.
+/// back. A request that goes on with others waits no longer than they may together.
 #[cold]
-pub(crate) fn refuses(device: DeviceKey, bytes: u64) -> bool {
-    if account::holds(device) == 0 || !would_wait(device, bytes) || !caches() {
+pub(crate) fn refuses(device: DeviceKey, bytes: u64, by: Call, call: &Deadline) -> bool {
+    if let Some(since) = TOLD.get().since() {
+        call.goes_on(since);
+    }
+    let request = Request {
+        device,
+        bytes,
+        call: by,
+    };
+    if account::holds(device) == 0 || !would_wait(device, bytes) || !may_be_a_caches(request) {
         return false;
     }
     let frees = FREES.load(Ordering::Relaxed);
-    told(|told| told.refuses((device, bytes), frees))
+    let refuses = told(|told| told.refuses(request, frees));
+    if refuses {
+        let unanswered = &UNANSWERED[device.index()];
+        unanswered.largest.fetch_max(bytes, Ordering::Relaxed);
+        unanswered.count.fetch_add(1, Ordering::Relaxed);
+        exit::say_last(count_unanswered);
+    }
+    refuses
+}
+
+/// The process ends: no retry comes any more.
+fn count_unanswered() {
+    let devices = UNANSWERED.iter().enumerate();
+    for (unanswered, device) in
+        devices.filter_map(|(index, one)| Some((one, DeviceKey::of_index(index)?)))
+    {
+        let largest = unanswered.largest.load(Ordering::Relaxed);
+        for _ in 0..unanswered.count.swap(0, Ordering::Relaxed) {
+            account::count_refusal(device, largest);
+        }
+    }
 }
 
 /// Whether a request may wait: within the limit, and not in a thread that records a graph.
@@ -169,92 +189,17 @@ fn would_wait(device: DeviceKey, bytes: u64) -> bool {
     fits && captures::may_wait()
 }
 
-/// Whether the process frees a cache after an out-of-memory: it was seen to, or its allocator is
-/// PyTorch's.
-fn caches() -> bool {
-    if CACHES.load(Ordering::Relaxed) {
-        return true;
-    }
-    let torch = linker::has(TORCH);
-    if torch {
-        CACHES.store(true, Ordering::Relaxed);
-    }
-    torch
+/// Whether a request may be one of an allocator that frees a cache after an out-of-memory: of one
+/// that was seen to, or of PyTorch's.
+fn may_be_a_caches(request: Request) -> bool {
+    CACHES.load(Ordering::Relaxed) & request.call.bit() != 0
+        || (request.may_be_torchs() && torch_is_here())
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn request(bytes: u64) -> Request {
-        (DeviceKey::default(), bytes)
+fn torch_is_here() -> bool {
+    let found = TORCH_IS_HERE.load(Ordering::Relaxed) || linker::has(TORCH);
+    if found {
+        TORCH_IS_HERE.store(true, Ordering::Relaxed);
     }
-
-    #[test]
-    fn freeing_and_asking_again_after_an_out_of_memory_shows_a_cache() {
-        let mut told = Told::NOTHING;
-        assert!(!told.begins(request(8), 0));
-        told.ran_out(request(8), 0);
-        assert!(told.watches());
-        assert!(told.begins(request(8), 3));
-        assert!(!told.watches());
-    }
-
-    #[test]
-    fn asking_again_without_a_free_or_for_another_size_does_not() {
-        for (next, frees) in [(8, 0), (4, 1)] {
-            let mut told = Told::NOTHING;
-            told.ran_out(request(8), 0);
-            assert!(!told.begins(request(next), frees));
-            assert!(
-                !told.begins(request(8), 5),
-                "it is the next request that counts"
-            );
-        }
-    }
-
-    #[test]
-    fn the_request_that_follows_an_early_refusal_waits() {
-        let mut told = Told::NOTHING;
-        told.begins(request(8), 0);
-        assert!(told.refuses(request(8), 0));
-        told.begins(request(8), 5);
-        assert!(
-            !told.refuses(request(8), 5),
-            "though the cache was freed meanwhile"
-        );
-    }
-
-    #[test]
-    fn a_size_is_refused_again_only_after_a_free() {
-        let mut told = Told::NOTHING;
-        assert!(told.refuses(request(8), 0));
-        told.begins(request(8), 1);
-        assert!(!told.refuses(request(8), 1));
-        told.begins(request(8), 1);
-        assert!(!told.refuses(request(8), 1), "nothing was freed since");
-        told.begins(request(8), 2);
-        assert!(told.refuses(request(8), 2));
-    }
-
-    #[test]
-    fn a_retry_that_need_not_wait_is_one_too() {
-        let mut told = Told::NOTHING;
-        assert!(told.refuses(request(8), 0));
-        // It fits now, and never comes to a wait.
-        told.begins(request(8), 1);
-        told.begins(request(8), 2);
-        assert!(told.refuses(request(8), 2));
-    }
-
-    #[test]
-    fn another_size_is_refused_by_itself() {
-        let mut told = Told::NOTHING;
-        for bytes in [1, 2, 3, 4, 5] {
-            told.begins(request(bytes), 0);
-            assert!(told.refuses(request(bytes), 0));
-        }
-        told.begins(request(5), 0);
-        assert!(!told.refuses(request(5), 0));
-    }
+    found
 }

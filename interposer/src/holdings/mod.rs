@@ -13,3 +13,4 @@ pub(crate) mod pools;
 pub(crate) mod reclaim;
 pub(crate) mod returning;
 pub(crate) mod table;
+mod told;

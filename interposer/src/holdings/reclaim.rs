@@ -16,7 +16,7 @@ use crate::guest::background::Uncancelled;
 use crate::guest::fork::ForkLocal;
 use crate::guest::frames;
 use crate::holdings::arena::{self, Arena};
-use crate::holdings::early;
+use crate::holdings::early::{self, Call};
 use crate::holdings::frees;
 use crate::holdings::graph_memory;
 use crate::holdings::objects::physical;
@@ -27,9 +27,10 @@ use crate::holdings::returning;
 /// short to be taken for a hang.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Books `bytes`. Before that is refused, this process's unused memory on the device is given back.
-/// `refusal` gives the result of a call that does not fit (`hooks::refusal`); an invalid call gets
-/// its error before memory is given back or waited for.
+/// Books `bytes`, which the program asks for `by` a call. Before that is refused, this process's
+/// unused memory on the device is given back. `refusal` gives the result of a call that does not
+/// fit (`hooks::refusal`); an invalid call gets its error before memory is given back or waited
+/// for.
 ///
 /// # Errors
 /// The call's error if it is invalid, or does not fit then either.
@@ -37,24 +38,28 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) fn reserve(
     device: DeviceKey,
     bytes: u64,
+    by: Call,
     call: &Deadline,
     refusal: impl Fn() -> CUresult,
 ) -> Result<Charge, CUresult> {
-    early::begins(device, bytes);
-    account::charge(device, bytes, call).or_else(|_| reserve_slowly(device, bytes, call, &refusal))
+    early::begins(device, bytes, by);
+    account::charge(device, bytes, call)
+        .or_else(|_| reserve_slowly(device, bytes, by, call, &refusal))
 }
 
-/// Asks the driver for `bytes` that are charged. If it has none although they were granted, the
-/// daemon is asked to look. The program sees the error only if the daemon cannot help.
+/// Asks the driver for `bytes` that are charged, and that the program asks for `by` a call. If it
+/// has none although they were granted, the daemon is asked to look. The program sees the error
+/// only if the daemon cannot help.
 #[inline]
 pub(crate) fn insist(
     device: DeviceKey,
     bytes: u64,
+    by: Call,
     call: &Deadline,
     mut ask: impl FnMut() -> CUresult,
 ) -> CUresult {
     match ask() {
-        CUresult::OUT_OF_MEMORY => insist_and_tell(device, bytes, call, &mut ask),
+        CUresult::OUT_OF_MEMORY => insist_and_tell(device, bytes, by, call, &mut ask),
         answer => answer,
     }
 }
@@ -63,13 +68,14 @@ pub(crate) fn insist(
 fn insist_and_tell(
     device: DeviceKey,
     bytes: u64,
+    by: Call,
     call: &Deadline,
     ask: &mut dyn FnMut() -> CUresult,
 ) -> CUresult {
     let answer = insist_slowly(device, bytes, call, ask);
     if answer == CUresult::OUT_OF_MEMORY {
         account::count_refusal(device, bytes);
-        early::ran_out(device, bytes);
+        early::ran_out(device, bytes, by, call);
     }
     answer
 }
@@ -107,6 +113,7 @@ pub(crate) fn insist_slowly(
 fn reserve_slowly(
     device: DeviceKey,
     bytes: u64,
+    by: Call,
     call: &Deadline,
     refusal: &dyn Fn() -> CUresult,
 ) -> Result<Charge, CUresult> {
@@ -114,11 +121,11 @@ fn reserve_slowly(
         CUresult::OUT_OF_MEMORY => {}
         wrong => return Err(wrong),
     }
-    let early = || early::refuses(device, bytes);
+    let early = || early::refuses(device, bytes, by, call);
     match reserve_unless(&early, device, bytes, call, &mut || None::<()>) {
         Ok(Found::Booked(charge)) => Ok(charge),
         Ok(Found::Otherwise(())) | Err(Refused) => {
-            early::ran_out(device, bytes);
+            early::ran_out(device, bytes, by, call);
             Err(Refused.into())
         }
     }
@@ -144,7 +151,8 @@ pub(crate) fn reserve_or<T>(
     reserve_unless(&|| false, device, bytes, call, otherwise)
 }
 
-/// As [`reserve_or`]; before the daemon is waited for, `early` may refuse, which is not counted.
+/// As [`reserve_or`]; before the daemon is waited for, `early` may refuse, which is not counted
+/// here.
 fn reserve_unless<T>(
     early: &dyn Fn() -> bool,
     device: DeviceKey,

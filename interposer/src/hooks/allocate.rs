@@ -2,7 +2,8 @@
 
 use gpushare_cuda_abi::cuda::CUresult;
 
-use super::{early, pool};
+use super::early::{self, Call};
+use super::pool;
 use crate::account::{self, Charge, Deadline};
 use crate::driver::contexts::{self, Here};
 use crate::driver::device::DeviceKey;
@@ -12,14 +13,15 @@ use crate::holdings::reclaim;
 use crate::holdings::table::{self, Kind, Record};
 use crate::residency::{memory, slabs};
 
-/// Charges `bytes` to the current context's device and asks the driver. `answer` is called with the
-/// charge after success and says what became of it.
+/// Charges `bytes` to the current context's device and asks the driver, `by` the program's call.
+/// `answer` is called with the charge after success and says what became of it.
 ///
 /// Without a current context the driver is called directly: it returns that error. `refusal` gives
 /// the call's result if the memory does not fit.
 #[inline]
 pub(crate) fn booked(
     bytes: u64,
+    by: Call,
     refusal: impl Fn(DeviceKey) -> CUresult,
     ask: impl Fn() -> CUresult,
     answer: impl FnOnce(Here, Charge) -> CUresult,
@@ -28,11 +30,11 @@ pub(crate) fn booked(
         return ask();
     };
     let call = Deadline::new();
-    let charge = match reclaim::reserve(here.device, bytes, &call, || refusal(here.device)) {
+    let charge = match reclaim::reserve(here.device, bytes, by, &call, || refusal(here.device)) {
         Ok(charge) => charge,
         Err(answer) => return answer,
     };
-    match reclaim::insist(here.device, bytes, &call, ask) {
+    match reclaim::insist(here.device, bytes, by, &call, ask) {
         CUresult::SUCCESS => answer(here, charge),
         // The charge is dropped, and so undone.
         failed => failed,
@@ -44,12 +46,14 @@ pub(crate) fn booked(
 pub(crate) fn pointer(
     kind: Kind,
     bytes: u64,
+    by: Call,
     refusal: impl Fn() -> CUresult,
     ask: impl Fn() -> CUresult,
     address: impl FnOnce() -> Option<u64>,
 ) -> CUresult {
     booked(
         bytes,
+        by,
         |_| refusal(),
         ask,
         |here, charge| {

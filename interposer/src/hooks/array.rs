@@ -21,6 +21,7 @@ use crate::entry::hooks;
 use crate::holdings::objects::{ARRAYS, MIPMAPS, Map, Object};
 use crate::hooks::array_size::{Shape, bytes_of};
 
+use super::early::Call;
 use super::{allocate, array_refusal, vmm};
 
 hooks! {
@@ -101,7 +102,7 @@ where
         return ask();
     };
     let refusal = |device| array_refusal::refused(shape, device);
-    allocate::booked(bytes, refusal, ask, |here, mut charge| {
+    allocate::booked(bytes, Call::Other, refusal, ask, |here, mut charge| {
         let Some(handle) = handle() else {
             return CUresult::SUCCESS;
         };

@@ -27,6 +27,7 @@ use crate::hooks::context_refusal::{
     Making, flags_are_wrong, green_flags_are_wrong, has_no_affinity, params_are_wrong,
 };
 use crate::hooks::context_turns::{turn, unsealed_turn};
+use crate::hooks::early::Call;
 use crate::residency::{kept_marks, memory};
 
 hooks! {
@@ -180,7 +181,7 @@ fn making(
 ) -> (CUresult, i64) {
     overhead::measured(device, || match device {
         // Only the daemon knows the cost of a context.
-        Some(device) => reclaim::insist(device, 0, patience, call),
+        Some(device) => reclaim::insist(device, 0, Call::Other, patience, call),
         None => call(),
     })
 }

@@ -6,6 +6,7 @@
 
 use gpushare_cuda_abi::cuda::{CUdeviceptr, CUdeviceptr_v1, CUresult};
 
+use super::early::Call;
 use super::{allocate, movable, refusal};
 use crate::driver::calls;
 use crate::driver::captures::unnoticed;
@@ -35,10 +36,11 @@ fn alloc(dptr: Out<'_, CUdeviceptr>, bytesize: usize, ask: impl Fn() -> CUresult
         return ask();
     }
     let refusal = || refused(bytesize);
-    if let Some(answer) = movable::allocate(dptr, bytesize as u64, &refusal) {
+    let by = Call::Linear(bytesize as u64);
+    if let Some(answer) = movable::allocate(dptr, bytesize as u64, by, &refusal) {
         return answer;
     }
-    allocate::pointer(Kind::Linear, bytesize as u64, refusal, ask, || {
+    allocate::pointer(Kind::Linear, bytesize as u64, by, refusal, ask, || {
         dptr.read_back()
     })
 }
@@ -65,7 +67,8 @@ fn alloc_v1(dptr: Out<'_, CUdeviceptr_v1>, bytesize: u32, ask: impl Fn() -> CUre
         return ask();
     }
     let refusal = || refused(bytesize as usize);
-    allocate::pointer(Kind::Linear, bytesize.into(), refusal, ask, || {
+    let by = Call::Linear(bytesize.into());
+    allocate::pointer(Kind::Linear, bytesize.into(), by, refusal, ask, || {
         dptr.read_back().map(u64::from)
     })
 }
@@ -115,7 +118,7 @@ fn pitched(
         .and_then(|row| row.checked_mul(height));
     let bytes = bytes.unwrap_or(u64::MAX);
     let refusal = |_| pitched_refused(width, height, element);
-    allocate::booked(bytes, refusal, ask, |here, mut charge| {
+    allocate::booked(bytes, Call::Other, refusal, ask, |here, mut charge| {
         let Some((address, pitch)) = result() else {
             return CUresult::SUCCESS;
         };

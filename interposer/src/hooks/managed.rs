@@ -6,6 +6,7 @@
 
 use gpushare_cuda_abi::cuda::{CUdeviceptr, CUmemAttach_flags, CUresult};
 
+use super::early::Call;
 use super::{allocate, refusal};
 use crate::driver::calls;
 use crate::entry::args::Out;
@@ -28,9 +29,8 @@ fn alloc(
         return ask();
     }
     let refusal = || refused(bytesize, flags, &real);
-    allocate::pointer(Kind::Managed, bytesize as u64, refusal, ask, || {
-        dptr.read_back()
-    })
+    let (bytes, by) = (bytesize as u64, Call::Other);
+    allocate::pointer(Kind::Managed, bytes, by, refusal, ask, || dptr.read_back())
 }
 
 /// The call's result above the quota.

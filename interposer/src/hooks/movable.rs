@@ -7,6 +7,7 @@ use core::cell::Cell;
 use gpushare_cuda_abi::cuda::{CUdeviceptr, CUresult, CUstream};
 
 use super::allocate;
+use super::early::Call;
 use crate::account;
 use crate::driver::captures;
 use crate::driver::contexts::{self, Here};
@@ -18,12 +19,13 @@ use crate::holdings::table::Kind;
 use crate::residency::slabs::{self, Grown};
 use crate::residency::{memory, pitch};
 
-/// Allocates `bytes` where the process's memory may move. `refusal` gives the call's result above
-/// the quota.
+/// Allocates `bytes` where the process's memory may move, `by` the program's call. `refusal` gives
+/// its result above the quota.
 #[inline]
 pub(super) fn allocate(
     dptr: Out<'_, CUdeviceptr>,
     bytes: u64,
+    by: Call,
     refusal: &dyn Fn() -> CUresult,
 ) -> Option<CUresult> {
     if !seal::may_move() {
@@ -36,7 +38,7 @@ pub(super) fn allocate(
         dptr.write(at);
         return Some(CUresult::SUCCESS);
     }
-    of_any_size(dptr, bytes, refusal)
+    of_any_size(dptr, bytes, by, refusal)
 }
 
 #[cold]
@@ -44,6 +46,7 @@ pub(super) fn allocate(
 fn of_any_size(
     dptr: Out<'_, CUdeviceptr>,
     bytes: u64,
+    by: Call,
     refusal: &dyn Fn() -> CUresult,
 ) -> Option<CUresult> {
     let here = contexts::here()?;
@@ -56,7 +59,7 @@ fn of_any_size(
     }
     if bytes < memory::LEAST {
         let few = u32::try_from(bytes).ok()?;
-        return small(here, dptr, few, refusal);
+        return small(here, dptr, few, by, refusal);
     }
     let size = memory::size_of(bytes, here.device)?;
     let ask = || match memory::allocate(here, bytes, size) {
@@ -66,9 +69,15 @@ fn of_any_size(
         }
         Err(why) => why,
     };
-    Some(allocate::pointer(Kind::Movable, size, refusal, ask, || {
-        dptr.read_back()
-    }))
+    let address = || dptr.read_back();
+    Some(allocate::pointer(
+        Kind::Movable,
+        size,
+        by,
+        refusal,
+        ask,
+        address,
+    ))
 }
 
 /// Allocates a part of a slab. A slab is charged as a whole when it is made, and what is in it is
@@ -77,6 +86,7 @@ fn small(
     here: Here,
     dptr: Out<'_, CUdeviceptr>,
     bytes: u32,
+    by: Call,
     refusal: &dyn Fn() -> CUresult,
 ) -> Option<CUresult> {
     // While a stream captures, small allocations are the driver's.
@@ -103,6 +113,7 @@ fn small(
     };
     let answer = allocate::booked(
         size,
+        by,
         |_| refusal(),
         ask,
         |here, charge| {
@@ -148,7 +159,7 @@ fn with_pitch(
     let row = pitch::of(contexts::here()?, width, element)?;
     let bytes = (row as u64).checked_mul(height as u64);
     let bytes = bytes.filter(|bytes| *bytes > 0)?;
-    let answer = allocate(dptr, bytes, refusal)?;
+    let answer = allocate(dptr, bytes, Call::Other, refusal)?;
     if answer.is_success() {
         pitch.write(row);
     }

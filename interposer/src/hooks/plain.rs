@@ -14,6 +14,7 @@ use crate::entry::args::{AttributeOut, In, Opaque, Out};
 use crate::entry::hooks;
 use crate::entry::lists::{AttributeOuts, Count, InSlice};
 use crate::gate::seal;
+use crate::hooks::early;
 use crate::residency::memory::{self, Allocation, Found};
 use crate::residency::{own, peers, unshared};
 
@@ -32,9 +33,9 @@ hooks! {
     #[held]
     fn cuPointerSetAttribute(value: In<'_, u32>, attribute: CUpointer_attribute, at: CUdeviceptr) -> CUresult
         = |real(..)| set_attribute(attribute, at, |at| real(value, attribute, at));
-    #[held]
+    // Also seen where memory cannot move: it is the end of an allocation in pieces.
     fn cuMemSetAccess(at: CUdeviceptr, size: usize, list: *const CUmemAccessDesc, count: usize) -> CUresult
-        = |call| not_ours(at, size as u64, || own::set_access(at, size as u64, call));
+        = |call| not_ours(at, size as u64, || accessible(own::set_access(at, size as u64, call)));
     #[held]
     fn cuMemGetAccess(flags: *mut u64, location: *const CUmemLocation, at: CUdeviceptr) -> CUresult
         = |call| not_ours(at, 1, || own::at_address(at, call));
@@ -56,6 +57,15 @@ hooks! {
     fn cuCtxEnablePeerAccess(peer: CUcontext, flags: c_uint) -> CUresult = |call| peer_changes(peer, true, call);
     #[held]
     fn cuCtxDisablePeerAccess(peer: CUcontext) -> CUresult = |call| peer_changes(peer, false, call);
+}
+
+/// Memory that the program has made and mapped may be used: an allocation is complete, of however
+/// many pieces.
+fn accessible(answer: CUresult) -> CUresult {
+    if answer.is_success() {
+        early::pieces_end();
+    }
+    answer
 }
 
 /// Makes a call about a range of addresses that the program has mapped. Where it reaches movable

@@ -21,6 +21,7 @@ use crate::holdings::objects::Map;
 use crate::holdings::pools::{self, Payer, Pool, PoolLocation, growth_of};
 use crate::holdings::reclaim::{self, Found};
 use crate::holdings::table::{self, Kind, Record};
+use crate::hooks::early::Call;
 use crate::hooks::{allocate, early, refusal};
 use crate::residency::{memory, pool_facts, pooled};
 
@@ -185,7 +186,8 @@ fn unknown(
     call: impl Fn() -> CUresult,
     refusal: impl Fn() -> CUresult,
 ) -> CUresult {
-    let charge = match reclaim::reserve(device, growth_of(bytes), &Deadline::new(), refusal) {
+    let (growth, deadline) = (growth_of(bytes), Deadline::new());
+    let charge = match reclaim::reserve(device, growth, Call::Other, &deadline, refusal) {
         Ok(charge) => charge,
         Err(answer) => return answer,
     };
@@ -239,7 +241,7 @@ impl<F: Fn() -> CUresult> Request<'_, F> {
         self.pool.held().enter(&charge);
         // What the driver had none of is the growth, which is charged, and not the allocation.
         let (device, growth) = (self.pool.device(), growth_of(self.bytes));
-        let answer = reclaim::insist(device, growth, call, self.call);
+        let answer = reclaim::insist(device, growth, Call::Other, call, self.call);
         if !answer.is_success() {
             arena::after_refusal(&**self.pool, charge);
             return answer;

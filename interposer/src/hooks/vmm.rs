@@ -24,6 +24,8 @@ use crate::guest::descriptor;
 pub(super) use crate::holdings::objects::physical::physical;
 use crate::holdings::objects::physical::tiles::{self, Region};
 use crate::holdings::objects::physical::{Binding, Credit, Holding, Holds, credit_closed};
+use crate::holdings::reclaim;
+use crate::hooks::early::{self, Call};
 use crate::hooks::{ipc, plain, refusal};
 use crate::residency::own;
 
@@ -158,12 +160,12 @@ fn create(
             asked
         })
     };
-    let charge = match crate::holdings::reclaim::reserve(device, size as u64, &call, refusal) {
+    let (bytes, by) = (size as u64, Call::Physical(size as u64));
+    let charge = match reclaim::reserve(device, bytes, by, &call, refusal) {
         Ok(charge) => charge,
         Err(answer) => return answer,
     };
-    let answer =
-        crate::holdings::reclaim::insist(device, size as u64, &call, || own(&props, device));
+    let answer = reclaim::insist(device, bytes, by, &call, || own(&props, device));
     if let Some(handle) = handle.after(answer) {
         physical().created(handle, device, charge.keep());
     }
@@ -193,7 +195,7 @@ fn release(handle: CUmemGenericAllocationHandle, call: impl FnOnce() -> CUresult
     let answer = call();
     match reference {
         Some(reference) if answer.is_success() => {
-            crate::hooks::early::freed();
+            early::freed();
             let gone = physical().released(reference);
             credit(gone);
             credit_closed();

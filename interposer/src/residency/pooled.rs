@@ -23,6 +23,7 @@ use crate::driver::device::DeviceKey;
 use crate::driver::stream_ref::StreamRef;
 use crate::driver::tracker::StreamId;
 use crate::gate::seal;
+use crate::holdings::early::Call;
 use crate::holdings::frees::{self, Freed};
 use crate::holdings::reclaim::{self, Found};
 use crate::holdings::returning;
@@ -175,7 +176,7 @@ pub(crate) fn allocate(pool: PoolId, stream: StreamRef, bytes: u64) -> Result<u6
         let mut answer = ask();
         if answer == CUresult::OUT_OF_MEMORY {
             spare(device);
-            answer = reclaim::insist(device, growth, &call, ask);
+            answer = reclaim::insist(device, growth, Call::Other, &call, ask);
         }
         if is_full.get() {
             // Others have made it grow meanwhile, or do, perhaps by more than they need.

@@ -47,6 +47,16 @@ impl Deadline {
         self.began.set(Some(Instant::now()));
     }
 
+    /// The call goes on with others that began to wait at `since`: they have one time together.
+    pub(crate) fn goes_on(&self, since: Instant) {
+        self.began.set(Some(since));
+    }
+
+    /// When the call began to wait, if the daemon has refused it after a wait.
+    pub(crate) fn waited_in_vain(&self) -> Option<Instant> {
+        self.began.get().filter(|_| self.is_refused())
+    }
+
     /// The rest of `span` in this call.
     pub(crate) fn left_of(&self, span: Duration) -> Duration {
         span.saturating_sub(self.began().elapsed())
