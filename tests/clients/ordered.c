@@ -30,6 +30,8 @@
  *   launch GRAPH STREAM     -> launch RESULT
  *   upload GRAPH STREAM     -> upload RESULT             cuGraphUpload
  *   crowd STREAM COUNT      -> crowd RESULT              the stream waits for value 1, gets COUNT kernels, and waits for value 2
+ *   behind COUNT FREES      -> behind RESULT             as many further streams wait for value 1; each gets, and frees, so many
+ *                                                        allocations of 512 bytes
  *   value NUMBER            -> value RESULT              stream 3 writes the value
  *   post GRAPH STREAM       -> post RESULT               another thread launches the graph
  *   posted                  -> posted RESULT             of that launch; -1 while the thread sleeps in it, -2 while it is awake
@@ -155,10 +157,14 @@ static int capture(size_t bytes, int stream) {
 
 static uint32_t *word;
 
-static int values(const char *name, int stream, uint32_t value) {
+static int values_in(const char *name, void *stream, uint32_t value) {
     int result;
     if (!word && (result = CALL("cuMemHostAlloc", (void **, size_t, unsigned))((void **)&word, 4096, 2))) return result;
-    return CALL(name, (void *, dptr, uint32_t, unsigned))(streams[stream], (dptr)(uintptr_t)word, value, 0);
+    return CALL(name, (void *, dptr, uint32_t, unsigned))(stream, (dptr)(uintptr_t)word, value, 0);
+}
+
+static int values(const char *name, int stream, uint32_t value) {
+    return values_in(name, streams[stream], value);
 }
 
 static int crowd(int stream, int count) {
@@ -167,6 +173,22 @@ static int crowd(int stream, int count) {
     for (int i = 0; i < count; i++)
         if ((result = spin(0, stream))) return result;
     return values("cuStreamWaitValue32_v2", stream, 2);
+}
+
+static int waits_behind(int count, int frees) {
+    static void *further[512];
+    int result;
+    for (int i = 0; i < count; i++) {
+        if ((result = CALL("cuStreamCreate", (void **, unsigned))(&further[i], 1))) return result;
+        if ((result = values_in("cuStreamWaitValue32_v2", further[i], 1))) return result;
+    }
+    for (int i = 0; i < count * frees; i++) {
+        dptr at;
+        void *stream = further[i % count];
+        if ((result = CALL("cuMemAllocAsync", (dptr *, size_t, void *))(&at, 512, stream))) return result;
+        if ((result = CALL("cuMemFreeAsync", (dptr, void *))(at, stream))) return result;
+    }
+    return 0;
 }
 
 static struct { void *graph, *stream; atomic_int thread, result; } other;
@@ -260,6 +282,7 @@ static int run(const char *command, long long a, long long b, long long c) {
     if (!strcmp(command, "launch")) return CALL("cuGraphLaunch", (void *, void *))(graphs[a], streams[b]);
     if (!strcmp(command, "upload")) return CALL("cuGraphUpload", (void *, void *))(graphs[a], streams[b]);
     if (!strcmp(command, "crowd")) return crowd((int)a, (int)b);
+    if (!strcmp(command, "behind")) return waits_behind((int)a, (int)b);
     if (!strcmp(command, "value")) return values("cuStreamWriteValue32_v2", 3, (uint32_t)a);
     if (!strcmp(command, "post")) return post(graphs[a], streams[b]);
     if (!strcmp(command, "posted")) return posted();

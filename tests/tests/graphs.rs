@@ -1,7 +1,9 @@
 //! Memory that graphs allocate is charged when they run, by the driver's reservation for it.
 
+use std::sync::atomic::Ordering;
+
 use gpushare_tests::guest::{command, plain};
-use gpushare_tests::{Gpu, Guest, MIB, clients};
+use gpushare_tests::{Dealer, Gpu, Guest, MIB, clients, until};
 
 const OUT_OF_MEMORY: &str = "2";
 
@@ -146,6 +148,37 @@ fn a_launch_that_overlapped_another_is_not_relied_on() {
     let truth = gpu.truth();
     assert!(truth.requested_peak <= 256 * MIB, "{truth:?}");
     guest.finish().silently();
+}
+
+/// Graph 0 takes 128 of 256 MiB, under a daemon that closes the gate. The free memory while another
+/// thread's launch waits there, before and after.
+fn free_while_a_launch_waits() -> [u64; 3] {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    let device = &dealer.usage().devices[0];
+    device.limit.store(256 * MIB, Ordering::Relaxed);
+    device.view_total.store(256 * MIB, Ordering::Relaxed);
+    let reach = &dealer.page().devices[0].reach;
+    reach.store(256 * MIB, Ordering::Relaxed);
+    let mut guest = dealer.client("ordered").started();
+    guest.does(&format!("graph {} 1", 128 * MIB));
+    let before = free(&mut guest);
+    dealer.close(1);
+    guest.does("post 0 1");
+    until("the launch waits", || guest.ask("posted") == "posted -1");
+    let meanwhile = free(&mut guest);
+    dealer.open(2);
+    until("the launch is made", || guest.ask("posted") == "posted 0");
+    guest.does("sync 1");
+    let after = free(&mut guest);
+    guest.finish().silently();
+    [before, meanwhile, after]
+}
+
+#[test]
+fn a_launch_that_needs_memory_books_it_when_its_turn_has_come() {
+    let free = free_while_a_launch_waits();
+    assert_eq!(free, [256 * MIB, 256 * MIB, 128 * MIB]);
 }
 
 #[test]

@@ -292,3 +292,29 @@ fn an_allocation_is_charged_though_the_driver_cannot_say_where_from() {
         guest.finish().silently();
     }
 }
+
+/// Frees in so many streams, none of which comes to an end meanwhile, and the driver's answers
+/// about events.
+fn asked_about_events(streams: u64, frees: u64) -> usize {
+    let gpu = Gpu::new("");
+    let trace = tempfile::NamedTempFile::new().expect("a temporary file");
+    let mut run = command(&gpu, &["--mem-limit", "256MiB"]);
+    run.env("SOFTGPU_TRACE", trace.path())
+        .arg(clients::compile("ordered", &[]));
+    let mut guest = Guest::start(run).started();
+    guest.does(&format!("behind {streams} {frees}"));
+    let lines = std::fs::read_to_string(trace.path()).expect("a trace");
+    guest.does("value 1");
+    guest.does("sync-all");
+    guest.finish().silently();
+    lines.matches(" cuEventQuery ").count()
+}
+
+#[test]
+fn a_free_beside_many_streams_asks_the_driver_about_few_of_them() {
+    assert_eq!(asked_about_events(40, 3), 0);
+    // Twice: when 64 streams have some, and when 128 have. A look asks about each of them once, and
+    // a second time about one that has got a second event since.
+    let asked = asked_about_events(200, 3);
+    assert!((64..=2 * (64 + 128)).contains(&asked), "{asked}");
+}

@@ -54,7 +54,9 @@ use crate::session::{Bound, Session};
 use backend::Backend;
 
 pub(crate) use crate::session::{Deadline, Opening, Waiting};
-pub(crate) use charge::{Charge, Units, charge, charge_nothing, charge_waiting, release};
+pub(crate) use charge::{
+    Charge, Units, charge, charge_nothing, charge_of_credit, charge_waiting, release,
+};
 pub(crate) use compute::{Compute, compute};
 pub(crate) use contexts::{is_open, no_context, open};
 pub(crate) use join::{Membership, StartError};

@@ -27,8 +27,6 @@ use crate::guest::fork::ForkLocal;
 pub(crate) use crate::holdings::arena::{freed, pending, so_far};
 pub(crate) use crate::holdings::pending_frees::{Freed, Parted};
 
-/// Streams whose frees are kept before completed ones are looked for.
-const STREAMS: usize = 64;
 /// Frees of a stream that share an event, where it can be found out later too whether they are
 /// over.
 const FREES: usize = 64;
@@ -141,7 +139,7 @@ pub(crate) fn freed_in(stream: StreamRef, here: Option<Here>, device: DeviceKey,
     };
     let (many, due, crowded) = {
         let mut pending = under_way();
-        let crowded = pending.all.len() >= STREAMS;
+        let crowded = pending.is_crowded();
         let frees = match pending.position(key) {
             Some(at) => &mut pending.all[at],
             None => {
@@ -282,6 +280,7 @@ fn settle_by(asks: Asks) {
         ask_idle(key);
         ask(key, asks);
     }
+    under_way().settled();
 }
 
 /// Credits the open frees of an idle stream, in which no event may be recorded.

@@ -115,7 +115,24 @@ impl GraphMemory {
         last: Option<&Given>,
         waits: impl Fn() -> bool,
     ) -> Option<(TimedLockGuard<'static>, Promise<'static>)> {
-        let turn = taken(&self.known.turns, PATIENCE, waits)?;
+        self.room_under(taken(&self.known.turns, PATIENCE, waits)?, bytes, last)
+    }
+
+    /// The same where no other call keeps the turn.
+    pub(crate) fn room_at_once(
+        &self,
+        bytes: u64,
+        last: Option<&Given>,
+    ) -> Option<(TimedLockGuard<'static>, Promise<'static>)> {
+        self.room_under(self.known.turns.take(Duration::ZERO)?, bytes, last)
+    }
+
+    fn room_under(
+        &self,
+        turn: TimedLockGuard<'static>,
+        bytes: u64,
+        last: Option<&Given>,
+    ) -> Option<(TimedLockGuard<'static>, Promise<'static>)> {
         let promise = Promise::of(&self.known.held, bytes);
         let reserved = self.reserved()?;
         let own = last.is_some_and(|given| self.known.launches.has(given, reserved));

@@ -95,9 +95,15 @@ pub(crate) struct Key {
     pub(crate) stream: StreamId,
 }
 
+/// Streams whose frees are kept before completed ones are looked for.
+const STREAMS: usize = 64;
+
 #[derive(Debug, Default)]
 pub(crate) struct PendingFrees {
     pub(crate) all: Vec<StreamFrees>,
+    /// Streams that were left when completed frees were last looked for, or that a thread which
+    /// looks has found.
+    left: usize,
     /// Of contexts that are being destroyed, or perhaps only released.
     pub(crate) going: Vec<StreamFrees>,
     /// Contexts that may be ending, one for each call that may end it.
@@ -123,6 +129,23 @@ impl PendingFrees {
 
     pub(crate) fn find(&mut self, key: Key) -> Option<&mut StreamFrees> {
         self.all.iter_mut().find(|frees| frees.key == key)
+    }
+
+    /// Whether completed frees are to be looked for by the calling thread: the streams are many,
+    /// and twice as many as were left the last time. So what a look costs is shared by as many
+    /// frees, also where most of them take long.
+    pub(crate) fn is_crowded(&mut self) -> bool {
+        let crowded = self.all.len() >= STREAMS.max(self.left.saturating_mul(2));
+        if crowded {
+            // Other threads need not look meanwhile.
+            self.left = self.all.len();
+        }
+        crowded
+    }
+
+    /// Completed frees were looked for.
+    pub(crate) fn settled(&mut self) {
+        self.left = self.all.len();
     }
 
     /// The stream of the thread that holds it; it may be a stream of a context that is being
@@ -326,6 +349,52 @@ mod tests {
         assert_eq!((pending.all.len(), pending.going.len()), (1, 1));
         pending.context_stays(here);
         assert_eq!((pending.all.len(), pending.going.len()), (2, 0));
+    }
+
+    /// The looks for completed frees while one stream after another gets a free that takes long,
+    /// each stream `frees` of them.
+    fn looks(streams: usize, frees: usize) -> usize {
+        let mut pending = PendingFrees::default();
+        let mut looks = 0;
+        for at in 0..streams {
+            for free in 0..frees {
+                if pending.is_crowded() {
+                    looks += 1;
+                    pending.settled();
+                }
+                if free == 0 {
+                    pending.all.push(free_in(context(0x100 * (at + 1))));
+                }
+            }
+        }
+        looks
+    }
+
+    #[test]
+    fn frees_that_take_long_in_many_streams_are_looked_for_seldom() {
+        assert_eq!(looks(STREAMS - 1, 1000), 0);
+        assert_eq!(looks(STREAMS + 10, 1000), 1, "once, though all take long");
+        assert_eq!(looks(100 * STREAMS, 3), 7, "each time they have doubled");
+    }
+
+    #[test]
+    fn frees_are_looked_for_as_before_once_few_streams_are_left() {
+        let mut pending = PendingFrees::default();
+        let fill = |pending: &mut PendingFrees, streams: usize| {
+            pending.all.clear();
+            pending
+                .all
+                .extend((0..streams).map(|at| free_in(context(at + 1))));
+        };
+        fill(&mut pending, 4 * STREAMS);
+        assert!(pending.is_crowded());
+        assert!(!pending.is_crowded(), "another thread looks already");
+        fill(&mut pending, 1);
+        pending.settled();
+        fill(&mut pending, STREAMS - 1);
+        assert!(!pending.is_crowded());
+        fill(&mut pending, STREAMS);
+        assert!(pending.is_crowded());
     }
 
     #[test]

@@ -9,20 +9,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gpushare_cuda_abi::cuda::*;
 
-use crate::account::{self, Charge, Deadline};
 use crate::driver::calls;
 use crate::driver::device::{self, DeviceKey};
 use crate::driver::stream_ref::StreamRef;
 use crate::entry::args::{InOut, Opaque, Out};
 use crate::entry::hooks;
 use crate::gate::{self, Work, apart, seal};
-use crate::guest::timed_lock::TimedLockGuard;
-use crate::holdings::arena::{self, Arena as _, Promise};
-use crate::holdings::frees::{self, Freed};
+use crate::holdings::arena;
+use crate::holdings::frees;
 use crate::holdings::graph_memory::GraphMemory;
-use crate::holdings::launches::{Given, Launch};
 use crate::holdings::objects::Map;
-use crate::holdings::reclaim::{self, Found};
+use crate::hooks::graph_held::{Last, Passage, running};
 use crate::hooks::graph_size::{Sizes, size_up};
 use crate::hooks::refusal;
 
@@ -38,10 +35,10 @@ hooks! {
     #[graph]
     fn cuGraphLaunch | cuGraphLaunch_ptsz(exec: CUgraphExec, stream: CUstream) -> CUresult = |call, of| {
         let stream = of(stream);
-        launching(exec, stream, || gate::pass(&Work::One(stream, exec.into()), call))
+        launching(exec, stream, &|call| gate::pass(&Work::One(stream, exec.into()), call), &call)
     };
     fn cuGraphUpload | cuGraphUpload_ptsz(exec: CUgraphExec, stream: CUstream) -> CUresult
-        = |call, of| uploading(exec, of(stream), || seal::pass_work(call));
+        = |call, of| uploading(exec, of(stream), &|call| seal::pass_work(call), &call);
     fn cuGraphExecDestroy(exec: CUgraphExec) -> CUresult = |call| destroy(exec, call);
     fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult = |call| trimmed(device, call);
 }
@@ -52,10 +49,6 @@ struct Exec {
     sizes: Sizes,
     last: Last,
 }
-
-/// The memory that an executable graph's last launch was given, by device as in the sizes: as far
-/// as it is certain. Its next launch waits for it and may use the same memory.
-type Last = Vec<Option<Given>>;
 
 static EXECS: Map<Exec> = Map::new();
 /// Their number, so that launches of all other graphs cost one load.
@@ -149,7 +142,7 @@ fn making(
             }
             refusal::of(asked, || CUresult::OUT_OF_MEMORY)
         };
-        running(&sizes, upload_in, &[], &refusal, call).0
+        running(&sizes, upload_in, &[], &refusal, &|call| call(), &call).0
     } else {
         call()
     };
@@ -189,11 +182,16 @@ pub(crate) fn may_allocate() -> bool {
     ALLOCATING.load(Ordering::Acquire) != 0
 }
 
-fn launching(exec: CUgraphExec, stream: StreamRef, call: impl Fn() -> CUresult) -> CUresult {
+fn launching(
+    exec: CUgraphExec,
+    stream: StreamRef,
+    pass: Passage<'_>,
+    call: &dyn Fn() -> CUresult,
+) -> CUresult {
     if !may_allocate() {
-        return call();
+        return pass(&mut || call());
     }
-    let (answer, given) = submitting(exec, stream, call);
+    let (answer, given) = submitting(exec, stream, pass, call);
     if let Some(given) = given.filter(|_| answer.is_success()) {
         EXECS.with(key(exec), |exec| exec.last = given);
     }
@@ -202,11 +200,16 @@ fn launching(exec: CUgraphExec, stream: StreamRef, call: impl Fn() -> CUresult) 
 
 /// An upload may take the memory of a launch, and the driver may give it to other graphs before
 /// that: no launch relies on it.
-fn uploading(exec: CUgraphExec, stream: StreamRef, call: impl Fn() -> CUresult) -> CUresult {
+fn uploading(
+    exec: CUgraphExec,
+    stream: StreamRef,
+    pass: Passage<'_>,
+    call: &dyn Fn() -> CUresult,
+) -> CUresult {
     if !may_allocate() {
-        return call();
+        return pass(&mut || call());
     }
-    submitting(exec, stream, call).0
+    submitting(exec, stream, pass, call).0
 }
 
 /// Makes a call that may take a graph's memory. Returns what it was given too, if it may have been
@@ -214,134 +217,27 @@ fn uploading(exec: CUgraphExec, stream: StreamRef, call: impl Fn() -> CUresult) 
 fn submitting(
     exec: CUgraphExec,
     stream: StreamRef,
-    call: impl Fn() -> CUresult,
+    pass: Passage<'_>,
+    call: &dyn Fn() -> CUresult,
 ) -> (CUresult, Option<Last>) {
     let Some((sizes, last)) = EXECS.with(key(exec), |exec| (exec.sizes.clone(), exec.last.clone()))
     else {
-        return (call(), None);
+        return (pass(&mut || call()), None);
     };
     if stream.records() {
-        return (call(), None);
+        return (pass(&mut || call()), None);
     }
     if stream.fault().is_some() {
         // The driver refuses it. If it succeeds all the same, its memory is charged, above the
         // limit if need be.
-        let answer = call();
+        let answer = pass(&mut || call());
         let follow = |(device, _): &(DeviceKey, u64)| arena::follow(&GraphMemory::of(*device));
         sizes.iter().for_each(follow);
         return (answer, None);
     }
     let refusal = || CUresult::OUT_OF_MEMORY;
-    let (answer, given) = running(&sizes, stream, &last, &refusal, call);
+    let (answer, given) = running(&sizes, stream, &last, &refusal, pass, call);
     (answer, Some(given))
-}
-
-/// A launch's hold on one device's graph memory: its memory is booked, or it has the turn to rely
-/// on existing room.
-struct Hold {
-    memory: GraphMemory,
-    charge: Charge,
-    bytes: u64,
-    room: Option<(TimedLockGuard<'static>, Promise<'static>)>,
-}
-
-impl Hold {
-    /// `last` is what the exec's last launch was given here.
-    fn of(
-        device: DeviceKey,
-        bytes: u64,
-        last: Option<&Given>,
-        call: &Deadline,
-        refusal: &dyn Fn() -> CUresult,
-    ) -> Result<Self, CUresult> {
-        let memory = GraphMemory::of(device);
-        let found = match account::charge(device, bytes, call) {
-            Ok(charge) => Found::Booked(charge),
-            Err(_) => match (refusal(), memory.room(bytes, last, seal::waits)) {
-                (CUresult::OUT_OF_MEMORY, Some(room)) => Found::Otherwise(room),
-                (CUresult::OUT_OF_MEMORY, None) => {
-                    let mut room = || memory.room(bytes, last, seal::waits);
-                    reclaim::reserve_or(device, bytes, call, &mut room)?
-                }
-                (wrong, _) => return Err(wrong),
-            },
-        };
-        let (charge, room) = match found {
-            Found::Booked(charge) => (charge, None),
-            Found::Otherwise(room) => (account::charge_nothing(device)?, Some(room)),
-        };
-        memory.held().enter(&charge);
-        Ok(Self {
-            memory,
-            charge,
-            bytes,
-            room,
-        })
-    }
-
-    /// The launch is not made: another device has no room for it.
-    fn undo(self) {
-        arena::after_refusal(&self.memory, self.charge);
-    }
-}
-
-/// Makes a call that may take these sizes: all are booked before, and each device's graph memory is
-/// followed after it. Returns what it was given too.
-fn running(
-    sizes: &Sizes,
-    stream: StreamRef,
-    last: &[Option<Given>],
-    refusal: &dyn Fn() -> CUresult,
-    call: impl Fn() -> CUresult,
-) -> (CUresult, Last) {
-    let deadline = Deadline::new();
-    let wanted = sizes.iter().enumerate().map(|(at, (device, bytes))| {
-        let last = last.get(at).and_then(Option::as_ref);
-        Hold::of(*device, *bytes, last, &deadline, refusal)
-    });
-    let holds = match arena::all_or_none(wanted, Hold::undo) {
-        Ok(holds) => holds,
-        Err(answer) => return (answer, Last::new()),
-    };
-    let mut launches: Vec<Launch<'static>> = Vec::with_capacity(sizes.len());
-    let answer = insisting(&holds, &deadline, &mut || {
-        // Each attempt is a launch: another graph's between two of them must not be taken for the
-        // last one.
-        launches.clear();
-        launches.extend(holds.iter().map(|hold| hold.memory.begin()));
-        call()
-    });
-    account::worked();
-    let mut given = Last::with_capacity(sizes.len());
-    for ((hold, (device, bytes)), launch) in holds.into_iter().zip(sizes).zip(launches) {
-        let reserved = hold.memory.reserved();
-        given.push(reserved.and_then(|reserved| launch.succeeded(reserved)));
-        if arena::after(&hold.memory, hold.charge).is_err() {
-            tracing::warn!(
-                device = device.index(),
-                "a graph took more memory than the limit leaves; it runs already"
-            );
-        }
-        if answer.is_success() {
-            frees::freed_in(stream, stream.place(), *device, Freed::Graph(*bytes));
-        }
-    }
-    (answer, given)
-}
-
-/// Makes the call. If the driver has no memory though all was booked, the daemon is asked to look,
-/// and the call is repeated: on device after device, because the driver does not say which is full.
-/// No thread waits for this one meanwhile: the gate was left with the driver's answer, and a launch
-/// that relies on existing room takes the answer as it is.
-fn insisting(holds: &[Hold], call: &Deadline, attempt: &mut dyn FnMut() -> CUresult) -> CUresult {
-    let mut answer = attempt();
-    for hold in holds {
-        if answer != CUresult::OUT_OF_MEMORY || holds.iter().any(|hold| hold.room.is_some()) {
-            break;
-        }
-        answer = reclaim::insist_slowly(hold.memory.device(), hold.bytes, call, attempt);
-    }
-    answer
 }
 
 fn destroy(exec: CUgraphExec, call: impl FnOnce() -> CUresult) -> CUresult {

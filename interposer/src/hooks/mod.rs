@@ -14,6 +14,7 @@ mod context_refusal;
 mod context_turns;
 mod external;
 pub(crate) mod graph;
+mod graph_held;
 mod graph_size;
 mod held;
 mod info;

@@ -222,7 +222,7 @@ impl Table {
             .and_then(|start| Some((start, self.get(start)?)))
             .and_then(inside);
         large
-            .or_else(|| self.exact.before(address, LARGE).and_then(inside))
+            .or_else(|| self.exact.before(address).and_then(inside))
             .or_else(|| {
                 let odd = locked(&self.odd)
                     .range(..=address)

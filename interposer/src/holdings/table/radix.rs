@@ -10,6 +10,7 @@
 //! for ever. All fields are atomics, for which zero is valid.
 #![allow(unsafe_code, reason = "nodes are mapped memory behind atomic pointers")]
 
+use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
@@ -176,6 +177,31 @@ const fn index(address: u64, shift: u32) -> usize {
     (address >> shift) as usize & (FANOUT - 1)
 }
 
+/// The number of the cell that `address` lies in, among those of its span.
+const fn cell_in_span(address: u64) -> usize {
+    (address % SPAN / GRAIN) as usize
+}
+
+impl Span {
+    /// The last record in these cells of the span that begins at `base`, with its address.
+    fn last_of(&self, base: u64, cells: Range<usize>) -> Option<(u64, Record)> {
+        let first = cells.start.max(1);
+        let in_leaf = self.leaf.get().and_then(|leaf| {
+            let mut cells = (first..cells.end).rev();
+            cells.find_map(|at| Some((at, leaf.0[at].get()?)))
+        });
+        let head = || (cells.start == 0).then(|| self.head.get())?;
+        let (at, record) = in_leaf.or_else(|| Some((0, head()?)))?;
+        Some((base + at as u64 * GRAIN, record))
+    }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Walks from the top down to a span, by this thread.
+    pub(super) static WALKS: core::cell::Cell<u64> = const { core::cell::Cell::new(0) };
+}
+
 impl Radix {
     pub(super) const fn new() -> Self {
         Self(Link(AtomicPtr::new(ptr::null_mut())))
@@ -193,25 +219,32 @@ impl Radix {
             return Some(&span.head);
         }
         let leaf = span.leaf.get_or_make(make)?;
-        Some(&leaf.0[(address % SPAN / GRAIN) as usize])
+        Some(&leaf.0[cell_in_span(address)])
     }
 
     #[inline]
     fn span(&self, address: u64, make: bool) -> Option<&Span> {
+        #[cfg(test)]
+        WALKS.set(WALKS.get() + 1);
         let middle = self.0.get_or_make(make)?.0[index(address, SPAN_BITS + 2 * FANOUT_BITS)]
             .get_or_make(make)?;
         let low = middle.0[index(address, SPAN_BITS + FANOUT_BITS)].get_or_make(make)?;
         Some(&low.0[index(address, SPAN_BITS)])
     }
 
-    /// The nearest record that starts at or before `address` and less than `reach` away.
-    pub(super) fn before(&self, address: u64, reach: u64) -> Option<(u64, Record)> {
+    /// The nearest record that starts at or before `address` and less than [`SPAN`] away. It walks
+    /// down to two spans, and looks only at cells that are there.
+    pub(super) fn before(&self, address: u64) -> Option<(u64, Record)> {
         if address >> ADDRESS_BITS != 0 {
             return None;
         }
-        let first = address & !(GRAIN - 1);
-        let mut starts = (0..reach / GRAIN).map_while(|steps| first.checked_sub(steps * GRAIN));
-        starts.find_map(|start| Some((start, self.cell(start, false)?.get()?)))
+        let base = address & !(SPAN - 1);
+        let next = cell_in_span(address) + 1;
+        let here = || self.span(base, false)?.last_of(base, 0..next);
+        here().or_else(|| {
+            let base = base.checked_sub(SPAN)?;
+            self.span(base, false)?.last_of(base, next..FANOUT)
+        })
     }
 
     /// Visits every cell that has been made, with its address.

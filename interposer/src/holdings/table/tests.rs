@@ -171,3 +171,52 @@ fn threads_that_enter_and_take_beside_each_other_lose_nothing() {
         }
     });
 }
+
+/// The nearest record before an address, looked for one cell after another.
+fn before_by_steps(table: &Table, address: u64) -> Option<(u64, Record)> {
+    let first = address & !511;
+    let mut starts = (0..4096).map_while(|steps| first.checked_sub(steps * 512));
+    starts.find_map(|start| Some((start, table.exact.cell(start, false)?.get()?)))
+}
+
+#[test]
+fn the_record_before_an_address_is_the_nearest_one_within_a_span() {
+    let table = Table::new();
+    let none = table.exact.before(BASE);
+    assert_eq!(none, None);
+    // At a span's first cell, its second, its last, and alone in a span without a leaf.
+    for start in [0, 512, 2 * MIB - 512, 2 * MIB, 5 * MIB + 1024, 12 * MIB] {
+        table.insert(BASE + start, record(1, 512));
+    }
+    table.insert(0, record(2, 512));
+    let near = |at: u64| [at.wrapping_sub(1), at, at + 1, at + 511, at + 512, at + 513];
+    let spans = (0..9).flat_map(|span| near(BASE + span * 2 * MIB));
+    let cells = [
+        512,
+        2 * MIB - 512,
+        5 * MIB + 1024,
+        7 * MIB + 512,
+        7 * MIB + 1024,
+    ];
+    let cells = cells.into_iter().flat_map(|at| near(BASE + at));
+    let lowest = near(0).into_iter().chain(near(2 * MIB)).chain([1 << 57]);
+    let mut found = 0;
+    for address in spans.chain(cells).chain(lowest) {
+        let wanted = before_by_steps(&table, address);
+        assert_eq!(table.exact.before(address), wanted, "{address:#x}");
+        found += u32::from(wanted.is_some());
+    }
+    assert!(found > 20, "{found}");
+}
+
+#[test]
+fn an_address_that_no_record_is_near_takes_few_walks() {
+    let table = Table::new();
+    table.insert(BASE + 512, record(1, 512));
+    for address in [BASE + MIB, BASE + 3 * MIB, BASE + 64 * MIB, 4096] {
+        let before = radix::WALKS.get();
+        assert_eq!(table.find(address), None);
+        let walks = radix::WALKS.get() - before;
+        assert!(walks <= 4, "{walks} walks for {address:#x}");
+    }
+}
