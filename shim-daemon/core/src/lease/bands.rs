@@ -157,11 +157,13 @@ impl State {
         // What is closed uses nothing. It is not taken for loose by that, unless for long.
         let shut = matches!(self.stage, Stage::Shut(since) if now < since + LeasePolicy::RECENT);
         let uses = parts.iter().filter(|part| part.used).count() >= 2;
-        self.unused = match uses || shut || !self.asked {
-            true => None,
-            false => self.unused.or(Some(now)),
+        self.unused = match (uses || !self.asked, shut) {
+            (true, _) => None,
+            (false, true) => self.unused,
+            (false, false) => self.unused.or(Some(now)),
         };
-        self.loose = self.unused.is_some_and(|since| now >= since + SURE);
+        let unused = self.unused.is_some_and(|since| now >= since + SURE);
+        self.loose = unused && (self.loose || !shut);
         self.stage = match (self.loose, self.stage) {
             (true, Stage::Shut(_)) => Stage::Open(now),
             (true, open) => open,
