@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test: what cannot be had fails it")]
 use gpushare_core::{
-    Compute, DeviceTime, Input, LeaseKind, LeasePolicy, Nanos, Permille, ProcessId, Report,
-    Sharing, TenantId, Work,
+    Compute, DeviceTime, Input, LeasePolicy, Nanos, Permille, ProcessId, Report, Sharing, TenantId,
+    Work,
 };
 
 const MS: u64 = 1_000_000;
@@ -213,78 +213,6 @@ fn a_kernel_of_seconds_beside_others_is_paid_for_in_full() {
 fn of_a_kernel_beside_others_only_what_they_left_is_paid() {
     let closed = closed_after_ten_seconds_beside(60);
     assert!((36..=65).contains(&closed), "{closed} s");
-}
-
-/// A tenant that owes its cap of a tenth nine seconds, and does nothing.
-fn owing(drained: bool) -> (DeviceTime, u64) {
-    let mut device = DeviceTime::new(LeasePolicy::default());
-    joined(&mut device, MS, 1, 1, limit(10));
-    samples(&mut device, 10 * SECOND, &mut |_| vec![works(1, MS, 0)]);
-    let done = Work {
-        service: 10 * SECOND,
-        busy: 10 * SECOND,
-        ..Work::default()
-    };
-    let now = 10 * SECOND + 10 * MS;
-    samples(&mut device, now, &mut |_| vec![(ProcessId(1), done)]);
-    if drained {
-        says(&mut device, now, 1, Report::Drained);
-    }
-    (device, now)
-}
-
-fn says(device: &mut DeviceTime, now: u64, tenant: u64, report: Report) {
-    let reported = Input::Reported {
-        process: ProcessId(tenant),
-        epoch: device.lease(TenantId(tenant)).unwrap().epoch,
-        report,
-    };
-    device.handle(Nanos(now), reported);
-    device.check().unwrap();
-}
-
-fn is_free(device: &DeviceTime, tenant: u64) -> bool {
-    device.lease(TenantId(tenant)).unwrap().kind == LeaseKind::Free
-}
-
-#[test]
-fn a_tenant_that_owes_its_cap_and_does_nothing_binds_no_neighbour() {
-    for drained in [true, false] {
-        let (mut device, now) = owing(drained);
-        joined(&mut device, now, 2, 2, Compute::default());
-        assert_eq!(is_free(&device, 2), drained);
-        says(&mut device, now + MS, 1, Report::Wanted);
-        assert!(!is_free(&device, 2), "it wants the device");
-    }
-}
-
-/// How many looks there are in the first second of its debt, and when its gate opens (s).
-fn looks_and_opening(drained: bool) -> (u64, u64) {
-    let (mut device, start) = owing(drained);
-    joined(&mut device, start, 2, 2, Compute::default());
-    let (mut looks, mut now) = (0, start);
-    while !is_open(&device, 1) {
-        now = device.next_sample().expect("its gate has to open").0;
-        looks += u64::from(now < start + SECOND);
-        let done = Work {
-            service: 10 * SECOND,
-            busy: 10 * SECOND,
-            ..Work::default()
-        };
-        device.sampled(Nanos(now), &[(ProcessId(1), done)]);
-        while device.poll().is_some() {}
-        device.check().unwrap();
-    }
-    (looks, now / SECOND)
-}
-
-#[test]
-fn a_debt_of_a_tenant_that_does_nothing_costs_no_looks() {
-    let [(few, early), (many, late)] = [true, false].map(looks_and_opening);
-    assert!(few <= 4, "{few} looks");
-    assert!(many >= 400, "{many} looks, it may work");
-    assert!((95..=110).contains(&early), "{early} s");
-    assert!(early.abs_diff(late) <= 1, "{early} and {late} s");
 }
 
 /// Two tenants of which each has half of the device, after a second, and what the first has.

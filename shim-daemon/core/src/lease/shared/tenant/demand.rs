@@ -12,14 +12,9 @@ impl Tenant {
     }
 
     /// Whether it counts among those that share the device: a process of it has not said that it is
-    /// idle. One that its cap has closed, and that has nothing submitted and no call that waits,
-    /// says nothing, and does nothing.
+    /// idle.
     pub(crate) fn is_active(&self) -> bool {
-        let rests = self.account.is_throttled()
-            && self.is_shut()
-            && self.members.is_drained()
-            && !self.members.waits();
-        self.members.is_active() && !rests
+        self.members.is_active()
     }
 
     /// Whether it is not known whether it uses the device, and that is asked: see
