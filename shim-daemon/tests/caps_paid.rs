@@ -31,6 +31,8 @@ enum Hears {
     Connection,
     /// Of its pidfd first: both came before the server looked.
     Pidfd,
+    /// Of neither: the process registers anew over another connection.
+    Neither,
 }
 
 /// A tenant with a cap of one percent on one device.
@@ -180,6 +182,9 @@ impl Scene {
             self.node.process_ended(self.now, process);
         }
         self.now = self.now + Nanos::micros(100);
+        if hears == Hears::Neither {
+            return;
+        }
         self.node.disconnected(self.now, client);
         self.now = self.now + Nanos::micros(100);
         if hears == Hears::Connection {
@@ -218,7 +223,7 @@ fn client(connection: ConnId, tenant: TenantId) -> Client {
 #[test]
 fn the_kernel_that_a_program_ends_with_is_billed_to_its_tenant() {
     for sharing in ["together", "turns"] {
-        for hears in [Hears::Connection, Hears::Pidfd] {
+        for hears in [Hears::Connection, Hears::Pidfd, Hears::Neither] {
             let mut scene = Scene::new(sharing);
             scene.runs_a_kernel(hears);
             scene.comes(2);
@@ -270,7 +275,7 @@ fn no_gate_is_woken_because_another_tenants_work_may_run_now() {
     assert!(!contended);
     for works in [true, false] {
         scene.says(Nanos::ZERO, works.then_some(scene.now));
-        for _ in 0..5 {
+        for _ in 0..8 {
             scene.advances();
         }
         assert_eq!(shows(), (works, word, changes));

@@ -145,7 +145,8 @@ impl Rig {
         self.hear();
     }
 
-    /// Applies the decisions. A client that finds its gate closed has drained, and waits at it.
+    /// Applies the decisions. A client that finds its gate closed has drained, and waits at it
+    /// if it has work.
     fn hear(&mut self) {
         self.world
             .check()
@@ -171,32 +172,21 @@ impl Rig {
             }
             let process = ProcessId(tenant.0);
             let epoch = lease.epoch;
-            if closed(lease) {
-                for event in [
-                    Event::Reported {
-                        process,
-                        device,
-                        epoch,
-                        report: gpushare_core::Report::Drained,
-                    },
-                    Event::Reported {
-                        process,
-                        device,
-                        epoch,
-                        report: gpushare_core::Report::Wanted,
-                    },
-                ] {
-                    let drained = matches!(
-                        event,
-                        Event::Reported {
-                            report: gpushare_core::Report::Drained,
-                            ..
-                        }
-                    );
-                    if !drained || self.spins != Some((tenant, device)) {
-                        self.world.handle(self.now, event);
-                    }
-                }
+            let place = (tenant, device);
+            let works = |one: &Worker| (one.tenant, one.device) == place;
+            let waits = self.workers.iter().any(works);
+            let says = [
+                (gpushare_core::Report::Drained, self.spins != Some(place)),
+                (gpushare_core::Report::Wanted, waits),
+            ];
+            for (report, _) in says.into_iter().filter(|(_, says)| *says && closed(lease)) {
+                let reported = Event::Reported {
+                    process,
+                    device,
+                    epoch,
+                    report,
+                };
+                self.world.handle(self.now, reported);
             }
         }
     }

@@ -127,6 +127,150 @@ fn a_cap_outlives_the_processes_of_its_tenant() {
     }
 }
 
+/// For how much of the time of forty kernels a tenant has the device under a cap, in thousandths,
+/// whose one process runs such a kernel again and again, and another one 50 us each 30 ms. Each
+/// launch waits until the gate is open.
+fn used_beside_short_operations(percent: u16, kernel: u64, guessed: bool) -> u64 {
+    let mut device = DeviceTime::new(LeasePolicy::default());
+    for process in [1, 2] {
+        joined(&mut device, MS, 1, process, limit(percent));
+    }
+    let (mut now, mut used, mut began, mut short) = (MS, 0, None, 0);
+    while now < 40 * kernel {
+        now = device.next_sample().expect("it has a cap").0;
+        if began.is_some_and(|began| now >= began + kernel) {
+            (used, began) = (used + kernel, None);
+        }
+        if is_open(&device, 1) {
+            began = began.or(Some(now));
+            short = short.max(now / (30 * MS));
+        }
+        let page = |service, since: Option<u64>| Work {
+            service,
+            busy: service,
+            since: since.map(Nanos),
+            guessed,
+        };
+        let works = [
+            (ProcessId(1), page(used, began)),
+            (ProcessId(2), page(short * 50_000, None)),
+        ];
+        device.sampled(Nanos(now), &works);
+        while device.poll().is_some() {}
+        device.check().unwrap();
+    }
+    used * 1000 / now
+}
+
+#[test]
+fn a_cap_counts_a_long_kernel_beside_short_ones_of_its_tenant() {
+    for (percent, most) in [(10, 155), (30, 355)] {
+        for kernel in [SECOND / 2, 2 * SECOND, 10 * SECOND] {
+            for guessed in [false, true] {
+                let used = used_beside_short_operations(percent, kernel, guessed);
+                println!("{percent} %, {kernel} ns, {guessed}: {used}");
+                // The last ones, which are 50, need not be repaid yet.
+                assert!(used <= most, "{percent} %, {kernel}, {guessed}: {used}");
+            }
+        }
+    }
+}
+
+/// For how many seconds a tenant is closed under a cap of a tenth, after a kernel that took ten
+/// seconds beside another tenant, and claims so many.
+fn closed_after_ten_seconds_beside(claims: u64) -> u64 {
+    let mut device = DeviceTime::new(LeasePolicy::default());
+    joined(&mut device, MS, 1, 1, limit(10));
+    joined(&mut device, MS, 2, 2, Compute::default());
+    let end = 10 * SECOND;
+    samples(&mut device, end, &mut |at| {
+        vec![works(1, MS, 0), works(2, MS, at / 2)]
+    });
+    let done = Work {
+        service: claims * SECOND,
+        busy: end,
+        ..Work::default()
+    };
+    let mut seconds = 0;
+    while seconds == 0 || !is_open(&device, 1) {
+        seconds += 1;
+        let until = end + seconds * SECOND;
+        samples(&mut device, until, &mut |at| {
+            vec![(ProcessId(1), done), works(2, MS, at - end / 2)]
+        });
+    }
+    seconds
+}
+
+#[test]
+fn a_kernel_of_seconds_beside_others_is_paid_for_in_full() {
+    let closed = closed_after_ten_seconds_beside(5);
+    assert!((36..=52).contains(&closed), "{closed} s");
+}
+
+/// The opposite: it claims more than others left it.
+#[test]
+fn of_a_kernel_beside_others_only_what_they_left_is_paid() {
+    let closed = closed_after_ten_seconds_beside(60);
+    assert!((36..=65).contains(&closed), "{closed} s");
+}
+
+/// Two tenants of which each has half of the device, after a second, and what the first has.
+fn halves() -> (DeviceTime, impl Fn(&DeviceTime, u64) -> u64) {
+    let mut device = DeviceTime::new(LeasePolicy::default());
+    for tenant in [1, 2] {
+        joined(&mut device, MS, tenant, tenant, Compute::default());
+    }
+    samples(&mut device, SECOND, &mut halves_of);
+    let held = |device: &DeviceTime, now| {
+        let share = device.share(TenantId(1), Nanos(now));
+        share.unwrap().held.0 / MS
+    };
+    (device, held)
+}
+
+fn halves_of(at: u64) -> Vec<(ProcessId, Work)> {
+    vec![works(1, MS, at / 2), works(2, MS, at / 2)]
+}
+
+/// The connection of the first tenant's process ends, or is back.
+fn away(device: &mut DeviceTime, now: u64, away: bool) {
+    let process = ProcessId(1);
+    device.handle(Nanos(now), Input::Away { process, away });
+}
+
+/// Its neighbour worked alone meanwhile, and nothing was looked at.
+#[test]
+fn what_a_process_did_while_it_was_away_is_not_billed_on_its_return() {
+    let (mut device, held) = halves();
+    let before = held(&device, SECOND);
+    away(&mut device, SECOND + 1, true);
+    let back = 11 * SECOND;
+    samples(&mut device, back, &mut halves_of);
+    assert_eq!(device.next_sample(), None, "one is there");
+    away(&mut device, back, false);
+    samples(&mut device, back + 20 * MS, &mut halves_of);
+    let billed = held(&device, back + 20 * MS) - before;
+    assert!((6..=12).contains(&billed), "{billed} ms");
+}
+
+/// The opposite: a new connection at each look would make its work free.
+#[test]
+fn a_process_that_was_away_between_two_looks_is_billed_for_that_time() {
+    let (mut device, held) = halves();
+    let before = held(&device, SECOND);
+    let mut now = SECOND;
+    while now < 2 * SECOND {
+        away(&mut device, now + 1, true);
+        away(&mut device, now + 2, false);
+        now = device.next_sample().expect("both are there").0;
+        device.sampled(Nanos(now), &halves_of(now));
+        while device.poll().is_some() {}
+    }
+    let billed = held(&device, now) - before;
+    assert!((490..=510).contains(&billed), "{billed} ms");
+}
+
 /// For how many seconds a tenant is closed under a cap of a tenth after its work was last looked
 /// at: each 2 ms for ten seconds, or once after them if `late`.
 fn closed_after_ten_seconds(late: bool) -> u64 {

@@ -186,3 +186,33 @@ fn a_server_on_two_devices_is_not_held_beside_a_trainer_on_both() {
     let check = |pair: &Pair| pair.keeps(95.0, 95.0);
     each("server on both", &without_collectives, &check);
 }
+
+/// A trainer beside a server that asks for 30 % of the first device: what the server has there.
+/// `works`: the trainer's kernels on the second device take so long; `None`: it has only a context.
+fn beside_a_trainer(works: Option<u64>) -> f64 {
+    let there = match works {
+        Some(kernel) => Program::queue(kernel),
+        None => trainer().starts(1_000_000 * MS),
+    };
+    let members = vec![
+        member(even(), &[Some(trainer()), Some(there)]),
+        member(even(), &[Some(Program::every(MS, 300 * US)), None]),
+    ];
+    let pace = Pace {
+        slice: 2 * MS,
+        ..Pace::default()
+    };
+    let reports = Devices { pace, members }.steered(500 * MS, 1_500 * MS);
+    reports[0].useful(1)
+}
+
+#[test]
+fn a_stray_context_of_a_trainer_takes_nothing_from_a_server() {
+    let stray = beside_a_trainer(None);
+    println!("beside a stray context {stray:.1} %");
+    at_least("stray", stray, 28.0);
+    // The opposite: no tenant that uses two devices is sliced.
+    let used = beside_a_trainer(Some(500 * US));
+    println!("beside a gang {used:.1} %");
+    assert!(used < 20.0, "{used:.1}");
+}

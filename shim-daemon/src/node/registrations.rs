@@ -58,6 +58,7 @@ impl Node {
 
     /// A process is another program. Returns the tenant that it has left.
     pub(super) fn unregister(&mut self, now: Nanos, process: ProcessId) -> Option<TenantId> {
+        self.sample_last(now, process);
         self.cancel_all(now, process, None);
         let known = self.processes.remove(process)?;
         let charged = self.charged_by(&known);

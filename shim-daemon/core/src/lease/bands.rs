@@ -7,9 +7,13 @@
 //! none. A kernel whose peer was not launched before the gates closed keeps its device busy until
 //! they open again. So a band is closed for a short time only, and then open for as long. A band
 //! that is within its share on one of its devices is not closed for being ahead on another.
+//!
+//! A band that uses less than two of its places is *loose*: no peer waits on a device that it does
+//! not use, and each of its tenants is steered as one of no band.
 
 use super::device::DeviceTime;
 use super::shared::{Joint, Neighbours, Part, Wish};
+use super::terms::LeasePolicy;
 use crate::ids::{DeviceId, Gang, TenantId};
 use crate::time::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +24,10 @@ const LONGEST: Nanos = Nanos::millis(50);
 
 /// The shortest it is open in between: each time it closes a peer may be left waiting.
 const SHORTEST: Nanos = Nanos::millis(10);
+
+/// A band is loose once it has used less than two of its places for so long: what it does is seen
+/// at the next look only.
+const SURE: Nanos = Nanos::millis(100);
 
 /// The identity of a band.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,10 +48,23 @@ enum Stage {
 
 type Places = BTreeSet<(DeviceId, TenantId)>;
 
+/// A band: what is decided for it, and its tenants on their devices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct State {
+    stage: Stage,
+    neighbours: Neighbours,
+    loose: bool,
+    /// Since when it uses less than two of its places.
+    unused: Option<Nanos>,
+    /// See [`Joint::asked`].
+    asked: bool,
+    places: Places,
+}
+
 /// The bands of a node. Call [`Self::settle`] after anything that happened on a device.
 #[derive(Debug, Default)]
 pub(crate) struct Bands {
-    bands: BTreeMap<Band, (Stage, Neighbours, Places)>,
+    bands: BTreeMap<Band, State>,
 }
 
 impl Bands {
@@ -73,53 +94,90 @@ impl Bands {
         if places.len() < 2 {
             places.clear();
         }
-        let known = self.bands.remove(&band);
-        let new = (Stage::Open(now), Neighbours::Apart, Places::new());
-        let (stage, neighbours, before) = known.unwrap_or(new);
-        let joint = stage.with(neighbours);
-        for (device, id) in before.difference(&places) {
+        let mut state = self.bands.remove(&band).unwrap_or(State {
+            stage: Stage::Open(now),
+            neighbours: Neighbours::Apart,
+            loose: false,
+            unused: None,
+            asked: false,
+            places: Places::new(),
+        });
+        let before = std::mem::replace(&mut state.places, places);
+        for (device, id) in before.difference(&state.places) {
             bind(devices, now, (*device, *id), None);
         }
-        for place in &places {
-            bind(devices, now, *place, Some(joint));
-        }
-        if !places.is_empty() {
-            self.bands.insert(band, (stage, neighbours, places));
+        state.bind(now, devices);
+        if !state.places.is_empty() {
+            self.bands.insert(band, state);
         }
     }
 
     /// Brings all bands to where they should be now.
     pub(crate) fn settle(&mut self, now: Nanos, devices: &mut BTreeMap<DeviceId, DeviceTime>) {
-        for (stage, neighbours, places) in self.bands.values_mut() {
-            let mates = |device: &DeviceId| -> Vec<TenantId> {
-                let here = places.iter().filter(|(place, _)| place == device);
-                here.map(|(_, id)| *id).collect()
-            };
-            let parts: Vec<Part> = places
-                .iter()
-                .filter_map(|(device, id)| devices.get(device)?.gang_part(now, *id, &mates(device)))
-                .collect();
-            let next = stage.next(now, &parts);
-            let held = neighbours_of(*neighbours, next, &parts);
-            if (next, held) == (*stage, *neighbours) {
-                continue;
-            }
-            (*stage, *neighbours) = (next, held);
-            for place in places.iter() {
-                bind(devices, now, *place, Some(next.with(held)));
+        for state in self.bands.values_mut() {
+            if state.advance(now, devices) {
+                state.bind(now, devices);
             }
         }
     }
 }
 
-impl Stage {
-    fn with(self, neighbours: Neighbours) -> Joint {
-        Joint {
-            shut: matches!(self, Self::Shut(_)),
-            neighbours,
+impl State {
+    fn joint(&self) -> Joint {
+        match self.loose {
+            true => Joint::LOOSE,
+            false => Joint {
+                shut: matches!(self.stage, Stage::Shut(_)),
+                neighbours: self.neighbours,
+                loose: false,
+                asked: self.asked,
+            },
         }
     }
 
+    /// Tells all its devices what is decided.
+    fn bind(&self, now: Nanos, devices: &mut BTreeMap<DeviceId, DeviceTime>) {
+        for place in &self.places {
+            bind(devices, now, *place, Some(self.joint()));
+        }
+    }
+
+    /// Decides by what its devices say now. Whether anything changes.
+    fn advance(&mut self, now: Nanos, devices: &BTreeMap<DeviceId, DeviceTime>) -> bool {
+        let mates = |device: &DeviceId| -> Vec<TenantId> {
+            let here = self.places.iter().filter(|(place, _)| place == device);
+            here.map(|(_, id)| *id).collect()
+        };
+        let parts = self.places.iter();
+        let parts = parts
+            .filter_map(|(device, id)| devices.get(device)?.gang_part(now, *id, &mates(device)));
+        let parts: Vec<Part> = parts.collect();
+        let before = (self.stage, self.neighbours, self.loose, self.asked);
+        self.asked = parts.iter().any(|part| part.asks);
+        // What is closed uses nothing. It is not taken for loose by that, unless for long.
+        let shut = matches!(self.stage, Stage::Shut(since) if now < since + LeasePolicy::RECENT);
+        let uses = parts.iter().filter(|part| part.used).count() >= 2;
+        self.unused = match (uses || !self.asked, shut) {
+            (true, _) => None,
+            (false, true) => self.unused,
+            (false, false) => self.unused.or(Some(now)),
+        };
+        let unused = self.unused.is_some_and(|since| now >= since + SURE);
+        self.loose = unused && (self.loose || !shut);
+        self.stage = match (self.loose, self.stage) {
+            (true, Stage::Shut(_)) => Stage::Open(now),
+            (true, open) => open,
+            (false, stage) => stage.next(now, &parts),
+        };
+        self.neighbours = match self.loose {
+            true => Neighbours::Apart,
+            false => neighbours_of(self.neighbours, self.stage, &parts),
+        };
+        before != (self.stage, self.neighbours, self.loose, self.asked)
+    }
+}
+
+impl Stage {
     fn next(self, now: Nanos, parts: &[Part]) -> Self {
         let wish = parts.iter().filter_map(|part| part.wish).max();
         let behind = parts.iter().any(|part| part.behind && part.wish.is_none());
@@ -180,6 +238,8 @@ mod tests {
             behind: true,
             lag: lag.map(|lag| (lag, 2)),
             apart: false,
+            used: true,
+            asks: true,
         }
     }
 

@@ -23,6 +23,8 @@ struct Member {
     /// Its page at the last sample. `None`: the page was not needed until now. It may show work
     /// that was billed by a daemon before.
     seen: Option<Work>,
+    /// It was away at some time since its page was last read.
+    was_away: bool,
     /// It was steered at a sample since the driver's samples were last read.
     was_steered: bool,
 }
@@ -58,6 +60,7 @@ impl Members {
     pub(super) fn set_away(&mut self, process: ProcessId, away: bool) {
         if let Some(member) = self.0.get_mut(&process) {
             (member.away, member.idle) = (away, false);
+            member.was_away |= away;
         }
     }
 
@@ -105,11 +108,20 @@ impl Members {
         }
     }
 
+    /// Sampling begins after a time without. What a process did that was away in that time passed
+    /// no gate that the daemon moved, and is not billed.
+    pub(super) fn begin(&mut self) {
+        for member in self.0.values_mut().filter(|member| member.was_away) {
+            member.seen = None;
+        }
+    }
+
     /// The content of a process's page at the last sample, or the current content if there was
     /// none. `None` for a process that is not steered.
     pub(super) fn saw(&mut self, process: ProcessId, work: Work) -> Option<Work> {
         let member = self.0.get_mut(&process)?;
         let seen = member.seen.replace(work).unwrap_or(work);
+        member.was_away = member.away;
         member.was_steered |= member.is_steered();
         member.is_steered().then_some(seen)
     }

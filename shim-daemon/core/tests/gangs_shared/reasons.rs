@@ -53,29 +53,75 @@ fn an_equal_closes_no_gang_that_is_not_ahead_elsewhere() {
     assert_eq!(turns, 0, "{had:?} %");
 }
 
-/// The percent of the first device that a gang has, of which it has 30 and a neighbour 70, and how
-/// often its gates moved. On the second, where `works` says how long it works, there is another.
-fn with_a_context_elsewhere(works: u64) -> (u64, usize) {
+/// A gang with 30 % of the first device, of which a neighbour has 70. On the second, where `works`
+/// says how many milliseconds it works, there is another.
+fn with_a_context_elsewhere(works: u64) -> (Rig, TenantId, TenantId) {
     let (mut rig, gang, neighbour) = ahead_on_the_first(Some((30, 70)));
     rig.run(works);
     rig.workers
         .retain(|worker| (worker.tenant, worker.device) != (gang, TWO));
-    // What it was ahead by is repaid first.
+    // It used the second device 4 s ago, and what it was ahead by is repaid first.
     rig.run(25_000);
-    let before = [gang, neighbour].map(|tenant| rig.had(tenant, ONE));
-    rig.run(5_000);
-    let own = rig.had(gang, ONE) - before[0];
-    let other = rig.had(neighbour, ONE) - before[1];
-    let turns = rig.turns_of(&[(gang, ONE), (gang, TWO)]);
-    (own * 100 / (own + other), turns.len())
+    (rig, gang, neighbour)
 }
 
 #[test]
-fn a_gang_is_closed_for_being_ahead_beside_a_stray_context() {
+fn a_tenant_with_a_stray_context_is_steered_by_the_device_it_uses() {
     for works in [0, 1_000] {
-        let (share, turns) = with_a_context_elsewhere(works);
-        assert!(turns > 4, "{turns}");
+        let (mut rig, gang, neighbour) = with_a_context_elsewhere(works);
+        (rig.sliced, rig.turned) = (Vec::new(), Vec::new());
+        let before = [gang, neighbour].map(|tenant| rig.had(tenant, ONE));
+        rig.run(5_000);
+        let own = rig.had(gang, ONE) - before[0];
+        let other = rig.had(neighbour, ONE) - before[1];
+        let share = own * 100 / (own + other);
         assert!((28..=32).contains(&share), "{share} % are not its 30");
+        assert!(rig.sliced.contains(&gang), "as any tenant");
+        assert_eq!(rig.turns_of(&[(gang, TWO)]), [], "it uses one device");
+    }
+}
+
+/// The opposite: from its first work on the second device on.
+#[test]
+fn a_tenant_that_begins_to_use_a_second_device_is_a_gang() {
+    let (mut rig, gang, _) = with_a_context_elsewhere(0);
+    let process = ProcessId(gang.0);
+    rig.workers.push(Worker {
+        tenant: gang,
+        process,
+        device: TWO,
+        service: 0,
+    });
+    rig.run(10);
+    (rig.sliced, rig.turned) = (Vec::new(), Vec::new());
+    rig.run(5_000);
+    assert!(!rig.sliced.contains(&gang));
+    assert!(rig.turns_of(&[(gang, ONE), (gang, TWO)]).len() > 10);
+}
+
+/// Nothing is looked at where it is alone.
+#[test]
+fn a_tenant_that_works_alone_on_its_other_device_is_a_gang() {
+    let (mut rig, gang, _) = ahead_on_the_first(None);
+    rig.run(10_000);
+    assert!(!rig.sliced.contains(&gang));
+}
+
+/// Of this tenant's name there is another one on the second device, that works or has a context.
+#[test]
+fn a_named_gang_whose_other_tenants_do_nothing_is_none() {
+    for works in [false, true] {
+        let mut rig = Rig::new();
+        let first = rig.start(named(None, on(&[(ONE, part(30))])));
+        let second = rig.start(named(None, on(&[(TWO, part(30))])));
+        for device in [ONE, TWO] {
+            rig.start(on(&[(device, part(70))]));
+        }
+        if !works {
+            rig.workers.retain(|worker| worker.tenant != second);
+        }
+        rig.run(5_000);
+        assert_eq!(rig.sliced.contains(&first), !works);
     }
 }
 
@@ -101,6 +147,41 @@ fn a_gang_is_closed_for_being_ahead_where_it_is_idle_elsewhere() {
     let [own, other] = [0, 1].map(|at| after[at] - before[at]);
     let share = own * 100 / (own + other);
     assert!((28..=32).contains(&share), "{share} % are not its 30");
+}
+
+/// A kernel of 20 s there took all that its cap of a tenth allows for minutes.
+#[test]
+fn a_debt_to_a_cap_closes_no_other_gpu_once_nothing_is_asked_there() {
+    let mut rig = Rig::new();
+    let gang = rig.start(on(&[(ONE, capped(10)), (TWO, Compute::default())]));
+    rig.spins = Some((gang, ONE));
+    rig.run(20_000);
+    while !rig.is_open(gang, ONE) {
+        rig.run(1);
+    }
+    rig.spins = None;
+    rig.workers.retain(|worker| worker.device != ONE);
+    let (process, device) = (ProcessId(gang.0), ONE);
+    let work = gpushare_core::Work {
+        service: 20_000 * MS,
+        ..gpushare_core::Work::default()
+    };
+    let works = vec![(process, work)];
+    rig.now = rig.now + Nanos::micros(100);
+    rig.tell(Event::Served { device, works });
+    let epoch = rig.leases[&(gang, ONE)].epoch;
+    rig.run(5_000);
+    assert!(!rig.is_open(gang, ONE), "it owes minutes");
+    assert!(rig.is_open(gang, TWO));
+    // The opposite: it wants that device again.
+    rig.tell(Event::Reported {
+        process,
+        device: ONE,
+        epoch,
+        report: gpushare_core::Report::Wanted,
+    });
+    rig.run(10);
+    assert!(!rig.is_open(gang, TWO));
 }
 
 /// In how many of so many milliseconds neighbours of a gang are held on both GPUs, and on one. The

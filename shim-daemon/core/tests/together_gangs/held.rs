@@ -318,3 +318,20 @@ fn beside_another_gang_each_device_steers_by_itself() {
         at_least(&run.what, report.all_useful(), 90.0);
     }
 }
+
+/// Beside the gang and its neighbours it works on the first device now and then.
+#[test]
+fn a_stray_context_beside_a_gang_is_no_other_gang() {
+    for pace in [free(2 * MS), H100] {
+        let run = |stray: Option<Program>| {
+            let now_and_then = Program::every(20 * MS, 200 * US);
+            let mut members = pair(60, MS);
+            members.push(member(even(), &[Some(now_and_then), stray]));
+            Run::after(1_000 * MS, "now and then", pace, members)
+        };
+        let [without, with] = [None, Some(trainer().starts(1_000 * S))].map(run);
+        for (without, report) in without.reports.iter().zip(&with.reports) {
+            at_least(&with.what, report.all_useful(), without.all_useful() - 2.0);
+        }
+    }
+}

@@ -30,11 +30,27 @@ pub(crate) struct Joint {
     /// The gang is closed.
     pub(crate) shut: bool,
     pub(crate) neighbours: Neighbours,
+    /// The gang uses less than two of its places, so no kernel waits for a peer: each of its
+    /// tenants is steered as any other.
+    pub(crate) loose: bool,
+    /// Whether the gang uses its places is asked. It is not where it has no cap and no device with
+    /// others: nothing is steered there, or looked at.
+    pub(crate) asked: bool,
+}
+
+impl Joint {
+    /// What is done on the devices of a gang that uses less than two of its places.
+    pub(crate) const LOOSE: Self = Self {
+        shut: false,
+        neighbours: Neighbours::Apart,
+        loose: true,
+        asked: true,
+    };
 }
 
 /// A tenant's membership of a gang.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Bond {
-    pub(super) joint: Joint,
-    pub(super) wish: Option<Wish>,
+pub(crate) struct Bond {
+    pub(crate) joint: Joint,
+    pub(crate) wish: Option<Wish>,
 }

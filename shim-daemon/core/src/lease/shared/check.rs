@@ -15,7 +15,7 @@ impl Shared {
     pub(crate) fn check(&self) -> Result<(), String> {
         self.roster.check()?;
         let all = || self.roster.tenants();
-        let active = all().filter(|one| one.members.is_active()).count();
+        let active = all().filter(|one| one.is_active()).count();
         if active != 1 && all().any(|one| one.own.gate == Gate::Free) {
             return Err("a tenant is unbound beside others that are active, or idle".to_owned());
         }
@@ -37,7 +37,7 @@ impl Shared {
             }
             let sliced = matches!(tenant.own.gate, Gate::Slice(_));
             let shut = tenant.is_shut();
-            if let Some(bond) = tenant.own.bond
+            if let Some(bond) = tenant.bond()
                 && (sliced || shut != (bond.joint.shut || tenant.account.is_throttled()))
             {
                 return fail("is steered apart from its gang");
@@ -46,9 +46,9 @@ impl Shared {
                 return fail("is above its cap and open");
             }
         }
-        let apart = |one: &Tenant| !one.account.is_throttled() && one.own.bond.is_none();
+        let apart = |one: &Tenant| !one.account.is_throttled() && one.bond().is_none();
         let held = all().any(|one| one.is_shut() && apart(one));
-        let runs = all().any(|one| !one.is_shut() && one.members.is_active());
+        let runs = all().any(|one| !one.is_shut() && one.is_active());
         if held && !runs {
             return Err("a tenant is held and no tenant is open".to_owned());
         }

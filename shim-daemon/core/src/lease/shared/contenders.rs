@@ -141,7 +141,7 @@ fn take_turns(pending: &[(TenantId, &Tenant)], class: u16) -> bool {
         Rules::TURNS
     };
     let is_worth_it = !fills || service >= weight * least;
-    let free = |tenant: &Tenant| tenant.own.bond.is_none() && !tenant.own.done.guessed;
+    let free = |tenant: &Tenant| tenant.bond().is_none() && !tenant.own.done.guessed;
     let free = all.iter().all(|tenant| free(tenant));
     let loops = all.iter().any(|tenant| tenant.loops());
     (above || all.len() > 1) && loops && free && is_worth_it

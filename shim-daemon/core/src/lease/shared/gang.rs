@@ -30,6 +30,11 @@ pub(crate) struct Part {
     pub(crate) lag: Option<(i64, i64)>,
     /// It is silent or doubted there, or has another gang beside it.
     pub(crate) apart: bool,
+    /// The tenant has used the device lately, or a call of it waits there.
+    pub(crate) used: bool,
+    /// There are other tenants, or the tenant has a cap: what is done here depends on whether the
+    /// gang uses its other places.
+    pub(crate) asks: bool,
 }
 
 impl Shared {
@@ -39,7 +44,8 @@ impl Shared {
         let Some(tenant) = self.roster.get_mut(id) else {
             return;
         };
-        if tenant.bind(joint) {
+        // Time may have filled the bucket of a cap meanwhile.
+        if tenant.bind(joint) || self.wakes.is_some() {
             self.settle();
         }
     }
@@ -50,18 +56,20 @@ impl Shared {
         let tenant = self.roster.get(id)?;
         let wish = tenant.own.bond?.wish;
         let others = self.roster.iter().filter(|(other, tenant)| {
-            !mates.contains(other) && tenant.members.is_active() && tenant.is_pending(self.now)
+            !mates.contains(other) && tenant.is_active() && tenant.is_pending(self.now)
         });
         let others: Vec<&Tenant> = others.map(|(_, other)| other).collect();
         let highest = others.iter().map(|other| other.class()).max();
         let beside = others.iter().any(|other| is_neighbour(other, tenant));
-        let crossed = others.iter().any(|other| other.own.bond.is_some());
+        let crossed = others.iter().any(|other| other.bond().is_some());
         let others = highest.is_some();
         // One that is above it would have it closed too, if no mate came first.
         let outranked = highest.is_some_and(|class| class > tenant.class());
         let here = || mates.iter().filter_map(|mate| self.roster.get(*mate));
         // Where one tenant is active alone nothing is looked at, and `self.now` stands still.
         let uses = here().any(|mate| mate.is_recent(now.max(self.now)));
+        let strangers = self.roster.iter().any(|(other, _)| !mates.contains(&other));
+        let used = tenant.members.waits() || tenant.is_recent(now.max(self.now));
         let lag: i64 = here().map(Tenant::lag).sum();
         let for_others = others && (outranked || !self.steering.is_for(mates));
         let asks = here().any(|mate| mate.account.has_promise() && mate.is_pending(self.now));
@@ -72,6 +80,8 @@ impl Shared {
             // A lead on one device repays little of what is owed on another.
             lag: counts.then(|| (lag.max(-least), least)),
             apart: others && (crossed || stuck),
+            used,
+            asks: tenant.account.is_capped() || strangers,
             wish: wish.filter(|wish| for_others || *wish == Wish::Throttled),
             behind: others && uses && lag >= -self.rules.yield_at(),
         })
@@ -102,6 +112,8 @@ mod tests {
     const SHUT: Joint = Joint {
         shut: true,
         neighbours: Neighbours::Apart,
+        loose: false,
+        asked: false,
     };
 
     fn says(shared: &mut Shared, now: Nanos, report: Report) {

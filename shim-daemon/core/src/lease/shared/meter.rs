@@ -40,15 +40,32 @@ pub(super) struct Meter {
     room: u64,
     /// Nanoseconds in flight that its cap has paid for and that are not claimed as service yet.
     paid: u64,
-    /// The same that its cap has not paid for, because its gate was closed.
+    /// Nanoseconds of the device that it can have had, that its cap has not paid for, and that are
+    /// not claimed as service yet: behind the gate that its cap closed, or beside others.
     unpaid: u64,
+    /// The part of the service claimed in the last span that was billed by time before.
+    repaid: u64,
+    /// What others had while it was in flight beside them, and is not taken from its time yet.
+    others: u64,
+}
+
+/// What a tenant's cap is told of a span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cost {
+    /// Its bill (ns).
+    pub(super) bill: u64,
+    /// The service that its completed operations claim (ns).
+    pub(super) service: u64,
+    /// Some work of it, other than what has ended, was in flight all the time, or may have been.
+    pub(super) goes_on: bool,
 }
 
 /// How a tenant's work was in flight in a span, as its cap sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flight {
-    /// Beside others' work.
-    Beside,
+    /// Beside others' work, for so long. Zero also where its bills are parts of the time, so that
+    /// no operation has more to pay as it ends.
+    Beside(Nanos),
     /// Alone, for so long.
     Alone(Nanos),
     /// The same behind its gate, which its cap has closed.
@@ -97,8 +114,10 @@ impl Meter {
         (span, beside): (Nanos, u64),
         shut: bool,
     ) -> u64 {
+        self.repaid = 0;
         let bill = if done.service > 0 {
-            done.service - self.repay(done.service, span)
+            self.repaid = self.repay(done.service, span);
+            done.service - self.repaid
         } else if done.pending < Rules::ALWAYS {
             self.speaks();
             0
@@ -138,12 +157,13 @@ impl Meter {
     /// Others had so much service in a span: see [`could`](Self::could).
     pub(super) fn leave(&mut self, others: u64) {
         self.could = self.could.saturating_sub(others);
+        self.others = (self.others + others).min(Rules::MOST.0);
     }
 
     /// Its bill for a `span` in which its service is unknown, of which it `had` this part. `waits`:
     /// it is closed, and need not complete anything.
     pub(super) fn rest(&mut self, had: u64, (done, waits): (Done, bool), span: Nanos) -> u64 {
-        (self.present, self.advance) = (0, 0);
+        (self.present, self.advance, self.repaid) = (0, 0, 0);
         if done.service > 0 || done.pending < Rules::ALWAYS {
             self.speaks();
         } else if !waits {
@@ -196,266 +216,64 @@ impl Meter {
         stuck.is = stuck.watched >= long && stuck.spare < 0;
     }
 
+    /// Nothing of it is in flight, so nothing of it is unpaid.
+    pub(super) fn pauses(&mut self) {
+        self.unpaid = 0;
+    }
+
     /// The time that its cap pays for a `span`: the service, or while it is alone the time in
     /// flight. Time in flight that the cap has paid for is not billed again as service. What ran
     /// behind the closed gate is paid when it is complete: until then it may be a process that was
-    /// stopped, or work that waits for a launch which the gate keeps, and would keep for ever. The
-    /// time that is remembered is at most the time since the last end of an operation,
-    /// and a sample's.
+    /// stopped, or work that waits for a launch which the gate keeps, and would keep for ever. What
+    /// ends pays its own part of that, and the rest stays while something else goes on. The paid
+    /// time that is remembered is at most the time since the last end of an operation, and a
+    /// sample's.
     ///
     /// The bill of a tenant whose claims are guesses is the time that the span leaves it, so it
-    /// says nothing of an operation that began before. `service`, which completed operations claim,
-    /// does: as far as the time in flight allows it.
-    pub(super) fn capped(
-        &mut self,
-        span: Nanos,
-        (bill, service): (u64, u64),
-        flight: Flight,
-    ) -> Nanos {
-        let ended = service > 0;
-        let bill = match self.unpaid {
-            0 => bill,
-            unpaid => bill.max(service.min(self.paid + unpaid)),
+    /// says nothing of an operation that began before. The service, which completed operations
+    /// claim, does: as far as the time in flight allows it. So it does of an operation that is
+    /// longer than the most that a bill may be.
+    pub(super) fn capped(&mut self, span: Nanos, cost: Cost, flight: Flight) -> Nanos {
+        let ended = cost.service > 0;
+        // What the time of a late look was used for is not known.
+        let known = |time: Nanos| time.min(Rules::MOST).0;
+        let others = std::mem::take(&mut self.others);
+        let could = match flight {
+            Flight::Alone(_) | Flight::Beside(Nanos::ZERO) => 0,
+            Flight::Behind(time) => known(time),
+            Flight::Beside(time) => {
+                // An operation of others is claimed when it ends.
+                self.others = others.saturating_sub(known(time));
+                known(time).saturating_sub(others)
+            }
         };
-        let held = if let Flight::Alone(flight) = flight {
+        self.unpaid = (self.unpaid + could).min(LeasePolicy::MOST_CAP_DEBT.0);
+        let claimed = cost.service.saturating_sub(self.repaid);
+        let bill = match self.unpaid {
+            0 => cost.bill,
+            unpaid => cost.bill.max(claimed.min(self.paid + unpaid)),
+        };
+        let (by_time, late) = if let Flight::Alone(flight) = flight {
             let paid = self.paid + flight.0;
             self.paid = paid.saturating_sub(bill);
-            flight + Nanos(bill.saturating_sub(paid).min(self.unpaid))
+            (flight.0, bill.saturating_sub(paid).min(self.unpaid))
         } else if matches!(flight, Flight::Behind(_)) && !ended {
-            Nanos::ZERO
+            (0, 0)
         } else {
             let again = bill.min(self.paid);
             self.paid -= again;
-            Nanos(bill - again)
+            (0, bill - again)
         };
         if bill > 0 {
             self.paid = self.paid.min(span.0);
         }
-        self.unpaid = match flight {
-            _ if ended => 0,
-            Flight::Behind(time) => (self.unpaid + time.0).min(LeasePolicy::MOST_CAP_DEBT.0),
-            _ => self.unpaid,
+        self.unpaid = match ended && !cost.goes_on {
+            true => 0,
+            false => self.unpaid.saturating_sub(late),
         };
-        held
+        Nanos(by_time + late)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SPAN: Nanos = Nanos::millis(2);
-    const RULES: Rules = Rules {
-        slice: SPAN,
-        switch: Nanos::ZERO,
-    };
-
-    /// Its bills for so many spans with work pending and so much service in each, beside another
-    /// tenant that has so many thousandths of the time.
-    fn beside(meter: &mut Meter, spans: u64, service: u64, others: u64) -> u64 {
-        let done = Done {
-            service,
-            pending: 1000,
-            works: true,
-            ..Done::default()
-        };
-        let bill = |_| {
-            let bill = meter.bill(done, &RULES, (SPAN, 2000), false);
-            meter.leave(SPAN.0 * others / 1000);
-            meter.watch(&RULES, (SPAN, 2000), SPAN.0 * others / 1000, 1000);
-            bill
-        };
-        (0..spans).map(bill).sum()
-    }
-
-    /// The same with half of the time.
-    fn bills(meter: &mut Meter, spans: u64, service: u64) -> u64 {
-        beside(meter, spans, service, 500)
-    }
-
-    #[test]
-    fn an_operation_that_was_billed_by_time_is_not_billed_again() {
-        let mut meter = Meter::default();
-        let by_time = bills(&mut meter, 100, 0);
-        assert_eq!(by_time, SPAN.0 * 50);
-        assert_eq!(bills(&mut meter, 1, by_time), 0);
-        assert_eq!(bills(&mut meter, 10, SPAN.0), SPAN.0 * 10);
-    }
-
-    /// Its work waited, and had nothing of the device.
-    #[test]
-    fn time_that_no_operation_took_is_no_credit() {
-        let mut meter = Meter::default();
-        bills(&mut meter, 5_000, 0);
-        assert_eq!(bills(&mut meter, 1, SPAN.0), 0);
-        assert_eq!(bills(&mut meter, 10, SPAN.0), SPAN.0 * 10);
-        // Nor for operations that are longer than a span.
-        for _ in 0..10 {
-            assert_eq!(beside(&mut meter, 2, 0, 0), 0);
-            assert_eq!(beside(&mut meter, 1, SPAN.0 * 3, 0), SPAN.0 * 3);
-        }
-        // Nor for those that are so long that they are billed by time.
-        for _ in 0..10 {
-            let by_time = beside(&mut meter, 9, 0, 0);
-            let all = by_time + beside(&mut meter, 1, SPAN.0 * 10, 0);
-            assert_eq!(all, SPAN.0 * 10);
-        }
-    }
-
-    /// What it has submitted runs on while its gate is closed.
-    #[test]
-    fn service_behind_a_closed_gate_is_billed_after_a_stall() {
-        let (mut meter, service) = (Meter::default(), SPAN.0 * 10);
-        bills(&mut meter, 5_000, 0);
-        bills(&mut meter, 1, SPAN.0);
-        let pending = Done {
-            pending: 1000,
-            ..Done::default()
-        };
-        for _ in 0..9 {
-            assert_eq!(meter.bill(pending, &RULES, (SPAN, 1000), true), 0);
-        }
-        let ends = Done { service, ..pending };
-        assert_eq!(meter.bill(ends, &RULES, (SPAN, 1000), true), service);
-    }
-
-    /// Another stream or process of the tenant completes something meanwhile.
-    #[test]
-    fn a_long_operation_is_billed_once_beside_a_short_one() {
-        let (mut meter, short) = (Meter::default(), 50_000);
-        let before = bills(&mut meter, 100, 0) + bills(&mut meter, 1, short);
-        let by_time = before + bills(&mut meter, 10, 0);
-        let all = by_time + bills(&mut meter, 1, by_time);
-        let service = short + by_time;
-        assert!(all.abs_diff(service) <= 2 * SPAN.0, "{all} of {service}");
-    }
-
-    /// One process beside two of another tenant has a third. Its completions show every 12 ms.
-    #[test]
-    fn what_is_billed_in_a_silence_is_no_more_than_others_leave() {
-        let (mut meter, mut billed) = (Meter::default(), 0);
-        for _ in 0..50 {
-            billed += beside(&mut meter, 5, 0, 667);
-            billed += beside(&mut meter, 1, SPAN.0 * 2, 667);
-        }
-        let served = 50 * SPAN.0 * 2;
-        assert!(
-            billed.abs_diff(served) <= served / 10,
-            "{billed} of {served}"
-        );
-    }
-
-    /// Of the time that two have, changes of contexts take a tenth.
-    #[test]
-    fn changes_of_contexts_are_not_billed_in_a_silence() {
-        let (mut meter, rules) = (
-            Meter::default(),
-            Rules {
-                switch: Nanos(SPAN.0 / 9),
-                ..RULES
-            },
-        );
-        let silent = Done {
-            pending: 1000,
-            works: true,
-            ..Done::default()
-        };
-        let bill = |_| meter.bill(silent, &rules, (SPAN, 2000), false);
-        let billed: u64 = (0..100).map(bill).sum();
-        assert!(billed.abs_diff(SPAN.0 * 45) <= SPAN.0, "{billed}");
-    }
-
-    #[test]
-    fn one_that_cannot_have_had_half_of_its_part_is_stuck() {
-        // Of three, with changes of contexts that leave 800 thousandths: 5 of 6 are 667.
-        for (others, is_stuck) in [(700, true), (640, false)] {
-            let mut meter = Meter::default();
-            bills(&mut meter, 1, 0);
-            for _ in 0..20 {
-                meter.watch(&RULES, (SPAN, 3000), SPAN.0 * others / 1000, 800);
-            }
-            assert_eq!(meter.is_stuck(), is_stuck, "{others}");
-        }
-    }
-
-    /// 28 of its 29 neighbours pause together while its turn has not come.
-    #[test]
-    fn a_silence_is_billed_by_those_that_were_there() {
-        let (mut meter, mut billed) = (Meter::default(), 0);
-        bills(&mut meter, 1, SPAN.0);
-        let silent = Done {
-            pending: 1000,
-            works: true,
-            ..Done::default()
-        };
-        for at in 0..40 {
-            let (beside, others) = if at < 28 {
-                (30_000, SPAN.0)
-            } else {
-                (2_000, 0)
-            };
-            billed += meter.bill(silent, &RULES, (SPAN, beside), false);
-            meter.leave(others);
-            meter.watch(&RULES, (SPAN, beside), others, 1000);
-            assert!(!meter.is_stuck(), "{at}");
-            // All of the time once it is alone with one other.
-            let most = 28 * SPAN.0 / 30 + (at + 1_u64).saturating_sub(28) * SPAN.0 / 2;
-            assert!(billed <= most, "{at}: {billed} of {most}");
-        }
-        assert!(billed >= 12 * SPAN.0 / 2, "{billed}");
-    }
-
-    /// Of 20 each waits for 38 ms between two of its slices.
-    #[test]
-    fn one_whose_turn_has_not_come_is_not_stuck() {
-        let mut meter = Meter::default();
-        // The first span.
-        bills(&mut meter, 1, 0);
-        for at in 2..=40 {
-            meter.watch(&RULES, (SPAN, 20_000), SPAN.0, 1000);
-            assert_eq!(meter.is_stuck(), at >= 21, "{at}");
-        }
-    }
-
-    #[test]
-    fn work_behind_the_gate_that_a_cap_closed_is_paid_once_it_is_complete() {
-        let (mut meter, span) = (Meter::default(), Nanos::millis(2));
-        let behind = Flight::Behind(span);
-        for _ in 0..50 {
-            // Of a tenant that was not measured the time in flight is its bill.
-            assert_eq!(meter.capped(span, (span.0, 0), behind), Nanos::ZERO);
-        }
-        let bill = Nanos::millis(8);
-        assert_eq!(meter.capped(span, (bill.0, bill.0), behind), bill);
-        assert_eq!(meter.capped(span, (0, 0), behind), Nanos::ZERO);
-    }
-
-    /// What a guess that ends behind the closed gate, or as that has just opened, costs after 100
-    /// ms there and 4 ms before, if it claims so many milliseconds.
-    fn cost_of_a_guess(claims: u64, opened: bool) -> Nanos {
-        let (mut meter, span) = (Meter::default(), Nanos::millis(2));
-        let mut paid = Nanos::ZERO;
-        let before = [Flight::Alone(span); 2];
-        let behind = [Flight::Behind(span); 50];
-        for flight in before.into_iter().chain(behind) {
-            paid = paid + meter.capped(span, (span.0, 0), flight);
-        }
-        let flight = if opened {
-            Flight::Alone
-        } else {
-            Flight::Behind
-        };
-        paid + meter.capped(span, (span.0, claims * 1_000_000), flight(span))
-    }
-
-    #[test]
-    fn a_guess_of_work_behind_the_gate_is_paid_as_far_as_time_allows() {
-        for opened in [false, true] {
-            let cost = |claims| cost_of_a_guess(claims, opened).0 / 1_000_000;
-            assert!((5..=8).contains(&cost(1)), "{}", cost(1));
-            assert!((90..=98).contains(&cost(90)), "{}", cost(90));
-            assert!((104..=108).contains(&cost(104)), "{}", cost(104));
-            assert_eq!(cost(5_000), cost(104), "no more than was in flight");
-        }
-    }
-}
+mod tests;

@@ -76,7 +76,13 @@ pub(super) struct Shared {
     /// Up to when time has been passed to the tenants, with samples or without.
     passed: Nanos,
     next: Option<Nanos>,
+    /// Where no samples are taken: when to look again at what time has changed.
+    wakes: Option<Nanos>,
 }
+
+/// The longest time between two looks at a device that waits for a cap alone: what a gang does on
+/// its other devices may depend on it.
+const DOZE: Nanos = Nanos::millis(500);
 
 impl Shared {
     /// A device without tenants.
@@ -101,6 +107,7 @@ impl Shared {
             sampled: Nanos::ZERO,
             passed: now,
             next: None,
+            wakes: None,
         };
         shared.settle();
         shared
@@ -183,11 +190,17 @@ impl Shared {
 
     /// The contents of processes' pages at `now`. A process without one did no work.
     pub(super) fn sample(&mut self, now: Nanos, works: &[(ProcessId, Work)]) {
-        self.now = self.now.max(now);
+        self.pass(now);
+        if self.next.is_none() && self.wakes.is_some_and(|at| at <= self.now) {
+            self.settle();
+            return;
+        }
         let span = self.now - self.sampled;
         if span == Nanos::ZERO {
             return;
         }
+        // Without samples time has passed already.
+        let due = self.now - self.passed;
         self.read(works, span);
         self.note_idle(span);
         self.count();
@@ -198,7 +211,7 @@ impl Shared {
         // A bill is at most a second. What a longer span was used for is not known.
         let is_known = span <= Rules::MOST;
         self.note_useful(span, is_known);
-        self.pay(span, is_known);
+        self.pay((span, due), is_known);
         self.next = None;
         self.settle();
     }
@@ -238,7 +251,7 @@ impl Shared {
     fn note_useful(&mut self, span: Nanos, is_known: bool) {
         let now = self.now;
         let all = || self.roster.tenants();
-        let mut active = all().filter(|one| one.members.is_active());
+        let mut active = all().filter(|one| one.is_active());
         let known = is_known && active.all(|one| !one.own.done.guessed);
         let contended = all().filter(|one| one.is_pending(now)).count() > 1;
         let recent = || all().filter(|one| one.is_recent(now));
@@ -273,7 +286,7 @@ impl Shared {
     /// Charges caps and guarantees: by service beside others, by time in flight when alone. A span
     /// of which that is not known charges no guarantee, and one that is not believed to ask for
     /// anything is owed nothing.
-    fn pay(&mut self, span: Nanos, is_known: bool) {
+    fn pay(&mut self, (span, due): (Nanos, Nanos), is_known: bool) {
         let all = || self.roster.tenants();
         let told: u64 = all().map(Tenant::pending).sum();
         let believed: u64 = all().map(|one| one.own.done.pending).sum();
@@ -287,19 +300,19 @@ impl Shared {
             let flight = match tenant.account.is_throttled() {
                 false if alone => Flight::Alone(flight),
                 true if behind && !tenant.members.is_drained() => Flight::Behind(flight),
-                _ => Flight::Beside,
+                _ if tenant.own.done.guessed => Flight::Beside(Nanos::ZERO),
+                _ => Flight::Beside(flight),
             };
-            let service = tenant.own.told.map_or(0, |told| told.service);
-            tenant.pay_cap(span, (bill, service), flight);
+            tenant.pay_cap((span, due), flight);
             if is_known {
                 tenant.pay_promise(span, (Nanos(bill), asks > 0), &self.policy);
             }
         }
     }
 
-    /// When to sample pages next. `None` while no tenant needs steering.
+    /// When to sample pages next. `None` while no tenant needs steering, and time changes nothing.
     pub(super) fn next_sample(&self) -> Option<Nanos> {
-        self.next
+        self.next.or(self.wakes)
     }
 
     /// Other settings from now on.
@@ -328,7 +341,7 @@ impl Shared {
 
     /// The steerable tenants that are not idle.
     fn active(&self) -> Vec<TenantId> {
-        self.roster.ids(|tenant| tenant.members.is_active())
+        self.roster.ids(Tenant::is_active)
     }
 
     fn set_gates(&mut self, active: &[TenantId]) {
@@ -344,20 +357,28 @@ impl Shared {
         }
     }
 
-    /// When to sample next: never while one tenant is active alone, unless a cap requires it.
+    /// When to sample next: never while one tenant is active alone, unless a cap requires it, or
+    /// whether it uses the device is asked. While none is active whose cap is used up, only time
+    /// has to pass until its gate opens, for it and for the other devices of its gang.
     fn plan(&mut self, active: &[TenantId]) {
-        let capped = |id: &&TenantId| {
-            let tenant = self.roster.get(**id);
-            tenant.is_some_and(|tenant| tenant.account.is_capped())
+        let now = self.now;
+        let looked_at = |id: &TenantId| {
+            let tenant = self.roster.get(*id);
+            tenant.is_some_and(|one| one.account.is_capped() || one.is_asked(now))
         };
-        // The other devices of a gang that is idle here wait until its cap allows something again.
-        let throttled = self
-            .roster
-            .tenants()
-            .any(|tenant| tenant.account.is_throttled());
-        let steered = throttled || active.len() > 1 || active.iter().any(|id| capped(&id));
-        if !steered {
+        self.wakes = None;
+        if active.len() < 2 && !active.iter().any(looked_at) {
             self.next = None;
+            let throttled = self
+                .roster
+                .tenants()
+                .filter(|one| one.account.is_throttled());
+            let opens = throttled.map(|one| one.account.throttled_for().clamp(Rules::TICK, DOZE));
+            let free = active
+                .iter()
+                .filter_map(|id| self.roster.get(*id)?.own.bond);
+            let asked = free.filter(|bond| bond.joint.asked).map(|_| Rules::ASKED);
+            self.wakes = opens.chain(asked).min().map(|time| now + time);
             return;
         }
         let shut = self
@@ -381,6 +402,7 @@ impl Shared {
     fn publish(&mut self) {
         let now = self.now;
         let running = self.roster.ids(|tenant| tenant.may_run(now));
+        let lately = self.roster.ids(|tenant| tenant.may_have_run(now));
         // A process without a gate, or one that is away, may run what no page shows.
         let unsteered = self.roster.ids(|tenant| tenant.members.has_unsteered());
         // What is submitted when a turn ends runs on beside the next one.
@@ -403,7 +425,7 @@ impl Shared {
                 Gate::Noted => open(Nanos::ZERO),
                 Gate::Slice(slice) => open(slice),
                 Gate::Shut => LeaseKind::Closed {
-                    contended: beside || another(&unsteered),
+                    contended: another(&lately) || another(&unsteered),
                 },
             }
         });

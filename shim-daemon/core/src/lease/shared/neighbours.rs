@@ -12,13 +12,13 @@ use std::collections::BTreeMap;
 /// Whether this tenant is an equal of the gang's, always has work, and belongs to no gang. One that
 /// leaves gaps is not held for so long.
 pub(super) fn is_neighbour(tenant: &Tenant, gang: &Tenant) -> bool {
-    let free = tenant.own.bond.is_none();
+    let free = tenant.bond().is_none();
     free && tenant.is_dense() && tenant.class() == gang.class()
 }
 
 /// What is decided of a tenant's neighbours on all devices of its gang.
 fn decided(gang: &Tenant) -> Neighbours {
-    let bond = gang.own.bond.filter(|_| gang.account.has_promise());
+    let bond = gang.bond().filter(|_| gang.account.has_promise());
     bond.map_or(Neighbours::Apart, |bond| bond.joint.neighbours)
 }
 

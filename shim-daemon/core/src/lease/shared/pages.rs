@@ -10,7 +10,7 @@ impl Shared {
     /// Notes the work of each tenant in the last `span`, according to its processes' pages.
     pub(super) fn read(&mut self, works: &[(ProcessId, Work)], span: Nanos) {
         let now = self.now;
-        let active = self.roster.tenants().filter(|one| one.members.is_active());
+        let active = self.roster.tenants().filter(|one| one.is_active());
         let deep = self.rules.deep(active.count().saturating_sub(1));
         for tenant in self.roster.tenants_mut() {
             tenant.own.told = None;

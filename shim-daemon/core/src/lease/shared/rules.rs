@@ -39,6 +39,9 @@ impl Rules {
     /// A tenant counts as pending for this long after it was last seen pending: two ticks and their
     /// jitter.
     pub(super) const LATELY: Nanos = Nanos::millis(5);
+    /// The same for what the page of a closed gate says of others: its process looks there each 10
+    /// ms at least, and a look of the daemon and a wake are late besides.
+    pub(super) const LATELY_SHUT: Nanos = Nanos::millis(13);
     /// The same for as long if it has not been looked at since: on a busy host a sample may be so
     /// late.
     pub(super) const LATE_LOOK: Nanos = Nanos::millis(100);
@@ -145,6 +148,10 @@ impl Rules {
     /// time; and the verdicts of so many other sets of tenants are remembered.
     pub(super) const RECENT: Nanos = LeasePolicy::RECENT;
     pub(super) const SETS: usize = 8;
+    /// A gang's tenant that is alone on a device is looked at there after so long: whether the gang
+    /// uses the device decides how its tenants are steered elsewhere. It must be less than
+    /// `RECENT`.
+    pub(super) const ASKED: Nanos = Nanos::secs(2);
 
     /// Lag from which the other tenants yield.
     pub(super) fn yield_at(&self) -> i64 {

@@ -60,6 +60,8 @@ pub(super) fn settle(
         }
         let left = left_to.filter(|(open, _)| *open == id);
         let left = match alone(id) {
+            // Looked at now and then, it may have begun its work while nothing was recorded.
+            true if tenant.own.bond.is_some() => None,
             true => Some(Left::Held(signed(span))),
             false => left.map(|(_, left)| left),
         };

@@ -148,7 +148,7 @@ impl Steering {
         if let [alone] = active {
             let free = tenants
                 .get(*alone)
-                .is_some_and(|tenant| !tenant.account.is_capped());
+                .is_some_and(|tenant| !tenant.account.is_capped() && !tenant.is_asked(now));
             if free {
                 gates.insert(*alone, Gate::Free);
             }

@@ -6,7 +6,7 @@ use super::doubt::{Doubt, Left};
 use super::gate::Gate;
 use super::habit::Habit;
 use super::lag::Lag;
-use super::meter::{Flight, Meter};
+use super::meter::{Cost, Flight, Meter};
 use super::rules::Rules;
 use crate::ids::ProcessId;
 use crate::lease::input::Report;
@@ -36,7 +36,7 @@ pub(crate) struct State {
     /// Whether its bills are believed.
     doubt: Doubt,
     pub(super) gate: Gate,
-    /// Its membership of a gang.
+    /// Its membership of a gang, also of one that is loose: see [`Tenant::bond`].
     pub(super) bond: Option<Bond>,
     /// When its gate last changed.
     pub(super) since: Nanos,
@@ -165,6 +165,10 @@ impl Tenant {
         let Some(bond) = &mut self.own.bond else {
             return gate;
         };
+        if bond.joint.loose {
+            bond.wish = None;
+            return gate;
+        }
         bond.wish = match gate {
             Gate::Shut if self.account.is_throttled() => Some(Wish::Throttled),
             Gate::Shut if outranked => Some(Wish::Rank),
@@ -180,6 +184,7 @@ impl Tenant {
 
     /// Sampling begins: claims count from here.
     pub(super) fn begin(&mut self) {
+        self.members.begin();
         self.own.meter.begin();
         self.own.habit.begin();
     }
@@ -231,16 +236,28 @@ impl Tenant {
         rules.yield_at() / if is_starved { 2 } else { 1 }
     }
 
-    /// Bills its cap for `span`, of which its bill and its claimed service are these: see
-    /// [`Meter::capped`]. After a late look it is not known what the time was used for: the debt
-    /// does not grow beyond a second by that.
-    pub(super) fn pay_cap(&mut self, span: Nanos, bill: (u64, u64), flight: Flight) {
-        let held = self.own.meter.capped(span, bill, flight);
+    /// Bills its cap for `span`: see [`Meter::capped`]. After a late look it is not known what the
+    /// time was used for: the debt does not grow beyond a second by that.
+    ///
+    /// `due`: how much of the span has not passed for its cap yet.
+    pub(super) fn pay_cap(&mut self, (span, due): (Nanos, Nanos), flight: Flight) {
+        let told = self.own.told.unwrap_or_default();
+        // A process that is away may have something in flight, and is back soon.
+        let hidden = self.own.told.is_none() || self.members.has_unsteered();
+        if !hidden && told.service == 0 && told.pending == 0 {
+            self.own.meter.pauses();
+        }
+        let cost = Cost {
+            bill: self.own.bill,
+            service: told.service,
+            goes_on: hidden || (told.works && told.pending >= Rules::ALWAYS),
+        };
+        let held = self.own.meter.capped(span, cost, flight);
         let most = match span > Rules::MOST && !self.account.owes_its_cap_all() {
             true => LeasePolicy::MOST_DEBT,
             false => LeasePolicy::MOST_CAP_DEBT,
         };
-        self.account.pay_cap(span, held, most);
+        self.account.pay_cap(due, held, most);
         self.account.charged();
     }
 
@@ -268,7 +285,8 @@ impl Tenant {
 
     /// Time passes without a sample, in which it is not steered, and billed for nothing.
     pub(super) fn rest(&mut self, span: Nanos, policy: &LeasePolicy) {
-        self.pay_cap(span, (0, 0), Flight::Beside);
+        (self.own.told, self.own.bill) = (None, 0);
+        self.pay_cap((span, span), Flight::Beside(Nanos::ZERO));
         self.pay_promise(span, (Nanos::ZERO, false), policy);
         self.own.lag.fade(span);
     }
@@ -289,7 +307,7 @@ impl Tenant {
     pub(super) fn believe(&mut self) {
         self.own.done = self.own.told.unwrap_or_default();
         if self.own.told.is_some() {
-            self.own.done.guessed |= self.own.bond.is_some();
+            self.own.done.guessed |= self.bond().is_some();
             self.own.meter.believe(&mut self.own.done);
         }
     }

@@ -1,13 +1,32 @@
 //! Whether a tenant wants the device now, and whether it may have it.
 
+use super::super::bond::Bond;
 use super::super::rules::Rules;
 use super::Tenant;
 use crate::time::Nanos;
 
 impl Tenant {
+    /// Its membership of a gang that uses more than one place.
+    pub(crate) fn bond(&self) -> Option<Bond> {
+        self.own.bond.filter(|bond| !bond.joint.loose)
+    }
+
+    /// Whether it counts among those that share the device: a process of it has not said that it is
+    /// idle.
+    pub(crate) fn is_active(&self) -> bool {
+        self.members.is_active()
+    }
+
+    /// Whether it is not known whether it uses the device, and that is asked: see
+    /// [`Joint::asked`](super::super::bond::Joint::asked).
+    pub(crate) fn is_asked(&self, now: Nanos) -> bool {
+        let asked = self.own.bond.is_some_and(|bond| bond.joint.asked);
+        asked && !self.own.habit.was_pending(Rules::ASKED, now)
+    }
+
     /// Whether its gang is closed: no tenant is held for it, and it fills no gaps.
     pub(crate) fn is_barred(&self) -> bool {
-        self.own.bond.is_some_and(|bond| bond.joint.shut)
+        self.bond().is_some_and(|bond| bond.joint.shut)
     }
 
     /// Whether it may not run whatever others do: its cap is used up, or its gang is closed.
@@ -19,7 +38,7 @@ impl Tenant {
     /// Held for a gang on one device, they would give their time to kernels that wait for peers on
     /// another. So without a guarantee a gang has what the driver gives it beside its equals.
     pub(crate) fn is_helped(&self, classes: bool) -> bool {
-        let asks = classes || self.own.bond.is_none() || self.account.has_promise();
+        let asks = classes || self.bond().is_none() || self.account.has_promise();
         asks && !self.is_barred()
     }
 
@@ -43,7 +62,17 @@ impl Tenant {
 
     /// Whether its work may run on the device now, or did a moment ago.
     pub(crate) fn may_run(&self, now: Nanos) -> bool {
-        let shut = self.is_shut() && self.members.is_drained();
-        !shut && self.is_pending(now)
+        !self.is_kept() && self.is_pending(now)
+    }
+
+    /// The same for those that read it only now and then, behind their closed gates.
+    pub(crate) fn may_have_run(&self, now: Nanos) -> bool {
+        let lately = self.own.habit.was_pending(Rules::LATELY_SHUT, now);
+        self.may_run(now) || (!self.is_kept() && lately)
+    }
+
+    /// Whether its gate is closed, and all that it has submitted is complete.
+    fn is_kept(&self) -> bool {
+        self.is_shut() && self.members.is_drained()
     }
 }
