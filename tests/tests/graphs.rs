@@ -2,7 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
+use gpushare_protocol::wire::Request;
 use gpushare_tests::guest::{command, plain};
+use gpushare_tests::moves::wanted;
 use gpushare_tests::{Dealer, Gpu, Guest, MIB, clients, until};
 
 const OUT_OF_MEMORY: &str = "2";
@@ -164,8 +166,13 @@ fn free_while_a_launch_waits() -> [u64; 3] {
     guest.does(&format!("graph {} 1", 128 * MIB));
     let before = free(&mut guest);
     dealer.close(1);
+    let (device_index, epoch) = (0, 1);
+    dealer.hears(&Request::Drained {
+        device_index,
+        epoch,
+    });
     guest.does("post 0 1");
-    until("the launch waits", || guest.ask("posted") == "posted -1");
+    dealer.hears(&wanted(epoch));
     let meanwhile = free(&mut guest);
     dealer.open(2);
     until("the launch is made", || guest.ask("posted") == "posted 0");

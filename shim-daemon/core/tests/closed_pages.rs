@@ -125,22 +125,6 @@ fn others_may_run_beside_a_closed_tenant_while_they_have_work() {
     );
 }
 
-/// The closed tenant's process looks at its page each 10 ms.
-#[test]
-fn a_burst_between_two_looks_at_a_closed_page_is_seen_by_one() {
-    let mut scene = Scene::new(Sharing::Together);
-    scene.another(true);
-    scene.is_throttled();
-    scene.passes(20);
-    scene.busy = Some(scene.now);
-    scene.passes(2);
-    scene.busy = None;
-    for _ in 0..10 {
-        scene.passes(1);
-        assert!(scene.others_may_run());
-    }
-}
-
 #[test]
 fn a_tenant_that_comes_and_works_may_run_beside_a_closed_one() {
     let mut scene = Scene::new(Sharing::Together);

@@ -402,7 +402,6 @@ impl Shared {
     fn publish(&mut self) {
         let now = self.now;
         let running = self.roster.ids(|tenant| tenant.may_run(now));
-        let lately = self.roster.ids(|tenant| tenant.may_have_run(now));
         // A process without a gate, or one that is away, may run what no page shows.
         let unsteered = self.roster.ids(|tenant| tenant.members.has_unsteered());
         // What is submitted when a turn ends runs on beside the next one.
@@ -425,7 +424,7 @@ impl Shared {
                 Gate::Noted => open(Nanos::ZERO),
                 Gate::Slice(slice) => open(slice),
                 Gate::Shut => LeaseKind::Closed {
-                    contended: another(&lately) || another(&unsteered),
+                    contended: beside || another(&unsteered),
                 },
             }
         });

@@ -39,9 +39,6 @@ impl Rules {
     /// A tenant counts as pending for this long after it was last seen pending: two ticks and their
     /// jitter.
     pub(super) const LATELY: Nanos = Nanos::millis(5);
-    /// The same for what the page of a closed gate says of others: its process looks there each 10
-    /// ms at least, and a look of the daemon and a wake are late besides.
-    pub(super) const LATELY_SHUT: Nanos = Nanos::millis(13);
     /// The same for as long if it has not been looked at since: on a busy host a sample may be so
     /// late.
     pub(super) const LATE_LOOK: Nanos = Nanos::millis(100);

@@ -65,12 +65,6 @@ impl Tenant {
         !self.is_kept() && self.is_pending(now)
     }
 
-    /// The same for those that read it only now and then, behind their closed gates.
-    pub(crate) fn may_have_run(&self, now: Nanos) -> bool {
-        let lately = self.own.habit.was_pending(Rules::LATELY_SHUT, now);
-        self.may_run(now) || (!self.is_kept() && lately)
-    }
-
     /// Whether its gate is closed, and all that it has submitted is complete.
     fn is_kept(&self) -> bool {
         self.is_shut() && self.members.is_drained()
