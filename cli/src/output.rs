@@ -42,7 +42,7 @@ pub(crate) fn data(text: &str) -> Result<(), Failure> {
 }
 
 /// A whole file, in place of what was there. It is written beside and renamed: what reads it has
-/// the old one or the new one. What is no plain file (a pipe, `/dev/stdout`) is written to.
+/// the old one or the new one. A path that is no plain file (a pipe, `/dev/stdout`) is written to.
 pub(crate) fn file(path: &Path, text: &str) -> Result<(), Failure> {
     let failed =
         |error: io::Error| Failure::ours(format!("cannot write {}: {error}", path.display()));
@@ -152,7 +152,7 @@ mod tests {
             2,
             "nothing is left"
         );
-        // What is no plain file is written to.
+        // A path that is no plain file is written to.
         file(Path::new("/dev/null"), "x").unwrap();
         assert!(!Path::new("/dev/null").is_file());
         let told = file(&dir.path().join("no/page.html"), "x")

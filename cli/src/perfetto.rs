@@ -107,7 +107,7 @@ fn short(device: [u8; 16]) -> String {
 
 #[derive(Default)]
 struct Trace {
-    /// What tenants are called.
+    /// The names by which tenants are shown.
     names: Names,
     events: Vec<Value>,
     tenants: BTreeMap<String, u32>,

@@ -16,7 +16,7 @@ use known::Known;
 pub(crate) use row::Row;
 use std::process::ExitCode;
 
-/// What `ps` prints: data, and notes.
+/// The output of `ps`: data, and notes.
 pub(crate) struct Listed {
     text: String,
     notes: Vec<String>,

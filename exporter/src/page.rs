@@ -278,7 +278,7 @@ fn tenants(out: &mut String, report: &Report, names: &Names) {
     );
 }
 
-/// What a tenant had of the time, in a cell.
+/// A tenant's part of the time, in a cell.
 fn had(had: Had) -> Option<String> {
     let part = had
         .part

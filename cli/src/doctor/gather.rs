@@ -133,7 +133,7 @@ fn may_pass_nothing(folder: &Path) -> bool {
 }
 
 /// Whether the process of this `status` has neither `CAP_SYS_ADMIN` (21) nor `CAP_SYS_RESOURCE`
-/// (24). What does not tell lacks nothing.
+/// (24). A status without that line counts as having both.
 fn lacks_capability(status: &str) -> bool {
     let row = status.lines().find_map(|row| row.strip_prefix("CapEff:"));
     let set = row.and_then(|row| u64::from_str_radix(row.trim(), 16).ok());

@@ -13,7 +13,7 @@ fn moments(many: usize, step_ms: u64, age_ms: u64, now_ms: u64) -> impl Iterator
 }
 
 impl Trace {
-    /// The values of a series. What a tenant had of the time is that of its use (`has_uses`) where
+    /// The values of a series. A tenant's part of the time is that of its use (`has_uses`) where
     /// the daemon tells it: that counts what it had alone, too.
     pub(super) fn count(&mut self, row: &SeriesRow, has_uses: bool, now_ms: u64) {
         let gpu = self.gpu(row.device);
@@ -29,7 +29,7 @@ impl Trace {
         }
     }
 
-    /// What a tenant had of the time, and of its memory off the device.
+    /// A tenant's part of the time, and its memory off the device.
     pub(super) fn count_use(&mut self, row: &UseRow, now_ms: u64) {
         let gpu = self.gpu(row.device);
         let moments = || moments(row.had.len(), row.step_ms, row.age_ms, now_ms);
@@ -116,7 +116,7 @@ mod tests {
         }
     }
 
-    /// What a counter of a tenant shows, by the counter's name: the last value of a name at a
+    /// The values of a tenant's counter, by the counter's name: the last value of a name at a
     /// moment is the one that is shown.
     fn shown(trace: &Value, what: &str) -> BTreeMap<(String, u64), f64> {
         let counters = of(trace, "C").into_iter();

@@ -12,7 +12,7 @@ pub(crate) struct Lives {
     ended: BTreeMap<String, BTreeSet<u64>>,
     /// Tenants that daemons have now.
     present: BTreeSet<String>,
-    /// What tenants are called.
+    /// The names by which tenants are shown.
     pub(super) names: Names,
 }
 

@@ -27,7 +27,7 @@ pub(super) struct Known {
     tenants: Vec<TenantRow>,
     /// How their time is shared.
     times: Vec<ShareRow>,
-    /// What they had while they were alone.
+    /// The time that tenants had while they were alone.
     alone: Vec<AloneRow>,
     /// Tenants with an end.
     ends: Vec<EndRow>,

@@ -59,7 +59,7 @@ pub(super) struct Model {
     pub(super) message: Option<String>,
     /// The last look failed: the snapshot is older.
     pub(super) stale: Option<Stale>,
-    /// What tenants are called.
+    /// The names by which tenants are shown.
     pub(super) names: Names,
 }
 

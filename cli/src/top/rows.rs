@@ -73,7 +73,7 @@ pub(super) struct Row {
 #[derive(Debug)]
 pub(super) struct Facts<'a> {
     pub(super) snapshot: &'a Snapshot,
-    /// What tenants are called.
+    /// The names by which tenants are shown.
     pub(super) names: &'a Names,
     /// Waits at gates at the beginning of the time that is shown.
     pub(super) waits_before: &'a BTreeMap<Key, Histogram>,
