@@ -17,9 +17,9 @@ here=$(cd "$(dirname "$0")" && pwd -P)
 # What $LIB of a preload's path may be; musl leaves it as it is, finds no file and goes on.
 libs="lib lib64 lib/x86_64-linux-gnu lib/aarch64-linux-gnu"
 
-# Prints the place of a folder in its file system: "MAJOR:MINOR PATH", as mountinfo says it of a mount
-# of that folder. Nothing where the mount that it is in cannot be seen, as in some chroots. Paths are in
-# mountinfo's spelling.
+# Prints the place of a folder in its file system: "MAJOR:MINOR PATH", as mountinfo says it of a
+# mount of that folder. Nothing where the mount that it is in cannot be seen, as in some chroots.
+# Paths are in mountinfo's spelling.
 place() {
     folder=$1 awk '
         BEGIN { folder = ENVIRON["folder"]; best = 0 }
@@ -35,11 +35,11 @@ place() {
         END { if (best) print device, path }' /proc/self/mountinfo
 }
 
-# Prints whether a mount of any process shows this folder or a part of it: yes or no; with each=1 the
-# pids of all such processes instead. A mount has another path than the folder where that is on a file
-# system of its own, and containers have mount namespaces of their own, so the place in the file system
-# is compared. Where it is not known, the name of the version has to do: then another copy of it may be
-# taken for this one.
+# Prints whether a mount of any process shows this folder or a part of it: yes or no; with each=1
+# the pids of all such processes instead. A mount has another path than the folder where that is on
+# a file system of its own, and containers have mount namespaces of their own, so the place in the
+# file system is compared. Where it is not known, the name of the version has to do: then another
+# copy of it may be taken for this one.
 is_mounted() {
     at=$(place "$1") &&
         printf '%s\n' /proc/[0-9]*/mountinfo | at=$at name=/versions/${1##*/} awk -v each="${each:-}" '
@@ -62,11 +62,11 @@ is_mounted() {
         END { if (!each) print found ? "yes" : "no" }'
 }
 
-# Prints whether a process maps the library of this folder: yes or no; with each=1 the pids of all such
-# processes instead. Its path there may be a container's, and its device another one than stat names
-# (btrfs, overlays): a library of that number and our name counts as this one. The kernel does not show
-# the maps of a process within an exec, which lasts as long as a file system of that process's user
-# likes: what is not read within the time is taken for a use, and names no pid.
+# Prints whether a process maps the library of this folder: yes or no; with each=1 the pids of all
+# such processes instead. Its path there may be a container's, and its device another one than stat
+# names (btrfs, overlays): a library of that number and our name counts as this one. The kernel does
+# not show the maps of a process within an exec, which lasts as long as a file system of that
+# process's user likes: what is not read within the time is taken for a use, and names no pid.
 is_mapped() {
     number=$(stat -c %i "$1/libgpushare.so" 2>/dev/null) || { [ "${each:-}" ] || echo no; return 0; }
     device=$(stat -c %d "$1/libgpushare.so")
@@ -115,7 +115,8 @@ add() {
     drop "$version" "${before%%/*}" "the next upgrade or removal"
 }
 
-# Drops versions that nothing uses, but for the two named. What removes the others later is named, too.
+# Drops versions that nothing uses, but for the two named. What removes the others later is named,
+# too.
 drop() {
     for folder in "$here"/versions/*; do
         [ -d "$folder" ] || continue
