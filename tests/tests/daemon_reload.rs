@@ -165,7 +165,7 @@ fn a_default_file_that_comes_later_is_read_and_a_wrong_one_is_not() {
     }
 }
 
-/// Root's shell reaches such a file where the daemon, whose unit leaves root one capability, does
+/// Root's shell reaches such a file where the daemon, whose unit leaves root two capabilities, does
 /// not.
 #[test]
 fn a_default_file_that_cannot_be_reached_stops_the_start() {
@@ -177,7 +177,9 @@ fn a_default_file_that_cannot_be_reached_stops_the_start() {
     let unit = |machine: &Machine, flags: &[&str]| {
         let mut daemon = machine.as_user(ROOT, "setpriv");
         let gpushared = artefacts::gpushared();
-        daemon.args(["--bounding-set", "-all,+kill"]).arg(gpushared);
+        daemon
+            .args(["--bounding-set", "-all,+kill,+sys_resource"])
+            .arg(gpushared);
         let done = daemon.args(flags).output().expect("setpriv is there");
         let said = [done.stdout, done.stderr].concat();
         let said = String::from_utf8(said).expect("text");

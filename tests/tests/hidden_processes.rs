@@ -1,5 +1,5 @@
-//! `/proc` mounted with `hidepid`, as on hardened machines, and root's daemon with the one
-//! capability that its unit leaves it: it is shown others' processes only in the mount's group.
+//! `/proc` mounted with `hidepid`, as on hardened machines, and root's daemon with the two
+//! capabilities that its unit leaves it: it is shown others' processes only in the mount's group.
 
 use gpushare_tests::artefacts;
 use gpushare_tests::machine::{ALICE, Machine, ROOT};
@@ -20,7 +20,7 @@ fn a_daemon_that_proc_shows_no_process_says_why_to_each() {
         machine.sh(ROOT, &mount);
         let mut daemon = machine.as_user(ROOT, "setpriv");
         daemon
-            .args(["--bounding-set=-all,+kill", "--inh-caps=-all"])
+            .args(["--bounding-set=-all,+kill,+sys_resource", "--inh-caps=-all"])
             .arg(format!("--groups={groups}"))
             .arg(artefacts::gpushared())
             .stderr(Stdio::piped());
