@@ -8,6 +8,7 @@ mod lost;
 mod lying;
 mod stuck;
 mod suspended;
+mod two_devices;
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -40,6 +41,15 @@ fn daemon_with(folder: &Path, host_gib: u64, change: impl FnOnce(&mut SwapPolicy
 }
 
 fn daemon_set(folder: &Path, host_gib: u64, change: impl FnOnce(&mut Settings)) -> Daemon {
+    daemon_of(folder, FakeDevices::default(), host_gib, change)
+}
+
+fn daemon_of(
+    folder: &Path,
+    devices: FakeDevices,
+    host_gib: u64,
+    change: impl FnOnce(&mut Settings),
+) -> Daemon {
     let base = Settings::default();
     let swap = SwapPolicy {
         host: Bytes::gib(host_gib),
@@ -58,7 +68,7 @@ fn daemon_set(folder: &Path, host_gib: u64, change: impl FnOnce(&mut Settings)) 
         ..base
     };
     change(&mut settings);
-    Daemon::with_settings(folder, FakeDevices::default(), settings)
+    Daemon::with_settings(folder, devices, settings)
 }
 
 /// A process that can move its memory, if it says so.

@@ -180,6 +180,8 @@ impl Node {
             }
             // While it is out, the word says that its memory is to be stored.
             Order::Leave | Order::Out => return,
+            // It gives back once it is back on all of its devices.
+            Order::In if self.is_entering(tenant) => return,
             Order::In | Order::Seal | Order::Lost => false,
         };
         if !self.residency.storing.asked.contains_key(&tenant) {
@@ -284,6 +286,13 @@ impl Node {
         }
         self.tell_found_elsewhere(now);
         self.answer_moves();
+    }
+
+    /// Whether a tenant is on its way back to one of its devices.
+    fn is_entering(&self, tenant: TenantId) -> bool {
+        let known = self.tenants.get(&tenant);
+        let mut devices = known.into_iter().flat_map(|known| known.device_ids());
+        devices.any(|device| self.world.place(tenant, *device) == Some(Place::Entering))
     }
 
     pub(super) fn is_in(&self, tenant: TenantId) -> bool {
