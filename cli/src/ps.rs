@@ -213,27 +213,9 @@ mod tests {
             name: name.to_owned(),
             device: format!("GPU-{gpu}"),
             gpu: Some(gpu),
-            owner: None,
             daemon: true,
-            queued: None,
-            age_ms: None,
-            request: 0,
-            limit: None,
-            grant: 0,
-            charged: 0,
-            overhead: 0,
-            limbo: 0,
-            time: None,
-            sharing: None,
-            gang: None,
-            pod: None,
-            residency: None,
-            residency_text: Vec::new(),
-            ends: None,
             used,
-            more: 0,
-            processes: Vec::new(),
-            time_text: String::new(),
+            ..Row::default()
         }
     }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 pub(super) const SCHEMA: u32 = 1;
 
 /// One tenant on one device. Amounts in bytes.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Row {
     pub(crate) schema: u32,
     pub(crate) name: String,
