@@ -293,7 +293,7 @@ impl Talk {
         Ok(Some(all))
     }
 
-    /// What tenants had lately while they were alone; `None` from a daemon before minor 25.
+    /// The time that tenants had lately while alone; `None` from a daemon before minor 25.
     ///
     /// # Errors
     /// As [`Talk::tenants`].

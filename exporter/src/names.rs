@@ -1,5 +1,5 @@
-//! What a person calls a tenant. That of a container is named by the container's id, 64 digits that
-//! say nothing to those who look for a pod.
+//! The name by which a tenant is shown. The tenant of a container has the container's id as its
+//! name, 64 digits, and is shown by its pod where the daemon knows that.
 
 use std::collections::BTreeMap;
 

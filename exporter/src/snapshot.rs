@@ -30,8 +30,8 @@ pub fn above_limit(charged: u64, limit: u64) -> Option<String> {
     Some(format!("over its limit by {more}: it gets no new memory"))
 }
 
-/// What a tenant had of a device's time lately. Alone on a device it is billed nothing; what it had
-/// then is the time in which NVML saw its kernels run.
+/// The part of a device's time that a tenant had lately. A tenant that is alone on a device is
+/// billed nothing: then its part is the time in which NVML saw its kernels run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Had {
     /// In thousandths: what it was billed, and what it had alone. `None`: nothing was counted, or
@@ -87,8 +87,8 @@ pub struct Snapshot {
     pub event_counts: Option<Vec<EventCountRow>>,
     /// For how long tenants' kernels ran; `None` of a daemon before minor 21.
     pub busy: Option<Vec<BusyRow>>,
-    /// What tenants had lately while they were alone on a device; `None` of a daemon before minor
-    /// 25.
+    /// The time that tenants had lately while they were alone on a device; `None` of a daemon
+    /// before minor 25.
     pub alone: Option<Vec<AloneRow>>,
     /// Further counts; none of a daemon before minor 26.
     pub further: Vec<FurtherRow>,
@@ -249,7 +249,7 @@ impl Snapshot {
         parts.into_iter().flatten().collect::<Vec<_>>().join("  ")
     }
 
-    /// What a tenant had of a device's time lately; `None` where it has no share there.
+    /// The part of a device's time that a tenant had lately; `None` where it has no share there.
     #[must_use]
     pub fn had(&self, name: &str, device: [u8; 16]) -> Option<Had> {
         let mut alone = self.alone.iter().flatten();

@@ -304,7 +304,7 @@ fn kinds_in(rules: &str) -> BTreeSet<&str> {
         .collect()
 }
 
-/// What the first cells of a text's tables set as code.
+/// The words that the first cells of a text's tables set as code.
 fn symptoms(text: &str) -> BTreeSet<&str> {
     let rows = text.lines().filter_map(|line| line.strip_prefix("| "));
     let symptoms = rows.filter_map(|row| row.split(" | ").next());

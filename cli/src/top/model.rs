@@ -63,7 +63,7 @@ pub(super) struct Model {
     pub(super) names: Names,
 }
 
-/// What is shown is old.
+/// The age of the screen's figures, while looks fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Stale {
     /// How old, in milliseconds.

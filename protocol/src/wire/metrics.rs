@@ -196,8 +196,8 @@ pub struct BusyRow {
     pub busy_ns: u64,
 }
 
-/// What a tenant had of a device lately while it was alone there, by NVML's samples of its kernels:
-/// in that time nothing is billed. A row of [`super::Listing::Alone`]. Since minor 25.
+/// The time that a tenant had lately while it was alone on a device, by NVML's samples of its
+/// kernels: in that time nothing is billed. A row of [`super::Listing::Alone`]. Since minor 25.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AloneRow {
     /// The tenant's name.

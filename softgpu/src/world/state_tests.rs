@@ -303,17 +303,23 @@ fn to_erase(view: &mut View<'_>) -> Vec<(usize, PageRun)> {
     std::mem::take(&mut view.erase)
 }
 
-#[test]
-fn a_page_whose_erasing_was_cut_short_is_erased_for_the_next_process() {
-    let mut header = header();
-    let mut pages = vec![Page::default(); 8];
-    let mut view = view((&mut header, &mut pages), 8);
+/// All eight pages of device 0 were a dead process's. That one, and the slot of one that lives.
+fn dead_with_all_pages(view: &mut View<'_>) -> (Dead, usize) {
     let [first, next] = [1, 2].map(|pid| view.enter(pid, false, |_| true).unwrap());
     let none_dead = Dead(Vec::new());
     view.take(&none_dead, first, 0, Kind::Linear, 8).unwrap();
     let dead = Dead(vec![first]);
     view.reap(&dead);
     view.collect(0, u64::MAX);
+    (dead, next)
+}
+
+#[test]
+fn a_page_whose_erasing_was_cut_short_is_erased_for_the_next_process() {
+    let mut header = header();
+    let mut pages = vec![Page::default(); 8];
+    let mut view = view((&mut header, &mut pages), 8);
+    let (dead, next) = dead_with_all_pages(&mut view);
     let all = PageRun { first: 0, pages: 8 };
     assert_eq!(to_erase(&mut view), [(0, all)]);
     // The process that was to erase them is killed: another repairs the state.
@@ -327,12 +333,7 @@ fn pages_that_are_erased_are_taken_as_they_are_and_failed_ones_are_not() {
     let mut header = header();
     let mut pages = vec![Page::default(); 8];
     let mut view = view((&mut header, &mut pages), 8);
-    let [first, next] = [1, 2].map(|pid| view.enter(pid, false, |_| true).unwrap());
-    let none_dead = Dead(Vec::new());
-    view.take(&none_dead, first, 0, Kind::Linear, 8).unwrap();
-    let dead = Dead(vec![first]);
-    view.reap(&dead);
-    view.collect(0, u64::MAX);
+    let (dead, next) = dead_with_all_pages(&mut view);
     to_erase(&mut view);
     let [good, bad] = [(0, 6), (6, 2)].map(|(first, pages)| PageRun { first, pages });
     view.erased(0, good, true);

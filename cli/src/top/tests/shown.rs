@@ -1,4 +1,4 @@
-//! What is shown of tenants that are alone, in containers, or on GPUs that they never used.
+//! The rows of tenants that are alone, in containers, or on GPUs that they never used.
 
 use super::*;
 use gpushare_protocol::wire::AloneRow;
