@@ -94,12 +94,13 @@ pub fn create_runtime(places: &Places, input: &mut dyn Read) -> Result<(), Failu
     let pid = Pid::from_raw(state.pid).ok_or_else(|| Failure("no first process".to_owned()))?;
     // Its mount namespace is entered by this descriptor: never that of a later process of that pid.
     let init = pidfd_open(pid, PidfdFlags::empty()).map_err(cannot("open the first process"))?;
-    if request.unlimited.is_some() && !takes_maxima(&places.daemon, &state.id, &request)? {
+    let daemon = &places.daemon;
+    if request.unlimited.is_some() && !takes_maxima(daemon, &state.id, &request, init.as_fd())? {
         return Ok(());
     }
     // Connected while the daemon's socket is in sight, and so that the daemon is awake when it is
     // asked.
-    let daemon = Daemon::reach(&places.daemon);
+    let daemon = Daemon::reach(daemon);
     let home = mounts::own_namespace()?;
     let host_devices = HostDevices::here()?;
     let path = bundle::root(&config, &state.bundle)?;

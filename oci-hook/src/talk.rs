@@ -3,7 +3,7 @@
 use std::io::{self, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,10 @@ const PATIENCE: Duration = Duration::from_secs(4);
 const PAUSE: Duration = Duration::from_millis(50);
 /// The first minor of the protocol that knows containers.
 const SINCE: u16 = 7;
+/// The first minor of daemons that keep which containers a rule allows.
+const KEEPS: u16 = 27;
+/// Where the machine's log hears, syslog(3); 28 there is a warning of a daemon.
+const LOG: &str = "/dev/log";
 
 /// The daemon, as far as it has been reached.
 #[derive(Debug)]
@@ -43,7 +47,11 @@ pub struct Asked<'a> {
 
 enum Answer {
     Folder(String),
-    Unlimited(bool),
+    Unlimited {
+        takes_maxima: bool,
+        /// The protocol's minor that the daemon speaks.
+        minor: u16,
+    },
     Refused(String),
     Later(String),
 }
@@ -98,17 +106,37 @@ impl From<Unanswered> for Failure {
 /// as it told them last: a node's network, or the pod that brings the driver without which no
 /// daemon can serve.
 ///
+/// The container's first process goes with the question, because the daemon leaves the processes of
+/// one that a rule allows alone. Where it does not hear of that process the container starts all
+/// the same, and the machine's log says so.
+///
 /// # Errors
 /// The daemon's refusal, or that no daemon answers.
-pub fn takes_maxima(daemon: &Path, id: &str, request: &Request) -> Result<bool, Failure> {
+pub fn takes_maxima(
+    daemon: &Path,
+    id: &str,
+    request: &Request,
+    init: BorrowedFd<'_>,
+) -> Result<bool, Failure> {
     let question = Control::Unlimited {
         id: id.to_owned(),
         devices: request.devices.clone(),
         labels: request.labels.clone(),
     };
-    match Daemon::reach(daemon).say(question, None).answered() {
-        Ok(Answer::Unlimited(takes_maxima)) => Ok(takes_maxima),
-        Err(Unanswered::Silent(_)) if mandatory::allows(daemon, &request.labels) => Ok(false),
+    match Daemon::reach(daemon).say(question, Some(init)).answered() {
+        Ok(Answer::Unlimited {
+            takes_maxima,
+            minor,
+        }) => {
+            if !takes_maxima && minor < KEEPS {
+                warn(id, &format!("the daemon speaks protocol {MAJOR}.{minor}"));
+            }
+            Ok(takes_maxima)
+        }
+        Err(Unanswered::Silent(_)) if mandatory::allows(daemon, &request.labels) => {
+            warn(id, "no daemon answers");
+            Ok(false)
+        }
         Err(why) => Err(why.into()),
         Ok(_) => Err(senseless()),
     }
@@ -198,10 +226,16 @@ fn heard(socket: &mut UnixStream) -> io::Result<Answer> {
         decode(1, &frame(socket, &mut decoder, 1)?).map_err(io::Error::other)?;
     Ok(match reply {
         ControlReply::Created { folder, .. } => Answer::Folder(folder),
-        ControlReply::Unlimited { takes_maxima } => Answer::Unlimited(takes_maxima),
+        ControlReply::Unlimited { takes_maxima } => Answer::Unlimited {
+            takes_maxima,
+            minor: hello.minor,
+        },
         // An older daemon has no rule about such containers.
         ControlReply::Error(error) if error.code == ErrorCode::UnknownRequest => {
-            Answer::Unlimited(false)
+            Answer::Unlimited {
+                takes_maxima: false,
+                minor: hello.minor,
+            }
         }
         ControlReply::Error(error) if error.can_retry && error.code == ErrorCode::Full => {
             Answer::Later(error.message)
@@ -209,6 +243,21 @@ fn heard(socket: &mut UnixStream) -> io::Result<Answer> {
         ControlReply::Error(error) => Answer::Refused(error.message),
         _ => Answer::Refused(senseless().0),
     })
+}
+
+/// Says in the machine's log that the daemon does not know a container that starts without limits.
+/// Not on the standard error: some runtimes take that for the container's own.
+fn warn(id: &str, why: &str) {
+    let text = format!(
+        "<28>gpushare-oci-hook: container {id} starts without limits, and {why}: unmanaged = \"end\" may end its processes"
+    );
+    // Where nothing hears it, it is not said.
+    let Ok(socket) = UnixDatagram::unbound() else {
+        return;
+    };
+    if socket.set_nonblocking(true).is_ok() {
+        let _ = socket.send_to(text.as_bytes(), LOG);
+    }
 }
 
 fn senseless() -> Failure {
@@ -251,9 +300,11 @@ fn frame(socket: &mut UnixStream, decoder: &mut Decoder, id: u32) -> io::Result<
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 mod tests {
+    use std::io::IoSliceMut;
     use std::os::unix::net::UnixListener;
 
     use gpushare_protocol::wire::WireError;
+    use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
     use super::*;
 
@@ -285,6 +336,60 @@ mod tests {
         let failed = asked.say(question, None).answered().err().unwrap();
         drop(daemon.join().unwrap());
         Failure::from(failed).0
+    }
+
+    /// A daemon of this minor that answers so, and what a hook makes of it; with the descriptors
+    /// that came with the question.
+    fn judged(minor: u16, reply: &ControlReply) -> (Result<bool, String>, usize) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let init = std::fs::File::open("/dev/null").unwrap();
+        let request = Request {
+            unlimited: Some(gpushare_inject::Unlimited::default()),
+            ..Request::default()
+        };
+        std::thread::scope(|scope| {
+            let hook = scope.spawn(|| takes_maxima(&path, "a", &request, init.as_fd()));
+            let mut socket = listener.accept().unwrap().0;
+            let mut bytes = [0; 4096];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut passed = RecvAncillaryBuffer::new(&mut space);
+            let into = &mut [IoSliceMut::new(&mut bytes)];
+            recvmsg(&socket, into, &mut passed, RecvFlags::empty()).unwrap();
+            let descriptors = |message| match message {
+                RecvAncillaryMessage::ScmRights(all) => all.count(),
+                _ => 0,
+            };
+            let descriptors = passed.drain().map(descriptors).sum();
+            let hello = Hello {
+                minor,
+                ..Hello::of_this_build(0)
+            };
+            let mut frames = Vec::new();
+            encode(0, &hello, &mut frames).unwrap();
+            encode(1, reply, &mut frames).unwrap();
+            socket.write_all(&frames).unwrap();
+            let told = hook.join().unwrap();
+            (told.map_err(|failure| failure.0), descriptors)
+        })
+    }
+
+    #[test]
+    fn the_first_process_goes_with_the_question_whatever_the_daemons_minor() {
+        let unknown = WireError::new(ErrorCode::UnknownRequest, "?");
+        let forbidden = WireError::new(ErrorCode::Forbidden, "no");
+        let answer = |takes_maxima| ControlReply::Unlimited { takes_maxima };
+        for (minor, reply, told) in [
+            (21, ControlReply::Error(unknown), Ok(false)),
+            (KEEPS - 1, answer(false), Ok(false)),
+            (KEEPS - 1, answer(true), Ok(true)),
+            (KEEPS, answer(false), Ok(false)),
+            (KEEPS, answer(true), Ok(true)),
+            (KEEPS, ControlReply::Error(forbidden), Err("no".to_owned())),
+        ] {
+            assert_eq!(judged(minor, &reply), (told, 1), "{minor} {reply:?}");
+        }
     }
 
     #[test]

@@ -79,6 +79,13 @@ impl Rule {
     fn fits(&self, labels: &[(String, String)]) -> bool {
         rules::fit(&self.labels, labels)
     }
+
+    /// See [`Containers::exempts`].
+    fn exempts(&self) -> bool {
+        let mut kinds = self.labels.iter().map(|(kind, _)| kind.as_str());
+        let is_of_engine = kinds.any(|kind| kind == "namespace" || kind == "image");
+        self.unlimited == Some(Unlimited::Allow) && is_of_engine
+    }
 }
 
 impl Containers {
@@ -108,8 +115,17 @@ impl Containers {
         ruled.unwrap_or(self.unlimited)
     }
 
+    /// Whether a rule's own word lets a container with these labels run as it is, so that its
+    /// processes are not ended either: by its namespace or its image, which the engine says. The
+    /// node's own word is about no container in particular, and its user a container chooses.
+    #[must_use]
+    pub fn exempts(&self, labels: &[(String, String)]) -> bool {
+        self.rule(labels).is_some_and(Rule::exempts)
+    }
+
     /// The text that tells hooks what becomes of a container that has a GPU and asks for nothing,
-    /// for the time in which no daemon answers. `None` if each may run without limits.
+    /// for the time in which no daemon answers. `None` if each may run without limits, and the
+    /// daemon need not know which of them a rule means.
     #[must_use]
     pub fn told(&self) -> Option<String> {
         let of = |rule: &Rule| rule.unlimited.unwrap_or(self.unlimited);
@@ -117,7 +133,9 @@ impl Containers {
         let all = ruled.chain([(&[][..], self.unlimited)]);
         let mut words = all.clone().map(|(_, word)| word);
         let is_mandatory = words.any(|word| word != Unlimited::Allow);
-        is_mandatory.then(|| rules::text(all.map(|(labels, word)| (labels, word.word()))))
+        let exempts = self.rules.iter().any(Rule::exempts);
+        (is_mandatory || exempts)
+            .then(|| rules::text(all.map(|(labels, word)| (labels, word.word()))))
     }
 
     /// Why this container's limits could not be enforced, if so.

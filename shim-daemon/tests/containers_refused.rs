@@ -2,8 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use crate::container_node::*;
-use gpushare_protocol::wire::{Control, EventRecord, Injection};
-use gpushared::node::Settings;
+use gpushare_protocol::wire::{EventRecord, Injection};
+use gpushared::groups::Groups;
+use gpushared::node::{Settings, Silent};
 
 fn label(kind: &str, value: &str) -> (String, String) {
     (kind.to_owned(), value.to_owned())
@@ -87,12 +88,13 @@ fn a_container_without_limits_that_is_refused_is_an_event_too() {
     let ask = |text: &str, id: &str| {
         let mut machine = Machine::configured(text);
         let from = machine.connection();
-        let question = Control::Unlimited {
+        let silent = Silent {
             id: id.to_owned(),
             devices: vec!["GPU-1".to_owned()],
             labels: vec![label("namespace", "team")],
         };
-        machine.node.command(NOW, from, 1, &question);
+        let none = (None, Groups::default());
+        machine.node.judge_container(NOW, (from, 1), silent, none);
         machine.drain();
         machine
     };
@@ -125,7 +127,7 @@ fn a_container_without_a_first_process_is_an_event_of_that_reason() {
     let mut machine = Machine::new();
     let from = machine.connection();
     let wanted = asks("a", "1GiB");
-    let none = (None, gpushared::groups::Groups::default());
+    let none = (None, Groups::default());
     machine.node.name_container(NOW, (from, 1), wanted, none);
     machine.drain();
     assert_eq!(reason(&machine), "process");

@@ -3,9 +3,10 @@
 
 use crate::container_node::*;
 use gpushare_protocol::units::GIB;
-use gpushare_protocol::wire::{Control, ControlReply, ErrorCode};
+use gpushare_protocol::wire::{ControlReply, ErrorCode};
 use gpushared::config;
-use gpushared::node::Settings;
+use gpushared::groups::Groups;
+use gpushared::node::{Settings, Silent};
 
 fn label(kind: &str, value: &str) -> (String, String) {
     (kind.to_owned(), value.to_owned())
@@ -23,12 +24,13 @@ fn judged(
     labels: &[(String, String)],
 ) -> Result<bool, String> {
     let from = machine.connection();
-    let question = Control::Unlimited {
+    let silent = Silent {
         id: "a".to_owned(),
         devices: vec![device.to_owned()],
         labels: labels.to_vec(),
     };
-    machine.node.command(NOW, from, 1, &question);
+    let none = (None, Groups::default());
+    machine.node.judge_container(NOW, (from, 1), silent, none);
     match machine.drain().0.unwrap() {
         ControlReply::Unlimited { takes_maxima } => Ok(takes_maxima),
         ControlReply::Error(error) => {

@@ -98,7 +98,8 @@ impl Bench {
                 | Effect::SetAside { .. }
                 | Effect::Watch { .. }
                 | Effect::Unwatch { .. }
-                | Effect::WatchContainer { .. } => {}
+                | Effect::WatchContainer { .. }
+                | Effect::KeepAllowed(_) => {}
             }
         }
     }

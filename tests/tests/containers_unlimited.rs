@@ -1,6 +1,7 @@
 //! Containers that have a GPU and ask for nothing, on a node where limits are mandatory.
 
 use gpushare_tests::container::{Bundle, Door, Lab, Runtime};
+use gpushare_tests::guest::Guest;
 use gpushare_tests::machine::{OWN_ETC, ROOT};
 use gpushare_tests::runnable::not_runnable_here;
 use gpushare_tests::{GIB, artefacts, schema, until};
@@ -81,6 +82,57 @@ fn a_container_that_asks_for_nothing_runs_as_it_is_by_default() {
     until("nothing is left of it", || lab.row("one").is_none());
     lab.kill_daemon();
     assert_eq!(total(&lab, &silent("two", "team", "0")), whole);
+}
+
+const ENDS: &str = "unmanaged = \"end\"\nunmanaged_root = true\nunmanaged_grace = \"1s\"\n\
+    [[containers.rules]]\nnamespace = \"team\"\nunlimited = \"maxima\"\n\
+    [containers.rules.maxima]\nGPUSHARE_MEM_LIMIT = \"2GiB\"\n\
+    [[containers.rules]]\nnamespace = \"system\"\nunlimited = \"allow\"\n";
+
+/// How many events of this kind have this word in their text.
+fn told(lab: &Lab, kind: &str, word: &str) -> usize {
+    let told = lab
+        .machine()
+        .run(ROOT, &["events", "--json", "--kind", kind]);
+    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    told.lines().filter(|line| line.contains(word)).count()
+}
+
+/// A container of this namespace whose program computes.
+fn computes(lab: &Lab, id: &str, namespace: &str) -> Guest {
+    let mut guest = lab.run(&silent(id, namespace, "0")).started();
+    assert_eq!(guest.ask(&format!("alloc {GIB}")), "alloc 0");
+    guest
+}
+
+/// The container `two` is left alone and lives, and another one is ended: so often by now.
+fn is_alone_spared(lab: &Lab, two: &mut Guest, times: usize) {
+    until("the one is left alone", || {
+        told(lab, "unmanaged-spared", "container two") == times
+    });
+    until("the other is ended", || {
+        told(lab, "unmanaged-ended", "SIGTERM") == times
+    });
+    assert_eq!(two.ask(&format!("alloc {GIB}")), "alloc 0");
+    assert!(lab.row("two").is_none(), "it is no tenant");
+}
+
+#[test]
+fn what_a_rule_allows_is_not_ended_and_what_only_the_node_allows_is() {
+    let Some(mut lab) = lab(ENDS) else { return };
+    // A tenant's program shows that NVML lists pids of this machine.
+    let tenant = computes(&lab, "one", "team");
+    let mut system = computes(&lab, "two", "system");
+    let other = computes(&lab, "three", "other");
+    is_alone_spared(&lab, &mut system, 1);
+    drop(other);
+    // The next daemon knows it too.
+    lab.restart_daemon();
+    let later = computes(&lab, "four", "other");
+    is_alone_spared(&lab, &mut system, 2);
+    drop(later);
+    system.finish().silently();
+    tenant.finish().silently();
 }
 
 /// Podman and CRI-O look in the folder of `/usr/share` alone, unless their settings say more.

@@ -112,12 +112,20 @@ pub(super) fn facts(gpu_text: &str) -> Result<Facts, Failure> {
             .iter()
             .any(|folder| describes(Path::new(folder), GPUS_OF_PODS)),
         engines: engines::engines(Path::new("/"), home.as_deref()),
-        mandatory: Path::new(MANDATORY).exists(),
+        mandatory: fs::read(MANDATORY).is_ok_and(|rules| is_mandatory(&rules)),
         classes: Path::new(CLASSES).exists(),
         folders: folders(&own),
         no_journal: history::unwritable(&own),
         clock: when::now_ms() / 1000,
     })
+}
+
+/// Whether these words for hooks let not every container run without limits. An older daemon's are
+/// empty.
+fn is_mandatory(rules: &[u8]) -> bool {
+    let rules: Option<serde_json::Value> = serde_json::from_slice(rules).ok();
+    let all = rules.as_ref().and_then(|rules| rules["rules"].as_array());
+    !all.is_some_and(|all| all.iter().all(|rule| rule["unlimited"] == "allow"))
 }
 
 /// Whether the daemon of this folder runs as root, without the capabilities that exempt it from the
@@ -272,6 +280,18 @@ fn folder(path: PathBuf) -> Option<Folder> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn limits_are_mandatory_where_not_each_container_is_allowed() {
+        let rules = |words: &[&str]| {
+            let rule = |word: &&str| serde_json::json!({"namespace": "a", "unlimited": word});
+            serde_json::json!({"rules": words.iter().map(rule).collect::<Vec<_>>()}).to_string()
+        };
+        assert!(!is_mandatory(rules(&["allow", "allow"]).as_bytes()));
+        for text in [rules(&["allow", "deny"]), rules(&["maxima"]), String::new()] {
+            assert!(is_mandatory(text.as_bytes()), "{text}");
+        }
+    }
 
     #[test]
     fn one_of_two_capabilities_is_enough_to_pass_descriptors() {

@@ -101,7 +101,9 @@ pub enum Control {
     },
     /// A container that is being created has a GPU and asks for nothing: what becomes of it? The
     /// fields are as those of [`Control::Inject`]. Since minor 22. Answered by
-    /// [`ControlReply::Unlimited`], or by an error where it must not start.
+    /// [`ControlReply::Unlimited`], or by an error where it must not start. The pidfd of its init
+    /// travels with this message as a descriptor since minor 27: a daemon of a lower minor has no
+    /// use for it, and a hook of a lower one sends none.
     Unlimited {
         /// Its id.
         id: String,

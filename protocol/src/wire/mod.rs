@@ -44,7 +44,7 @@ pub use swap::{SwapRoom, SwapRow, TenantSwaps};
 pub const MAJOR: u16 = 1;
 
 /// The minor protocol version of this build. It grows whenever a variant is added.
-pub const MINOR: u16 = 26;
+pub const MINOR: u16 = 27;
 
 /// The greeting that opens every connection, so that a foreign peer is recognised before anything
 /// is decoded.

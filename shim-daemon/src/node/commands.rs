@@ -51,17 +51,6 @@ impl Node {
                     None => Err(unknown_command()),
                 }
             }
-            Control::Unlimited {
-                id,
-                devices,
-                labels,
-            } => {
-                let answer = self.may_be_unlimited((id, devices), labels);
-                if let Err(error) = &answer {
-                    self.tell_refused_silent(now, from, (id, labels), error);
-                }
-                answer.map(Some)
-            }
             Control::Suspend { tenant } => self.suspend(now, (from, id), tenant, true),
             Control::Resume { tenant } => self.suspend(now, (from, id), tenant, false),
             Control::Attach { tenant } => self.attach((from, id), tenant),

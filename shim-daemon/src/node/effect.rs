@@ -9,7 +9,7 @@ use gpushare_protocol::wire::{ControlReply, EventRecord, Reply};
 
 #[cfg(doc)]
 use super::Node;
-use super::{ConnId, FenceKey, Follower, Registration};
+use super::{ConnId, Container, FenceKey, Follower, Registration};
 use crate::devices::Order;
 use crate::foreign::Lane;
 use crate::spill;
@@ -80,6 +80,9 @@ pub enum Effect {
         /// Its name.
         name: String,
     },
+    /// Store these containers, which rules allow to run without limits, for the next daemon: all
+    /// that there are.
+    KeepAllowed(Vec<Container>),
     /// Delete what is stored of a tenant that was not restored.
     Forget {
         /// Its name.

@@ -244,7 +244,7 @@ impl Node {
     }
 
     /// The cgroups that are the container's own.
-    fn groups_of(&self, init: &Init, asker: &Groups) -> Result<Groups, WireError> {
+    pub(super) fn groups_of(&self, init: &Init, asker: &Groups) -> Result<Groups, WireError> {
         let ended = |error: std::io::Error| {
             let text = format!("the container's first process cannot be looked at: {error}");
             WireError::new(ErrorCode::NotFound, text)
@@ -364,6 +364,7 @@ impl Node {
 
     /// Once a second: containers whose end was not told.
     pub(super) fn tend_containers(&mut self, now: Nanos) {
+        self.tend_allowed();
         let mut ended = Vec::new();
         // The table of mounts is read once for all that have ended.
         let mut mounts = None;

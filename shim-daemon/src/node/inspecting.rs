@@ -2,6 +2,7 @@
 //! within a bound. What comes later is thrown away.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 
 use gpushare_core::lanes::{Owner, Part};
 use gpushare_core::{Nanos, ProcessId, TenantId};
@@ -47,6 +48,12 @@ enum Presented {
         injection: Box<Injection>,
         asker: Groups,
     },
+    /// The same of a container that a rule allows to run without limits.
+    Allowed {
+        command: (ConnId, u32),
+        container: String,
+        asker: Groups,
+    },
 }
 
 /// The looks under way.
@@ -88,7 +95,7 @@ impl Inspecting {
                 number,
                 ..
             } => Some((*tenant, *process, *number)),
-            Presented::Given { .. } | Presented::Named { .. } => None,
+            Presented::Given { .. } | Presented::Named { .. } | Presented::Allowed { .. } => None,
         })
     }
 
@@ -130,12 +137,11 @@ impl Inspecting {
 
     /// A command's connection has ended.
     pub(super) fn left(&mut self, connection: ConnId) {
-        self.waiting.retain(|_, (_, presented)| {
-            let (Presented::Given { command, .. } | Presented::Named { command, .. }) = presented
-            else {
-                return true;
-            };
-            command.0 != connection
+        self.waiting.retain(|_, (_, presented)| match presented {
+            Presented::Given { command, .. }
+            | Presented::Named { command, .. }
+            | Presented::Allowed { command, .. } => command.0 != connection,
+            Presented::Kept { .. } => true,
         });
     }
 }
@@ -267,6 +273,15 @@ impl Node {
                 Ok(init) => self.inject(now, command, &injection, init, &asker),
                 Err(error) => self.not_named(command, &injection, &error.to_string()),
             },
+            (
+                Presented::Allowed {
+                    command,
+                    container,
+                    asker,
+                },
+                What::Init(found),
+                _,
+            ) => self.is_allowed(command, &container, *found, &asker),
             (presented, ..) => self.refuse_file(presented, NOT_OURS),
         }
         self.tend_host(now);
@@ -299,6 +314,14 @@ impl Node {
             Presented::Named {
                 command, injection, ..
             } => self.not_named(command, &injection, STUCK),
+            Presented::Allowed {
+                command,
+                container,
+                asker,
+            } => {
+                let stuck = io::Error::new(io::ErrorKind::TimedOut, STUCK);
+                self.is_allowed(command, &container, Err(stuck), &asker);
+            }
             Presented::Given { command, .. } if why == SILENT => {
                 let text = format!("the file is refused: {why}");
                 let error = WireError::new(ErrorCode::OutOfOrder, text);
@@ -323,6 +346,23 @@ impl Node {
         let presented = Presented::Named {
             command,
             injection: Box::new(injection),
+            asker,
+        };
+        self.look_at(now, presented, What::Pidfd(pidfd));
+    }
+
+    /// A hook names the first process of a container that a rule allows to run without limits. It
+    /// is answered once the node knows the container.
+    pub(super) fn name_allowed(
+        &mut self,
+        now: Nanos,
+        command: (ConnId, u32),
+        container: String,
+        (pidfd, asker): (Foreign, Groups),
+    ) {
+        let presented = Presented::Allowed {
+            command,
+            container,
             asker,
         };
         self.look_at(now, presented, What::Pidfd(pidfd));
@@ -366,7 +406,7 @@ impl Node {
         }
     }
 
-    fn answer_command(&mut self, (to, id): (ConnId, u32), reply: ControlReply) {
+    pub(super) fn answer_command(&mut self, (to, id): (ConnId, u32), reply: ControlReply) {
         self.effect(Effect::Command { to, id, reply });
     }
 

@@ -3,6 +3,7 @@
 //! Every method takes the time and returns nothing. Messages to send and processes or devices to
 //! watch are collected as [`Effect`]s. This module touches no socket, so all of it runs in a test.
 
+mod allowed;
 mod asks;
 mod awaited;
 mod classes;
@@ -97,6 +98,7 @@ pub use reaped::Reaped;
 pub use requests::Client;
 use tenant::Tenant;
 pub use tenant::{Registration, Totals};
+pub use unlimited::Silent;
 pub use unmanaged::Unmanaged;
 pub(crate) use unrestored::aside;
 use users::Users;
@@ -217,6 +219,8 @@ pub struct Node {
     lanes: Lanes,
     known_mounts: KnownMounts,
     containers: Containers,
+    /// Containers that a rule allows to run without limits.
+    allowed: Vec<allowed::Allowed>,
     /// Tenants of the previous daemon that could not be registered again, by name.
     unrestored: BTreeMap<String, unrestored::Unrestored>,
     /// Why the last change, or registration without a command, was refused.
@@ -291,6 +295,7 @@ impl Node {
             users: Users::default(),
             known_mounts: KnownMounts::default(),
             containers: settings.containers.clone(),
+            allowed: Vec::new(),
             unrestored: BTreeMap::new(),
             refused: None,
             changing: None,

@@ -62,7 +62,8 @@ impl Watch {
 
 impl Node {
     /// A look at time `taken` lists these processes, which belong to no tenant of ours. Those that
-    /// only draw there, and those in cgroups that the rules name, are told of, and not ended.
+    /// only draw there, those in cgroups that the rules name, and those of containers that a rule
+    /// allows are told of, and not ended.
     pub(super) fn mind_strangers(
         &mut self,
         (now, taken): (Nanos, Nanos),
@@ -77,12 +78,12 @@ impl Node {
         let mut above = None;
         let draw = drawing.iter().map(|pid| (*pid, Aside::Draws));
         let mut aside: BTreeMap<u32, Aside> = draw.collect();
-        for pid in listed.keys().filter(|pid| self.is_in_a_named_group(**pid)) {
+        let mut apart = self.apart(listed);
+        apart.retain(|pid, _| {
             let above = above.get_or_insert_with(|| self.above());
-            if self.runs_under(*pid, above).is_none() {
-                aside.insert(*pid, Aside::Named);
-            }
-        }
+            self.runs_under(*pid, above).is_none()
+        });
+        aside.extend(apart.iter().map(|(pid, (aside, _))| (*pid, *aside)));
         let watch = &mut self.watch;
         let rules = (&watch.rules, watch.term_grace);
         let times = (now, taken);
@@ -92,14 +93,13 @@ impl Node {
         let id = Some(DeviceId(device as u64));
         for step in steps {
             match step {
-                Step::Report { pid, bytes } if aside.get(&pid) == Some(&Aside::Named) => {
-                    let text = format!(
-                        "process {pid} is left alone: it is in a cgroup that unmanaged_spare names (it holds {})",
-                        bytes.human()
-                    );
-                    self.event("unmanaged-spared", None, id, text);
-                }
                 Step::Report { pid, bytes } => {
+                    if let Some((_, why)) = apart.get(&pid) {
+                        let holds = bytes.human();
+                        let text = format!("process {pid} is left alone: {why} (it holds {holds})");
+                        self.event("unmanaged-spared", None, id, text);
+                        continue;
+                    }
                     let only = match drawing.contains(&pid) {
                         true => "only draws, ",
                         false => "",
@@ -129,14 +129,26 @@ impl Node {
         }
     }
 
-    /// Whether a process is in a cgroup that the rules name, as the kernel says it.
-    fn is_in_a_named_group(&self, pid: u32) -> bool {
+    /// Of these processes those in cgroups that the rules name, and those of containers that a rule
+    /// allows, as the kernel says it; with the reason in words.
+    fn apart(&self, listed: &BTreeMap<u32, Bytes>) -> BTreeMap<u32, (Aside, String)> {
         let named = &self.watch.rules.spare;
-        if named.is_empty() {
-            return false;
+        let allowed = self.allowed_groups();
+        if named.is_empty() && allowed.is_empty() {
+            return BTreeMap::new();
         }
-        let found = peer::inspect_by(&self.watch.proc, pid);
-        found.is_ok_and(|known| named.iter().any(|group| below(&known.cgroup, group)))
+        let why = |pid: &u32| {
+            let known = peer::inspect_by(&self.watch.proc, *pid).ok()?;
+            if named.iter().any(|group| below(&known.cgroup, group)) {
+                let why = "it is in a cgroup that unmanaged_spare names";
+                return Some((*pid, (Aside::Named, why.to_owned())));
+            }
+            let mut allowed = allowed.iter();
+            let (container, _) = allowed.find(|(_, own)| known.groups.are_within(own))?;
+            let why = format!("a rule allows its container {container} to run without limits");
+            Some((*pid, (Aside::Allowed, why)))
+        };
+        listed.keys().filter_map(why).collect()
     }
 
     /// How many processes that compute on a device belong to no tenant of ours.

@@ -1,15 +1,17 @@
 //! Containers that have a GPU and no limit of its memory ([ADR
 //! 228](../../../docs/adr/0228-limits-can-be-mandatory.md)).
 
-use gpushare_core::DeviceId;
+use gpushare_core::{DeviceId, Nanos};
 use gpushare_protocol::injection::DEVICE_FILE;
 use gpushare_protocol::limits::Limits;
 use gpushare_protocol::wire::{ControlReply, ErrorCode, Injection, WireError};
 
-use super::Node;
 use super::tenant::index;
 use super::users::forbidden;
+use super::{ConnId, Node};
 use crate::containers::Unlimited;
+use crate::foreign::Foreign;
+use crate::groups::Groups;
 
 /// What else a container may do that was given these devices and asks for nothing. No variable
 /// takes from one the device files that its configuration has, and a privileged one has them all.
@@ -30,30 +32,78 @@ fn way_out(devices: &[String], labels: &[(String, String)]) -> String {
 /// The kind of the label that has a scheduler's annotation.
 const SCHEDULER: &str = "scheduler";
 
+/// A container that is being created, has a GPU and asks for nothing, as its hook tells it
+/// ([`gpushare_protocol::wire::Control::Unlimited`]).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Silent {
+    /// Its id.
+    pub id: String,
+    /// Its devices.
+    pub devices: Vec<String>,
+    /// Facts for the node's rules.
+    pub labels: Vec<(String, String)>,
+}
+
 impl Node {
-    /// What becomes of a container that has a GPU and asks for nothing, by the node's rules.
-    pub(super) fn may_be_unlimited(
+    /// A hook in these cgroups asks what becomes of a container that has a GPU and asks for
+    /// nothing. With it comes the pidfd of the container's first process, from hooks since minor
+    /// 27.
+    ///
+    /// Only root's hooks are believed that their container is one that a rule means: a user's says
+    /// what that user likes.
+    pub fn judge_container(
+        &mut self,
+        now: Nanos,
+        command: (ConnId, u32),
+        silent: Silent,
+        (pidfd, asker): (Option<Foreign>, Groups),
+    ) {
+        let Silent {
+            id,
+            devices,
+            labels,
+        } = silent;
+        let reply = match self.may_be_unlimited((&id, &devices), &labels) {
+            Ok(false) if self.users.of(command.0).is_none() && self.containers.exempts(&labels) => {
+                if let Some(pidfd) = pidfd {
+                    return self.name_allowed(now, command, id, (pidfd, asker));
+                }
+                ControlReply::Unlimited {
+                    takes_maxima: false,
+                }
+            }
+            Ok(takes_maxima) => ControlReply::Unlimited { takes_maxima },
+            Err(error) => {
+                self.tell_refused_silent(now, command.0, (&id, &labels), &error);
+                ControlReply::Error(error)
+            }
+        };
+        self.answer_command(command, reply);
+    }
+
+    /// Whether a container that has a GPU and asks for nothing takes the maxima, by the node's
+    /// rules; else it may run as it is.
+    fn may_be_unlimited(
         &self,
         (id, devices): (&str, &[String]),
         labels: &[(String, String)],
-    ) -> Result<ControlReply, WireError> {
-        let takes_maxima = match self.containers.unlimited(labels) {
-            Unlimited::Allow => false,
-            Unlimited::Maxima => true,
+    ) -> Result<bool, WireError> {
+        match self.containers.unlimited(labels) {
+            Unlimited::Allow => Ok(false),
+            Unlimited::Maxima => Ok(true),
             Unlimited::Deny => {
                 let mut all = labels.iter();
                 let beside = all.find(|(kind, _)| kind == SCHEDULER).map(|(_, text)| {
                     format!("; its annotation {text} is for a scheduler and limits nothing")
                 });
-                return Err(forbidden(&format!(
+                Err(forbidden(&format!(
                     "container {id} has a GPU ({}) and asks for no limit, which this node refuses ([containers] unlimited = \"deny\"){}; add gpushare.io/mem-limit (100% for all of it), or {}",
                     devices.join(","),
                     beside.unwrap_or_default(),
                     way_out(devices, labels),
-                )));
+                )))
             }
-        };
-        Ok(ControlReply::Unlimited { takes_maxima })
+        }
     }
 
     /// Refuses a container for which nothing limits the memory of some device of its own, where

@@ -58,6 +58,15 @@ pub(super) enum Aside {
     Draws,
     /// The node's rules name its cgroup.
     Named,
+    /// A rule lets its container run without limits.
+    Allowed,
+}
+
+impl Aside {
+    /// Whether nothing at all is done about it, wherever it is listed.
+    fn is_apart(self) -> bool {
+        matches!(self, Self::Named | Self::Allowed)
+    }
 }
 
 /// What was last told of a process on a device.
@@ -84,15 +93,16 @@ enum Stage {
 pub(super) struct Strangers {
     reported: BTreeMap<(usize, u32), Told>,
     stages: BTreeMap<u32, Stage>,
-    /// Those in cgroups that the node's rules name, as the last look at each shows it.
-    named: BTreeSet<u32>,
+    /// Those in cgroups that the node's rules name, and those of containers that a rule allows, as
+    /// the last look at each shows it.
+    apart: BTreeSet<u32>,
 }
 
 impl Strangers {
     /// A look at `device` that was `taken` then lists these, of which some are set aside. A process
     /// that only draws is none that a limit is for: nothing is done about it, and its time of grace
-    /// begins once it computes. One in a cgroup that the rules name is told of once for all
-    /// devices, however much it holds.
+    /// begins once it computes. One in a cgroup that the rules name, or of a container that a
+    /// rule allows, is told of once for all devices, however much it holds.
     pub(super) fn seen(
         &mut self,
         (now, taken): (Nanos, Nanos),
@@ -105,10 +115,10 @@ impl Strangers {
             .retain(|(at, pid), _| *at != device || listed.contains_key(pid));
         for (pid, bytes) in listed {
             let draws = aside.get(pid) == Some(&Aside::Draws);
-            let is_named = aside.get(pid) == Some(&Aside::Named);
-            let is_news = match is_named {
-                true => self.named.insert(*pid),
-                false => self.named.remove(pid) || self.is_news(device, *pid, *bytes, draws),
+            let is_apart = aside.get(pid).is_some_and(|aside| aside.is_apart());
+            let is_news = match is_apart {
+                true => self.apart.insert(*pid),
+                false => self.apart.remove(pid) || self.is_news(device, *pid, *bytes, draws),
             };
             let told = self.reported.entry((device, *pid)).or_insert(Told {
                 bytes: *bytes,
@@ -124,7 +134,7 @@ impl Strangers {
                     bytes: *bytes,
                 });
             }
-            if is_named {
+            if is_apart {
                 self.stages.remove(pid);
                 continue;
             }
@@ -142,7 +152,7 @@ impl Strangers {
         }
         let present: BTreeSet<u32> = self.reported.keys().map(|(_, pid)| *pid).collect();
         self.stages.retain(|pid, _| present.contains(pid));
-        self.named.retain(|pid| present.contains(pid));
+        self.apart.retain(|pid| present.contains(pid));
         steps
     }
 
@@ -165,10 +175,11 @@ impl Strangers {
         self.stages.insert(pid, Stage::Over);
     }
 
-    /// How many a device lists that compute there, outside of cgroups that the rules name.
+    /// How many a device lists that compute there, outside of cgroups that the rules name and of
+    /// containers that a rule allows.
     pub(super) fn count_on(&self, device: usize) -> u32 {
         let on = self.reported.range((device, 0)..=(device, u32::MAX));
-        let on = on.filter(|((_, pid), told)| !told.draws_now && !self.named.contains(pid));
+        let on = on.filter(|((_, pid), told)| !told.draws_now && !self.apart.contains(pid));
         u32::try_from(on.count()).unwrap_or(u32::MAX)
     }
 

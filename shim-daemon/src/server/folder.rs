@@ -13,7 +13,7 @@ pub use gpushare_protocol::injection::{CONTROL, SOCKET};
 use gpushare_protocol::sockets;
 use nix::unistd::geteuid;
 
-use super::{furnish, starts};
+use super::{allowed, furnish, starts};
 use crate::node::{Registration, aside};
 
 /// The file that a daemon locks for as long as it serves.
@@ -215,7 +215,8 @@ impl Folder {
 
     /// Removes all that belongs to a daemon that leaves, its log too. Other files stay.
     pub(super) fn sweep(&self) {
-        self.clear(&[CONTROL, "log", "log.1", starts::FILE, MANDATORY]);
+        let kept = [starts::FILE, MANDATORY, allowed::FILE];
+        self.clear(&[&[CONTROL, "log", "log.1"], &kept[..]].concat());
         let _ = fs::remove_dir(&self.root);
     }
 
@@ -295,14 +296,7 @@ impl Folder {
     /// Writes a registration down, whole or not at all.
     pub(super) fn remember(&self, registration: &Registration) -> io::Result<()> {
         let path = self.registered(&registration.name);
-        let whole = path.with_extension("new");
-        let written = fs::write(&whole, serde_json::to_vec(registration)?);
-        let written = written.and_then(|()| fs::rename(&whole, path));
-        if written.is_err() {
-            // A partial file takes space that other files may need.
-            let _ = fs::remove_file(whole);
-        }
-        written
+        replace(&path, &serde_json::to_vec(registration)?)
     }
 
     /// Whether a registration of this name is there.
@@ -366,6 +360,18 @@ impl Folder {
     fn registered(&self, name: &str) -> PathBuf {
         self.root.join("registered").join(format!("{name}.json"))
     }
+}
+
+/// Writes a file, whole or not at all.
+pub(super) fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+    let whole = path.with_extension("new");
+    let written = fs::write(&whole, text);
+    let written = written.and_then(|()| fs::rename(&whole, path));
+    if written.is_err() {
+        // A partial file takes space that other files may need.
+        let _ = fs::remove_file(whole);
+    }
+    written
 }
 
 /// Makes a folder, and those it is in. The umask takes bits off this mode.

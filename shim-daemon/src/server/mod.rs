@@ -1,5 +1,6 @@
 //! The server's loop: sockets, deaths, looks and time in; effects out. It makes no decisions.
 
+mod allowed;
 mod budget;
 mod buffer_budget;
 mod classes;
@@ -68,6 +69,8 @@ pub struct Server {
     classes: Classes,
     /// Tenants whose current registration could not be stored.
     unsaved: BTreeSet<TenantId>,
+    /// Whether the containers that rules allow could not be stored.
+    unkept: bool,
     sessions: BTreeMap<u64, Session>,
     /// Sessions that have had their turn, and when they are polled again.
     resting: BTreeMap<u64, Nanos>,
@@ -200,6 +203,7 @@ impl Server {
             doors,
             classes: Classes::default(),
             unsaved: BTreeSet::new(),
+            unkept: false,
             sessions: BTreeMap::new(),
             resting: BTreeMap::new(),
             watched: BTreeMap::new(),
@@ -452,6 +456,7 @@ impl Server {
                     self.unsaved.remove(&tenant);
                     self.folder.forget(&name);
                 }
+                Effect::KeepAllowed(all) => self.keep_allowed(&all),
                 Effect::Forget { name } => self.folder.forget(&name),
                 Effect::SetAside { name } => self.folder.set_aside(&name),
                 Effect::Look { device } => self.looker.want(Job::Look(device)),

@@ -63,6 +63,7 @@ impl Server {
         for name in names.filter_map(|file| file.file_stem()?.to_str()) {
             self.folder.take_leave(name);
         }
+        self.restore_allowed();
     }
 
     /// Once a second: what could not be written is tried again.
@@ -71,6 +72,9 @@ impl Server {
         all.extend(self.doors.incomplete());
         for tenant in all {
             self.node.write_down(tenant);
+        }
+        if self.unkept {
+            self.node.write_down_allowed();
         }
     }
 

@@ -17,7 +17,7 @@ use super::owners::{Caller, may_do_everything};
 use crate::connection::{Closed, Connection};
 use crate::foreign::{Accepted, Foreign};
 use crate::groups::Groups;
-use crate::node::{Client, ConnId, Form, Node};
+use crate::node::{Client, ConnId, Form, Node, Silent};
 use crate::pages::PagesError;
 use crate::peer::{Maker, Peer, identify};
 
@@ -248,6 +248,19 @@ impl Session {
                     let pidfd = self.connection.take_descriptor();
                     let named = (pidfd, self.groups.clone());
                     node.name_container(now, (id, request), injection, named);
+                }
+                Ok(Control::Unlimited {
+                    id: container,
+                    devices,
+                    labels,
+                }) => {
+                    let silent = Silent {
+                        id: container,
+                        devices,
+                        labels,
+                    };
+                    let named = (self.connection.take_descriptor(), self.groups.clone());
+                    node.judge_container(now, (id, request), silent, named);
                 }
                 Ok(Control::SuspendTo { tenant }) => {
                     let files = [(); 2].map(|()| self.connection.take_descriptor());

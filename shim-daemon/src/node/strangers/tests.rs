@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use gpushare_core::ProcessId;
 use gpushare_protocol::units::GIB;
-use gpushare_protocol::wire::{Control, Register};
+use gpushare_protocol::wire::{Control, ControlReply, Register};
 use serde_json::{Value, json};
 
 use super::*;
@@ -25,6 +25,8 @@ const CONTAINER: &str = "/docker/0123456789abcdef0123456789abcdef0123456789abcde
 
 /// The cgroup that the node's rules name.
 const MPS: &str = "/system.slice/mps.service";
+
+mod allowed;
 
 /// Processes on a device of a daemon that has followed another one.
 struct Scene {

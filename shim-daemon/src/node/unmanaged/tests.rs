@@ -108,7 +108,16 @@ fn one_that_draws_on_one_device_and_computes_on_another_is_ended() {
 
 #[test]
 fn one_in_a_named_cgroup_is_told_of_once_and_neither_counted_nor_ended() {
-    let (mut strangers, named) = (Strangers::default(), Some(Aside::Named));
+    is_told_of_once(Aside::Named);
+}
+
+#[test]
+fn one_of_an_allowed_container_is_told_of_once_and_not_counted_or_ended() {
+    is_told_of_once(Aside::Allowed);
+}
+
+fn is_told_of_once(aside: Aside) {
+    let (mut strangers, named) = (Strangers::default(), Some(aside));
     let first = look_at(&mut strangers, &END, (0, 0), Some(1), named);
     assert!(is_report(&first));
     for at in 1..100 {

@@ -157,10 +157,20 @@ fn hooks_are_told_whether_limits_are_mandatory_also_after_the_daemon() {
     let [allow, deny] =
         ["allow", "deny"].map(|word| format!("[containers]\nunlimited = \"{word}\"\n"));
     let rule = "[[containers.rules]]\nuser = \"1\"\nunlimited = \"deny\"\n";
+    // A rule that allows some has the daemon hear of them.
+    let [means, of_user] = ["namespace", "user"]
+        .map(|key| format!("[[containers.rules]]\n{key} = \"1\"\nunlimited = \"allow\"\n"));
     let (root, mut server, _) = place("");
     let word = root.path().join("run/mandatory");
     assert!(!word.exists());
-    for (text, is_told) in [(&*deny, true), (&allow, false), (rule, true), ("", false)] {
+    for (text, is_told) in [
+        (&*deny, true),
+        (&allow, false),
+        (rule, true),
+        (&of_user, false),
+        (&means, true),
+        ("", false),
+    ] {
         server.follow_settings(&settings(text)).unwrap();
         assert_eq!(word.exists(), is_told, "{text}");
     }
