@@ -141,8 +141,23 @@ pub(crate) fn unused(arena: &dyn Arena) -> Option<u64> {
 /// # Errors
 /// [`Refused`] if it grew by more than was booked and that is above the limit. It is charged all
 /// the same: the driver has it.
-pub(crate) fn after(arena: &dyn Arena, mut charge: Charge) -> Result<u64, Refused> {
+pub(crate) fn after(arena: &dyn Arena, charge: Charge) -> Result<u64, Refused> {
+    after_giving(arena, charge, None)
+}
+
+/// As [`after`] a call to which the driver has `given` memory: its start, and its bytes.
+///
+/// # Errors
+/// As [`after`].
+pub(crate) fn after_giving(
+    arena: &dyn Arena,
+    mut charge: Charge,
+    given: Option<(u64, u64)>,
+) -> Result<u64, Refused> {
     let mut books = arena.held().lock();
+    if let Some((start, bytes)) = given {
+        books.room.took(start, bytes, arena.held().numbered());
+    }
     let reserved = arena.reserved();
     let mine = charge.units().0;
     arena.held().leave(&mut books, mine);
@@ -321,12 +336,6 @@ impl Held {
     /// is one; nothing if it was refused, or its stream is not known.
     pub(crate) fn tell(&self, number: u64, freed: Option<(u64, u64, Option<StreamId>)>) {
         self.lock().room.tell(number, freed);
-    }
-
-    /// An allocation of the pool has got this memory. Before its call is over, in [`after`].
-    pub(crate) fn took(&self, start: u64, bytes: u64) {
-        let mut books = self.lock();
-        books.room.took(start, bytes, self.numbered());
     }
 
     /// The driver may have given back any memory that was freed so far.

@@ -12,13 +12,15 @@ const GRAIN: u64 = 512;
 /// The most ranges of a pool. Of more the smaller ones are forgotten.
 const MOST: usize = 256;
 
-/// A freed range.
+/// A freed range, or one that an allocation has had as a whole since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Range {
     start: u64,
     end: u64,
     /// In which stream; `None` where that does not matter, as the free was over at once.
     stream: Option<StreamId>,
+    /// It is no room now. It is kept because the next free is likely to be of it.
+    is_taken: bool,
 }
 
 /// The known room of one pool.
@@ -58,13 +60,19 @@ impl PoolRoom {
             return;
         };
         let (end, at) = (end_of(start, bytes), self.first_beyond(start));
-        let range = Range { start, end, stream };
+        let range = Range {
+            start,
+            end,
+            stream,
+            is_taken: false,
+        };
         match self.ranges.get_mut(at) {
             Some(known) if known.start == start && known.end == end => *known = range,
             _ => self.insert(range),
         }
     }
 
+    #[cold]
     fn insert(&mut self, range: Range) {
         self.cut(range.start, range.end);
         if self.ranges.len() >= MOST {
@@ -80,8 +88,13 @@ impl PoolRoom {
         if numbered != self.told {
             self.since = numbered;
         }
-        if !self.ranges.is_empty() {
-            self.cut(start, end_of(start, bytes));
+        let (end, at) = (end_of(start, bytes), self.first_beyond(start));
+        match self.ranges.get_mut(at) {
+            None => {}
+            Some(range) if end <= range.start => {}
+            Some(range) if range.start == start && end < range.end => range.start = end,
+            Some(range) if range.start == start && end == range.end => range.is_taken = true,
+            Some(_) => self.cut(start, end),
         }
     }
 
@@ -95,7 +108,8 @@ impl PoolRoom {
     /// included.
     pub(crate) fn streams_with(&self, bytes: u64) -> Vec<Option<StreamId>> {
         let wanted = end_of(0, bytes);
-        let fitting = self.ranges.iter().filter(|range| range.bytes() >= wanted);
+        let room = self.ranges.iter().filter(|range| !range.is_taken);
+        let fitting = room.filter(|range| range.bytes() >= wanted);
         fitting.map(|range| range.stream).collect()
     }
 
@@ -106,6 +120,7 @@ impl PoolRoom {
     }
 
     /// Takes all between two addresses out.
+    #[cold]
     fn cut(&mut self, start: u64, end: u64) {
         let first = self.first_beyond(start);
         let here = |range: &&Range| range.start < end;
@@ -124,10 +139,15 @@ impl PoolRoom {
             .splice(first..first + count, left.into_iter().flatten());
     }
 
-    /// Forgets ranges below the mean size; every second one where all are of one size.
+    /// Forgets ranges that are taken, or where none is, those below the mean size; every second one
+    /// where all are of one size.
     #[cold]
     fn forget_the_smaller(&mut self) {
         let count = self.ranges.len();
+        self.ranges.retain(|range| !range.is_taken);
+        if self.ranges.len() < count {
+            return;
+        }
         let sum: u64 = self.ranges.iter().map(|range| range.bytes()).sum();
         let mean = sum / count.max(1) as u64;
         self.ranges.retain(|range| range.bytes() >= mean);
@@ -173,6 +193,15 @@ mod tests {
         assert!(room.streams_with(5 * KIB + 1).is_empty());
         assert_eq!(room.streams_with(5 * KIB), [ONE]);
         assert_eq!(room.streams_with(KIB), [ONE, ONE]);
+    }
+
+    #[test]
+    fn what_is_allocated_as_a_whole_is_no_room_until_it_is_freed() {
+        let mut room = after(&[(0, 8 * KIB, ONE)]);
+        room.took(0, 8 * KIB, 1);
+        assert!(room.streams_with(1).is_empty());
+        room.tell(1, Some((0, 8 * KIB, TWO)));
+        assert_eq!(room.streams_with(8 * KIB), [TWO]);
     }
 
     #[test]
@@ -273,8 +302,8 @@ mod tests {
             let gone = usize::try_from(below(live.len() as u64)).expect("an index");
             let (at, end) = live.swap_remove(gone);
             room.tell(number, Some((at, end - at, ONE)));
-            for range in &room.ranges {
-                assert!(range.start < range.end);
+            assert!(room.ranges.iter().all(|range| range.start < range.end));
+            for range in room.ranges.iter().filter(|range| !range.is_taken) {
                 assert!(
                     live.iter()
                         .all(|(at, end)| range.end <= *at || *end <= range.start)

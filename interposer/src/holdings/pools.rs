@@ -154,10 +154,9 @@ impl Pool {
         forbids.then_some(refused)
     }
 
-    /// One allocation more, of memory that the driver has given.
-    pub(crate) fn one_more(&self, address: u64, bytes: u64) {
+    /// One allocation more.
+    pub(crate) fn one_more(&self) {
         self.live.fetch_add(1, Ordering::AcqRel);
-        self.held.took(address, bytes);
     }
 
     /// Whether memory that was freed stays in the pool, where any stream can have it once its free

@@ -94,8 +94,7 @@ impl<F: Fn() -> CUresult> Request<'_, F> {
             arena::after_refusal(pool, nothing);
             return (answer != CUresult::OUT_OF_MEMORY).then_some(answer);
         }
-        self.enter();
-        let followed = arena::after(pool, nothing);
+        let followed = self.follow(nothing);
         drop(turn);
         if followed.is_ok() {
             return Some(answer);
@@ -132,8 +131,7 @@ impl<F: Fn() -> CUresult> Request<'_, F> {
             arena::after_refusal(&**self.pool, charge);
             return answer;
         }
-        self.enter();
-        match arena::after(&**self.pool, charge) {
+        match self.follow(charge) {
             Err(refused) => {
                 account::count_refusal(device, growth);
                 let _ = self.take_back();
@@ -148,13 +146,16 @@ impl<F: Fn() -> CUresult> Request<'_, F> {
         self.dptr.read_back().unwrap_or(0)
     }
 
-    fn enter(&self) {
-        self.pool.one_more(self.address(), self.bytes);
+    /// Records what the driver has given, and follows the pool.
+    fn follow(&self, charge: Charge) -> Result<u64, Refused> {
+        let (pool, address) = (&**self.pool, self.address());
+        pool.one_more();
         let allocation = Allocation {
             pool: Arc::clone(self.pool),
             bytes: self.bytes,
         };
-        ALLOCATIONS.insert(self.address(), allocation);
+        ALLOCATIONS.insert(address, allocation);
+        arena::after_giving(pool, charge, Some((address, self.bytes)))
     }
 
     /// Undoes an allocation that the program has not seen. Whether the driver lets it.
