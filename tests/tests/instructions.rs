@@ -17,8 +17,9 @@ use std::sync::OnceLock;
 /// dynamic linker's); 65 of them make a call safe that never returns (ADR 35).
 const ALLOC_AND_FREE: i64 = 430;
 /// Instructions that a pair of cuMemAllocAsync and cuMemFreeAsync may add when it reuses memory of
-/// its pool. Measured 1,446, with the reserved size read once by three calls of a driver that does
-/// nothing (ADR 79); 2,022 while a model of the pool's addresses spared most of these calls.
+/// its pool. Measured 1,629, with the reserved size read once by three calls of a driver that does
+/// nothing (ADR 79), and with what was freed kept as room (ADR 243); 1,446 without that, and 2,022
+/// while a model of the pool's addresses spared most of these calls.
 const ALLOC_AND_FREE_ASYNC: i64 = 1_650;
 /// Maximum instructions that a cuLaunchKernel adds while its tenant has no compute limit. Measured
 /// 47, none of them locked; half of them pass on its eleven arguments.

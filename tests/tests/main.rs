@@ -140,6 +140,8 @@ mod plumbing;
 mod pointers;
 mod pool_storm;
 mod pools;
+mod pools_granted;
+mod pools_room;
 mod procaddr;
 mod prometheus;
 mod ps_places;

@@ -98,32 +98,6 @@ fn at_the_limit_a_stream_reuses_memory_once_its_free_completes() {
 }
 
 #[test]
-fn room_in_used_pieces_is_no_room_at_the_limit_and_is_below_it() {
-    let gpu = Gpu::new("");
-    let mut guest = started(&gpu, "96MiB");
-    guest.does("keep");
-    // Two pieces of 32 MiB, half of each free.
-    for _ in 0..4 {
-        guest.does(&format!("alloc {} 1", 16 * MIB));
-    }
-    guest.does("free 0 1");
-    guest.does("free 2 1");
-    guest.does("sync 1");
-    guest.does(&format!("linear {}", 32 * MIB));
-    guest.answers(&format!("alloc {} 1", 16 * MIB), OUT_OF_MEMORY);
-    guest.does("now 4");
-    guest.does(&format!("alloc {} 1", 16 * MIB));
-    assert_eq!(
-        free(&mut guest),
-        32 * MIB,
-        "the booked memory was not needed"
-    );
-    let truth = gpu.truth();
-    assert!(truth.requested_peak <= 96 * MIB, "{truth:?}");
-    guest.finish().silently();
-}
-
-#[test]
 fn memory_kept_by_a_pool_is_given_up_before_anything_is_refused() {
     let gpu = Gpu::new("");
     let mut guest = started(&gpu, "256MiB");

@@ -47,6 +47,24 @@ pub(crate) fn charge_of_credit(device: DeviceKey, bytes: u64) -> Option<Charge> 
     Some(Charge { device, units })
 }
 
+/// As [`charge`], but no daemon is asked.
+///
+/// # Errors
+/// As [`charge`].
+#[inline]
+pub(crate) fn charge_unasked(
+    device: DeviceKey,
+    bytes: u64,
+    call: &Deadline,
+) -> Result<Charge, Refused> {
+    let asking = if super::can_wait() {
+        Asking::Never
+    } else {
+        Asking::Now
+    };
+    charge_asking(device, bytes, asking, call)
+}
+
 /// An empty booking, for a size that is known only afterwards.
 ///
 /// # Errors

@@ -55,7 +55,8 @@ use backend::Backend;
 
 pub(crate) use crate::session::{Deadline, Opening, Waiting};
 pub(crate) use charge::{
-    Charge, Units, charge, charge_nothing, charge_of_credit, charge_waiting, release,
+    Charge, Units, charge, charge_nothing, charge_of_credit, charge_unasked, charge_waiting,
+    release,
 };
 pub(crate) use compute::{Compute, compute};
 pub(crate) use contexts::{is_open, no_context, open};

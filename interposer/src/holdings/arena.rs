@@ -6,17 +6,25 @@
 //! asked for the reserved size and the charge follows. Calls that race each keep their own bound
 //! until then, so the sum is never too low.
 //!
-//! Where the bound does not fit, even after [`crate::holdings::reclaim`], a pool's allocation is
-//! refused (ADR 79). A graph's launch may go without growth, under a [`Promise`]: the graphs'
-//! memory says itself how much of it is unused.
+//! A call for which the arena has room goes without a bound, under a [`Promise`]: a graph's launch,
+//! as the graphs' memory says itself how much of it is unused, and a pool's allocation in what was
+//! freed of the pool ([`PoolRoom`]), in a [`Turn`]. Where neither the bound nor the room does, even
+//! after [`crate::holdings::reclaim`], the call is refused (ADR 79).
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use gpushare_protocol::page::{MAX_UNITS, UNIT, units_for};
 
 use crate::account::{self, Charge, Refused, Units};
 use crate::driver::device::DeviceKey;
+use crate::driver::tracker::StreamId;
+use crate::holdings::pool_room::PoolRoom;
+
+/// The longest wait for a turn, for the end of calls that have booked, and of these for a turn: far
+/// longer than the driver takes for an allocation, unless a stream is full.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Frees so far, and those of them that a synchronisation has followed which began after them.
 ///
@@ -82,7 +90,13 @@ pub(crate) fn follows(before: u64) {
 /// The charge of one arena. The lock orders readings of the reserved size; it is held for one query
 /// to the driver.
 #[derive(Debug, Default)]
-pub(crate) struct Held(Mutex<Books>);
+pub(crate) struct Held {
+    books: Mutex<Books>,
+    /// A turn has ended, or no call under way has booked anything.
+    quiet: Condvar,
+    /// Frees that have a number for the room.
+    numbered: AtomicU64,
+}
 
 /// In units.
 #[derive(Debug, Default)]
@@ -94,6 +108,12 @@ struct Books {
     /// call or a trim may take that room first. As many units are not given back until those calls
     /// are done.
     pledged: u32,
+    /// As it was last read.
+    reserved: u32,
+    /// What is known of the arena's room, if it is a pool.
+    room: PoolRoom,
+    /// Since when a call relies on that.
+    turn: Option<Instant>,
 }
 
 /// One arena of the driver.
@@ -121,16 +141,36 @@ pub(crate) fn unused(arena: &dyn Arena) -> Option<u64> {
 /// # Errors
 /// [`Refused`] if it grew by more than was booked and that is above the limit. It is charged all
 /// the same: the driver has it.
-pub(crate) fn after(arena: &dyn Arena, mut charge: Charge) -> Result<u64, Refused> {
+pub(crate) fn after(arena: &dyn Arena, charge: Charge) -> Result<u64, Refused> {
+    after_giving(arena, charge, None)
+}
+
+/// As [`after`] a call to which the driver has `given` memory: its start, and its bytes.
+///
+/// # Errors
+/// As [`after`].
+pub(crate) fn after_giving(
+    arena: &dyn Arena,
+    mut charge: Charge,
+    given: Option<(u64, u64)>,
+) -> Result<u64, Refused> {
     let mut books = arena.held().lock();
+    if let Some((start, bytes)) = given {
+        books.room.took(start, bytes, arena.held().numbered());
+    }
     let reserved = arena.reserved();
     let mine = charge.units().0;
-    books.booked = books.booked.saturating_sub(mine);
+    arena.held().leave(&mut books, mine);
     let Some(now) = reserved.map(|bytes| units_for(bytes).unwrap_or(MAX_UNITS)) else {
         // The driver will not say: the bound stays charged.
         books.charged = books.charged.saturating_add(charge.keep().0);
         return Ok(0);
     };
+    if now < books.reserved {
+        // The driver has given some of it back: which is not known.
+        books.room.forget(arena.held().numbered());
+    }
+    books.reserved = now;
     let grew = now.saturating_sub(books.charged);
     // Growth beyond this call's booking is another call's, as far as others have booked any.
     let owed = grew.saturating_sub(mine).saturating_sub(books.booked);
@@ -162,7 +202,7 @@ pub(crate) fn after_refusal(arena: &dyn Arena, charge: Charge) {
         return;
     }
     let mut books = arena.held().lock();
-    books.booked = books.booked.saturating_sub(charge.units().0);
+    arena.held().leave(&mut books, charge.units().0);
 }
 
 /// The bookings of a call, in one arena after another. After a refusal, `undo` is called for each
@@ -221,16 +261,96 @@ impl Drop for Promise<'_> {
     }
 }
 
+/// The only call under way that may take memory of an arena: what was found of its room stays until
+/// this is dropped. It is a [`Promise`] too.
+///
+/// No lock is held for it. Others wait for its end, [`PATIENCE`] at most: they go on then, as they
+/// have booked what they may take. If the turn was left by a jump, no other one is taken.
+#[derive(Debug)]
+pub(crate) struct Turn<'a>(Promise<'a>);
+
+impl<'a> Turn<'a> {
+    /// For a call that may take `bytes` at most. `None` where another call is under way for long.
+    pub(crate) fn take(held: &'a Held, bytes: u64) -> Option<Self> {
+        let books = held.wait(held.lock(), PATIENCE, |books| books.turn.is_some());
+        if books.turn.is_some() {
+            return None;
+        }
+        let mut books = books;
+        books.turn = Some(Instant::now());
+        let books = held.wait(books, PATIENCE, |books| books.booked > 0);
+        let is_alone = books.booked == 0;
+        drop(books);
+        let turn = Self(Promise::of(held, bytes));
+        is_alone.then_some(turn)
+    }
+
+    /// The streams that have freed room for so many bytes; `None` for a free that was over at once.
+    pub(crate) fn room(&self, bytes: u64) -> Vec<Option<StreamId>> {
+        self.0.held.lock().room.streams_with(bytes)
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.held.lock().turn = None;
+        self.0.held.quiet.notify_all();
+    }
+}
+
 impl Held {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Books> {
-        self.0
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cold]
+    fn wait<'a>(
+        &self,
+        books: MutexGuard<'a, Books>,
+        patience: Duration,
+        busy: impl FnMut(&mut Books) -> bool,
+    ) -> MutexGuard<'a, Books> {
+        let waited = self.quiet.wait_timeout_while(books, patience, busy);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// A call is over that has booked so much.
+    fn leave(&self, books: &mut Books, units: u32) {
+        books.booked = books.booked.saturating_sub(units);
+        if books.turn.is_some() && books.booked == 0 {
+            self.quiet.notify_all();
+        }
+    }
+
+    fn numbered(&self) -> u64 {
+        self.numbered.load(Ordering::SeqCst)
+    }
+
+    /// A free of the pool's memory is about to be given to the driver: its number for
+    /// [`Self::tell`], which follows.
+    pub(crate) fn number(&self) -> u64 {
+        self.numbered.fetch_add(1, Ordering::SeqCst)
+    }
+
+    /// The free of this number is made: the start of the memory, its bytes, and the stream if there
+    /// is one; nothing if it was refused, or its stream is not known.
+    pub(crate) fn tell(&self, number: u64, freed: Option<(u64, u64, Option<StreamId>)>) {
+        self.lock().room.tell(number, freed);
+    }
+
+    /// The driver may have given back any memory that was freed so far.
+    pub(crate) fn forget_room(&self) {
+        let mut books = self.lock();
+        books.room.forget(self.numbered());
     }
 
     /// A call that has booked `charge` is about to be made; [`after`] follows.
     pub(crate) fn enter(&self, charge: &Charge) {
         let mut books = self.lock();
+        if let Some(began) = books.turn {
+            let left = PATIENCE.saturating_sub(began.elapsed());
+            books = self.wait(books, left, |books| books.turn.is_some());
+        }
         books.booked = books.booked.saturating_add(charge.units().0);
     }
 

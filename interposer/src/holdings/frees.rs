@@ -15,6 +15,7 @@ use std::time::Duration;
 use gpushare_cuda_abi::cuda::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUcontext, CUstream};
 
 use crate::driver::stream_ref::StreamRef;
+use crate::driver::tracker::StreamId;
 use crate::holdings::arena;
 use crate::holdings::events;
 use crate::holdings::graph_memory;
@@ -127,11 +128,17 @@ fn follow_all() {
 /// Notes that something was freed in a stream's order, which the calling thread's own call uses.
 ///
 /// If no event can be recorded behind it, because its stream's context is unknown, it is credited
-/// at once: the driver has accepted its free.
-pub(crate) fn freed_in(stream: StreamRef, here: Option<Here>, device: DeviceKey, what: Freed) {
+/// at once: the driver has accepted its free. Returns which stream it is, where that is known.
+pub(crate) fn freed_in(
+    stream: StreamRef,
+    here: Option<Here>,
+    device: DeviceKey,
+    what: Freed,
+) -> Option<StreamId> {
     freed();
     let Some(here) = here else {
-        return what.never_known(device);
+        what.never_known(device);
+        return None;
     };
     let key = Key {
         device,
@@ -144,10 +151,7 @@ pub(crate) fn freed_in(stream: StreamRef, here: Option<Here>, device: DeviceKey,
             Some(at) => &mut pending.all[at],
             None => {
                 pending.all.push(StreamFrees::new(key, here.handle, stream));
-                let Some(frees) = pending.all.last_mut() else {
-                    return;
-                };
-                frees
+                pending.all.last_mut()?
             }
         };
         frees.open.add(what);
@@ -168,6 +172,7 @@ pub(crate) fn freed_in(stream: StreamRef, here: Option<Here>, device: DeviceKey,
     } else if many {
         ask(key, Asks::ButLast);
     }
+    Some(key.stream)
 }
 
 /// Records an event behind the open frees of a stream, unless another thread does. `in_use`: the
@@ -396,6 +401,14 @@ pub(crate) fn context_gone(context: CUcontext) {
 pub(crate) fn pending_on(device: DeviceKey) -> bool {
     let pending = under_way();
     pending.all.iter().any(|frees| frees.key.device == device)
+}
+
+/// Whether frees in a stream are under way, of memory on the device.
+pub(crate) fn pending_in(device: DeviceKey, stream: StreamId) -> bool {
+    let pending = under_way();
+    let key = Key { device, stream };
+    let mut all = pending.all.iter().chain(&pending.going);
+    all.any(|frees| frees.key == key)
 }
 
 /// Bytes that frees under way will give back on a device, but for those of the layer above

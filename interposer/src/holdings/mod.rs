@@ -9,6 +9,7 @@ pub(crate) mod launches;
 pub(crate) mod objects;
 pub(crate) mod overhead;
 pub(crate) mod pending_frees;
+pub(crate) mod pool_room;
 pub(crate) mod pools;
 pub(crate) mod reclaim;
 pub(crate) mod returning;

@@ -1,7 +1,7 @@
 //! The memory pools of this process: the device of each, its charge, and until when it can be
 //! queried.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gpushare_cuda_abi::cuda::*;
@@ -23,6 +23,8 @@ pub(crate) struct Pool {
     held: Held,
     /// Allocations not yet freed.
     live: AtomicUsize,
+    /// The driver has grown it although it had room: that is not relied on any more.
+    misled: AtomicBool,
     /// Frees under way. A destroyed pool keeps its memory until the last of them is over, and
     /// nothing is live.
     leaving: AtomicUsize,
@@ -118,6 +120,7 @@ impl Pool {
             device,
             held: Held::default(),
             live: AtomicUsize::new(0),
+            misled: AtomicBool::new(false),
             leaving: AtomicUsize::new(0),
             closed: Mutex::new(false),
         })
@@ -154,6 +157,20 @@ impl Pool {
     /// One allocation more.
     pub(crate) fn one_more(&self) {
         self.live.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Whether memory that was freed stays in the pool, where any stream can have it once its free
+    /// is over: unless the pool is trimmed, and as long as it reserves no more than `limit` bytes.
+    pub(crate) fn keeps(&self, limit: u64) -> bool {
+        let is_on = |attribute, least| self.attribute(attribute).is_some_and(|now| now >= least);
+        !self.misled.load(Ordering::Relaxed)
+            && is_on(CUmemPool_attribute::RELEASE_THRESHOLD, limit)
+            && is_on(CUmemPool_attribute::REUSE_ALLOW_OPPORTUNISTIC, 1)
+    }
+
+    /// The driver has grown the pool although it had room.
+    pub(crate) fn has_misled(&self) {
+        self.misled.store(true, Ordering::Relaxed);
     }
 
     /// An allocation is about to be freed.
@@ -209,11 +226,15 @@ impl Arena for Pool {
     }
 
     fn trim(&self) {
+        self.held.forget_room();
         let closed = locked(&self.closed);
         if !*closed {
             // The pool exists while `closed` is locked and false. Memory in use stays.
             let _ = unnoticed(|| calls::trim_pool(self.handle, 0));
         }
+        drop(closed);
+        // What was freed meanwhile.
+        self.held.forget_room();
     }
 }
 

@@ -32,6 +32,7 @@ mod nvml_lists;
 mod pending;
 mod plain;
 mod pool;
+mod pool_request;
 mod refusal;
 mod stream;
 mod sync;

@@ -1,11 +1,10 @@
 //! Stream-ordered allocation from memory pools.
 
 use core::ffi::c_void;
-use std::sync::Arc;
 
 use gpushare_cuda_abi::cuda::*;
 
-use crate::account::{self, Charge, Deadline, Refused};
+use crate::account::Deadline;
 use crate::driver::calls;
 use crate::driver::captures::unnoticed;
 use crate::driver::contexts::ContextId;
@@ -14,14 +13,13 @@ use crate::driver::stream_ref::StreamRef;
 use crate::entry::args::{AttributeOut, In, InOut, Out};
 use crate::entry::hooks;
 use crate::gate::seal;
-use crate::holdings::arena;
-use crate::holdings::arena::Arena as _;
+use crate::holdings::arena::{self, Arena as _};
 use crate::holdings::frees::{self, Freed};
-use crate::holdings::objects::Map;
-use crate::holdings::pools::{self, Payer, Pool, PoolLocation, growth_of};
-use crate::holdings::reclaim::{self, Found};
+use crate::holdings::pools::{self, Payer, PoolLocation, growth_of};
+use crate::holdings::reclaim;
 use crate::holdings::table::{self, Kind, Record};
 use crate::hooks::early::Call;
+use crate::hooks::pool_request::{ALLOCATIONS, Request, free_pooled};
 use crate::hooks::{allocate, early, refusal};
 use crate::residency::{memory, pool_facts, pooled};
 
@@ -35,7 +33,7 @@ hooks! {
         = |call, of| free_ordered(dptr, of(stream), call);
     fn cuMemPoolCreate(pool: Out<'_, CUmemoryPool>, props: In<'_, CUmemPoolProps>) -> CUresult = |call| created(pool, props, call());
     fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult = |call| destroy(pool, call);
-    fn cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize) -> CUresult = |call| trimmed(pool, keep, call());
+    fn cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize) -> CUresult = |call| trimmed(pool, keep, call);
     #[held]
     fn cuMemPoolSetAttribute(pool: CUmemoryPool, attribute: CUmemPool_attribute, value: *mut c_void) -> CUresult
         = |call| attribute_set(pool, attribute, call());
@@ -63,16 +61,6 @@ hooks! {
     // record of it is made.
     fn cuMemPoolImportPointer(dptr: *mut CUdeviceptr, pool: CUmemoryPool, data: *mut CUmemPoolPtrExportData) -> CUresult
         = |call| call();
-}
-
-/// Every allocation made from a pool, by address.
-static ALLOCATIONS: Map<Allocation> = Map::new();
-
-/// An allocation and its size in bytes.
-#[derive(Debug)]
-struct Allocation {
-    pool: Arc<Pool>,
-    bytes: u64,
 }
 
 /// The pool that is current on a device.
@@ -201,91 +189,6 @@ fn unknown(
     answer
 }
 
-/// An allocation from a pool whose growth is tracked.
-struct Request<'a, F: Fn() -> CUresult> {
-    pool: &'a Arc<Pool>,
-    dptr: Out<'a, CUdeviceptr>,
-    bytes: u64,
-    stream: StreamRef,
-    call: &'a F,
-    refusal: &'a dyn Fn() -> CUresult,
-}
-
-impl<F: Fn() -> CUresult> Request<'_, F> {
-    /// Books the growth that the allocation may cause. If that does not fit, this process's unused
-    /// memory is given back first: the pool's own unused memory goes to the driver, and returns as
-    /// growth.
-    fn serve(&self) -> CUresult {
-        let (device, growth) = (self.pool.device(), growth_of(self.bytes));
-        let call = Deadline::new();
-        if let Ok(charge) = account::charge(device, growth, &call) {
-            return self.booked(charge, &call);
-        }
-        if self.stream.fault().is_some() || self.pool.is_unknown() {
-            match (self.refusal)() {
-                CUresult::OUT_OF_MEMORY => {}
-                wrong => return wrong,
-            }
-        }
-        if let Some(refused) = self.pool.refused_by_capture() {
-            return refused;
-        }
-        match reclaim::reserve_or(device, growth, &call, &mut || None::<()>) {
-            Ok(Found::Booked(charge)) => self.booked(charge, &call),
-            Ok(Found::Otherwise(())) | Err(Refused) => Refused.into(),
-        }
-    }
-
-    /// Allocates with the growth booked, and follows the pool.
-    fn booked(&self, charge: Charge, call: &Deadline) -> CUresult {
-        self.pool.held().enter(&charge);
-        // What the driver had none of is the growth, which is charged, and not the allocation.
-        let (device, growth) = (self.pool.device(), growth_of(self.bytes));
-        let answer = reclaim::insist(device, growth, Call::Other, call, self.call);
-        if !answer.is_success() {
-            arena::after_refusal(&**self.pool, charge);
-            return answer;
-        }
-        self.pool.one_more();
-        self.enter();
-        match arena::after(&**self.pool, charge) {
-            Err(refused) => {
-                account::count_refusal(device, growth);
-                self.take_back();
-                refused.into()
-            }
-            Ok(_) => answer,
-        }
-    }
-
-    /// The driver's allocation. A request has a result pointer.
-    fn address(&self) -> u64 {
-        self.dptr.read_back().unwrap_or(0)
-    }
-
-    fn enter(&self) {
-        let allocation = Allocation {
-            pool: Arc::clone(self.pool),
-            bytes: self.bytes,
-        };
-        ALLOCATIONS.insert(self.address(), allocation);
-    }
-
-    /// Undoes an allocation that the program has not seen.
-    fn take_back(&self) {
-        let address = self.address();
-        let Some(allocation) = ALLOCATIONS.take(address) else {
-            return;
-        };
-        let free = || self.stream.free(address);
-        if free_pooled(address, allocation, Some(self.stream), free).is_success() {
-            self.pool.trim();
-            arena::follow(&**self.pool);
-            self.dptr.write(0);
-        }
-    }
-}
-
 fn free_ordered(dptr: CUdeviceptr, stream: StreamRef, call: impl FnOnce() -> CUresult) -> CUresult {
     if stream.records() {
         return call();
@@ -320,12 +223,8 @@ fn free_ordered(dptr: CUdeviceptr, stream: StreamRef, call: impl FnOnce() -> CUr
     let answer = call();
     if answer.is_success() {
         early::freed();
-        frees::freed_in(
-            stream,
-            stream.place(),
-            record.device(),
-            Freed::Linear(record.units()),
-        );
+        let freed = Freed::Linear(record.units());
+        frees::freed_in(stream, stream.place(), record.device(), freed);
     } else {
         table::put_back(dptr, record);
     }
@@ -352,32 +251,6 @@ fn freed(answer: CUresult) -> CUresult {
     if answer.is_success() {
         early::freed();
     }
-    answer
-}
-
-fn free_pooled(
-    dptr: CUdeviceptr,
-    allocation: Allocation,
-    stream: Option<StreamRef>,
-    call: impl FnOnce() -> CUresult,
-) -> CUresult {
-    let (pool, bytes) = (Arc::clone(&allocation.pool), allocation.bytes);
-    pool.leaving();
-    let answer = call();
-    if !answer.is_success() {
-        pool.stayed();
-        ALLOCATIONS.insert(dptr, allocation);
-        return answer;
-    }
-    early::freed();
-    match stream {
-        Some(stream) => {
-            let freed = Freed::Pool(allocation.pool, bytes);
-            frees::freed_in(stream, stream.place(), pool.device(), freed);
-        }
-        None => pool.over(1),
-    }
-    pool.one_less();
     answer
 }
 
@@ -426,17 +299,31 @@ fn destroy(pool: CUmemoryPool, call: impl Fn() -> CUresult) -> CUresult {
     answer
 }
 
-fn trimmed(pool: CUmemoryPool, keep: usize, answer: CUresult) -> CUresult {
+fn trimmed(pool: CUmemoryPool, keep: usize, call: impl FnOnce() -> CUresult) -> CUresult {
+    let known = pools::find(pool);
+    let forget = || {
+        if let Some(known) = &known {
+            known.held().forget_room();
+        }
+    };
+    forget();
+    let answer = call();
     if answer.is_success() {
         pool_facts::trimmed(pool, keep as u64);
     }
-    if let Some(known) = pools::find(pool) {
+    // What was freed meanwhile.
+    forget();
+    if let Some(known) = known {
         arena::follow(&*known);
     }
     answer
 }
 
 fn attribute_set(pool: CUmemoryPool, attribute: CUmemPool_attribute, answer: CUresult) -> CUresult {
+    if let Some(known) = pools::find(pool) {
+        // Until now it may have kept less, or kept it for some streams.
+        known.held().forget_room();
+    }
     if answer.is_success() && seal::may_move() {
         pool_facts::attribute_set(pool, attribute);
     }
