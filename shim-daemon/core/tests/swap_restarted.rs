@@ -68,7 +68,7 @@ fn survivor(node: &mut Node, device: DeviceId, away: Bytes) -> (TenantId, Proces
     node.tell(Event::Register {
         tenant,
         spec,
-        running: Some(Nanos::ZERO),
+        running: Some(Nanos::ZERO.into()),
     });
     (tenant, process)
 }

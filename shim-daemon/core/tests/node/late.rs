@@ -72,7 +72,7 @@ impl Node {
         self.tell(Event::Register {
             tenant,
             spec,
-            running: Some(Nanos::ZERO),
+            running: Some(Nanos::ZERO.into()),
         });
         (tenant, processes)
     }
