@@ -310,6 +310,8 @@ impl Node {
             wire::Place::Sealed => Shown::Sealed,
             wire::Place::Out | wire::Place::Leaving | wire::Place::Entering => Shown::Out {
                 away: Bytes(state.away),
+                // One whose order was taken back half way says that it is out, too.
+                rests: state.place == wire::Place::Out && state.away >= state.movable,
             },
             _ => Shown::In,
         };
