@@ -17,6 +17,8 @@ pub struct Running {
     /// Its grant on each device where that was above its limit, in bytes: the limit was lowered
     /// below what it held.
     pub above: Vec<(DeviceId, Bytes)>,
+    /// Whether a command has moved it out, or was to, and no call or command has woken it since.
+    pub suspended: bool,
 }
 
 impl From<Nanos> for Running {

@@ -264,8 +264,13 @@ fn found(
     (node, device): (&mut Node, DeviceId),
     (away, context): (Bytes, Bytes),
     obeys: Obeys,
+    suspended: bool,
 ) -> TenantId {
-    let (tenant, process) = survivor_of(node, device, (away, context), Running::default());
+    let running = Running {
+        suspended,
+        ..Running::default()
+    };
+    let (tenant, process) = survivor_of(node, device, (away, context), running);
     node.guests.get_mut(&tenant).expect("it runs").moves.residue = mib(64);
     node.obeys(tenant, obeys);
     comes(node, device, process);
@@ -283,7 +288,7 @@ fn one_with_a_dearer_context_than_expected_is_no_liar() {
     for away in [mib(960), mib(400)] {
         let (mut node, device) = recovering_with(4096, mib(512));
         let context = mib(700);
-        let tenant = found((&mut node, device), (away, context), Obeys::Honestly);
+        let tenant = found((&mut node, device), (away, context), Obeys::Honestly, false);
         node.thorough = true;
         node.live(secs(10));
         assert!(!is_called_a_liar(&node));
@@ -296,7 +301,7 @@ fn one_with_a_dearer_context_than_expected_is_no_liar() {
 fn one_that_lies_after_a_restart_frees_nothing_and_is_told_once_measured() {
     let (mut node, device) = recovering_with(4096, mib(512));
     let sizes = (mib(400), mib(512));
-    let tenant = found((&mut node, device), sizes, Obeys::Lying);
+    let tenant = found((&mut node, device), sizes, Obeys::Lying, false);
     node.thorough = true;
     node.live(secs(10));
     let account = node.world.account(tenant, device).expect("it runs");
@@ -316,7 +321,7 @@ fn tenants_that_are_out_with_small_contexts_come_back() {
     let (mut node, device) = recovering_with(1536, mib(512));
     let all = [(); 3].map(|()| {
         let sizes = (mib(960), mib(80));
-        found((&mut node, device), sizes, Obeys::Honestly)
+        found((&mut node, device), sizes, Obeys::Honestly, false)
     });
     node.live(secs(5));
     let account = node.world.account(all[0], device).expect("it runs");
@@ -326,4 +331,101 @@ fn tenants_that_are_out_with_small_contexts_come_back() {
     assert_eq!(node.place(all[0], device), Place::In);
     let account = node.world.account(all[0], device).expect("it runs");
     assert_eq!(account.overhead, mib(80));
+}
+
+#[test]
+fn a_tenant_that_a_command_moves_out_is_asked_by_the_next_daemon_too() {
+    for suspended in [true, false] {
+        for away in [Bytes::ZERO, mib(400), mib(960)] {
+            let (mut node, device) = recovering();
+            let sizes = (away, Bytes::ZERO);
+            let tenant = found((&mut node, device), sizes, Obeys::Honestly, suspended);
+            node.live(secs(10));
+            let stays_in = !suspended && away.is_zero();
+            let place = if stays_in { Place::In } else { Place::Out };
+            assert_eq!(node.place(tenant, device), place, "{away}");
+            assert_eq!(node.world.is_suspended(tenant), suspended);
+            node.calls(tenant, device);
+            node.live(secs(5));
+            assert_eq!(node.place(tenant, device), Place::In);
+            assert!(!node.world.is_suspended(tenant));
+        }
+    }
+}
+
+#[test]
+fn one_found_partly_out_leaves_where_a_command_wants_that() {
+    for suspended in [true, false] {
+        let (mut node, device) = recovering();
+        let running = Running {
+            suspended,
+            ..Running::default()
+        };
+        let sizes = (Bytes::ZERO, Bytes::ZERO);
+        let (tenant, first) = survivor_of(&mut node, device, sizes, running);
+        let second = ProcessId(node.fresh());
+        let mut proc = Proc::new(tenant);
+        proc.charged.insert(device, mib(256));
+        proc.contexts.insert(device, Bytes::ZERO);
+        proc.set_away(device, mib(256));
+        node.add(second, proc);
+        let proc = node.processes.get_mut(&first).expect("it lives");
+        proc.charged.insert(device, mib(512));
+        for process in [first, second] {
+            comes(&mut node, device, process);
+            shows(&mut node, device, process);
+        }
+        node.live(secs(10));
+        let place = if suspended { Place::Out } else { Place::In };
+        assert_eq!(node.place(tenant, device), place);
+        let moved = node
+            .world
+            .residence(tenant, device)
+            .expect("it moves")
+            .moved;
+        assert!(
+            !suspended || moved == mib(768),
+            "it returned first: {moved}"
+        );
+    }
+}
+
+#[test]
+fn the_programs_that_ran_when_a_command_moved_them_out_are_gone() {
+    let (mut node, device) = recovering();
+    let running = Running {
+        suspended: true,
+        ..Running::default()
+    };
+    let sizes = (mib(1024), Bytes::ZERO);
+    let (tenant, process) = survivor_of(&mut node, device, sizes, running);
+    node.vanishes(process);
+    node.live(secs(5));
+    let process = node.start(tenant);
+    node.want(process, device, mib(512));
+    node.live(secs(5));
+    assert!(!node.world.is_suspended(tenant));
+    assert_eq!(node.place(tenant, device), Place::In);
+}
+
+#[test]
+fn a_stopped_program_that_a_command_moved_out_comes_as_one() {
+    let (mut node, device) = recovering();
+    let running = Running {
+        suspended: true,
+        ..Running::default()
+    };
+    let sizes = (mib(1024), Bytes::ZERO);
+    let (tenant, process) = survivor_of(&mut node, device, sizes, running);
+    node.live(secs(20));
+    assert!(node.world.is_suspended(tenant));
+    comes(&mut node, device, process);
+    shows(&mut node, device, process);
+    node.live(secs(5));
+    assert!(node.world.is_suspended(tenant));
+    assert_eq!(node.place(tenant, device), Place::Out);
+    node.calls(tenant, device);
+    node.live(secs(5));
+    assert!(!node.world.is_suspended(tenant));
+    assert_eq!(node.place(tenant, device), Place::In);
 }

@@ -218,6 +218,8 @@ impl Node {
             Request::WantIn { device_index } => {
                 if let Some(device) = self.device_in(client.tenant, device_index) {
                     self.happened(now, Event::WantsIn { process, device });
+                    // It wakes one that a command moved out.
+                    self.write_down_standing(client.tenant);
                 }
                 return true;
             }

@@ -1,5 +1,5 @@
 //! What the brain knows of a tenant and the next daemon could not find anew: what it holds above a
-//! lowered limit.
+//! lowered limit, and that a command moves it out.
 
 use gpushare_core::{DeviceId, Nanos, Running, TenantId};
 use gpushare_protocol::units::Bytes;
@@ -14,6 +14,9 @@ pub struct Standing {
     /// where it is above none.
     #[serde(default)]
     pub above: Vec<u64>,
+    /// Whether a command has moved it out, or is to, and no call or command has woken it since.
+    #[serde(default)]
+    pub suspended: bool,
 }
 
 impl Standing {
@@ -24,6 +27,7 @@ impl Standing {
         Running {
             since,
             above: above.filter(|(_, grant)| !grant.is_zero()).collect(),
+            suspended: self.suspended,
         }
     }
 }
@@ -56,6 +60,7 @@ impl Node {
         if above.iter().all(|bytes| *bytes == 0) {
             above.clear();
         }
-        known.stands(Standing { above })
+        let suspended = self.world.is_suspended(tenant);
+        known.stands(Standing { above, suspended })
     }
 }

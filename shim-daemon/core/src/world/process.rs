@@ -20,6 +20,11 @@ impl World {
             // It comes late: its tenant was taken for one that runs.
             self.find(tenant);
         }
+        if adopted && is_first {
+            // The programs that a command moved out are gone: what starts later runs.
+            let devices = self.devices_of(tenant);
+            self.set_suspended(tenant, &devices, false);
+        }
         let known = self.tenants.process_mut(process);
         match known.filter(|known| known.tenant() == tenant && !known.is_adopted()) {
             // It was counted without a connection, and has come.

@@ -93,6 +93,8 @@ impl World {
                     .change(device, tenant, |account| account.had_above(grant));
             }
             self.find(tenant);
+            let devices = self.devices_of(tenant);
+            self.set_suspended(tenant, &devices, running.suspended);
             return;
         }
         self.admit_waiting();

@@ -36,6 +36,11 @@ impl Resident {
         self.found = true;
     }
 
+    /// A command of the previous daemon's time has moved it out, or was to.
+    pub(crate) fn set_suspended(&mut self, suspended: bool) {
+        self.suspended = suspended;
+    }
+
     /// A process comes from a previous daemon and has memory here: it has to say where that is,
     /// unless that cannot have left the card.
     pub(crate) fn awaits(&mut self, now: Nanos, process: ProcessId) {

@@ -241,7 +241,8 @@ impl World {
             Place::Entering => true,
             _ => !idle,
         };
-        if missing.is_zero() && (works || fixed || out <= all - out) {
+        let stays = out <= all - out && !resident.is_suspended();
+        if missing.is_zero() && (works || fixed || stays) {
             self.enter(tenant, device);
         } else if resident.early.is_some() {
             self.give_up_return(tenant, device);
