@@ -152,6 +152,50 @@ fn a_dead_process_that_was_never_looked_at_has_no_row() {
 }
 
 #[test]
+fn what_is_held_above_a_lowered_limit_is_so_under_the_next_daemons() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut daemon = Daemon::start(folder.path());
+    let (_owner, socket) = daemon.tenant("one", &BURST);
+    let mut client = Client::register(&socket);
+    assert!(matches!(client.open(), Reply::Granted { .. }));
+    assert!(matches!(client.grow(0, 12 * GIB), Reply::Granted { .. }));
+    client.charge(12 * GIB);
+    let changes = [("GPUSHARE_MEM_LIMIT".to_owned(), "4GiB".to_owned())];
+    let set: ControlReply = daemon.command().call(&Control::Set {
+        tenant: "one".to_owned(),
+        changes: changes.to_vec(),
+    });
+    assert_eq!(set, ControlReply::Done);
+    for _ in 0..2 {
+        drop(daemon);
+        daemon = Daemon::start(folder.path());
+        assert!(matches!(client.reconnect(&socket), Reply::Registered(_)));
+        let row = row(&daemon, "one");
+        let held = (row.limit, row.grant, row.charged);
+        assert_eq!(held, (4 * GIB, 12 * GIB, 12 * GIB));
+    }
+    client.free(10 * GIB);
+    let file = folder.path().join("registered/one.json");
+    support::until("it is written down that it is above no limit", || {
+        let kept: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        let above = kept["standing"]["above"].as_array().unwrap();
+        above.is_empty()
+    });
+    drop(daemon);
+    let daemon = Daemon::start(folder.path());
+    assert!(matches!(client.reconnect(&socket), Reply::Registered(_)));
+    client.charge(10 * GIB);
+    drop(daemon);
+    let daemon = Daemon::start(folder.path());
+    assert!(matches!(client.reconnect(&socket), Reply::Registered(_)));
+    assert_eq!(
+        row(&daemon, "one").grant,
+        4 * GIB,
+        "a forged page is not believed"
+    );
+}
+
+#[test]
 fn a_run_limit_does_not_start_anew() {
     let folder = tempfile::tempdir().unwrap();
     let ends_in = |daemon: &Daemon| match daemon.command().call(&Control::Ends) {

@@ -32,7 +32,7 @@ use gpushared::devices::Devices as _;
 use gpushared::foreign::Foreign;
 use gpushared::groups::Groups;
 use gpushared::host_file::HostFile;
-use gpushared::node::{Client, ConnId, Effect, Node, Registration, Settings, Totals};
+use gpushared::node::{Client, ConnId, Effect, Node, Registration, Settings, Standing, Totals};
 use gpushared::pages::UsagePage;
 use gpushared::peer::{Peer, inspect};
 use gpushared::spill::{Inspection, Job};
@@ -363,6 +363,7 @@ fn registration(name: &str, how: &str) -> Registration {
         dead: vec![],
         members: vec![],
         so_far: Totals::default(),
+        standing: Standing::default(),
         container: None,
     }
 }

@@ -9,6 +9,28 @@ use crate::time::Nanos;
 use gpushare_protocol::units::Bytes;
 use std::collections::BTreeMap;
 
+/// What a previous daemon knew of a tenant that runs, beside its limits.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Running {
+    /// Since when it runs.
+    pub since: Nanos,
+    /// Its grant on each device where that was above its limit, in bytes: the limit was lowered
+    /// below what it held.
+    pub above: Vec<(DeviceId, Bytes)>,
+    /// Whether a command has moved it out, or was to, and no call or command has woken it since.
+    pub suspended: bool,
+}
+
+impl From<Nanos> for Running {
+    /// It runs since then, within its limits.
+    fn from(since: Nanos) -> Self {
+        Self {
+            since,
+            ..Self::default()
+        }
+    }
+}
+
 /// A fact or a wish.
 #[derive(Clone, Debug)]
 pub enum Event {
@@ -30,9 +52,9 @@ pub enum Event {
         tenant: TenantId,
         /// Its limits.
         spec: TenantSpec,
-        /// Since when it ran under a previous daemon: it is admitted unchanged, however little room
-        /// there is. `None`: it is new.
-        running: Option<Nanos>,
+        /// What a previous daemon knew of it, under which it ran: it is admitted unchanged, however
+        /// little room there is. `None`: it is new.
+        running: Option<Running>,
     },
     /// The limits of a running tenant change. All of the change applies or none of it.
     Set {
@@ -60,7 +82,8 @@ pub enum Event {
         /// back its work.
         gated: bool,
     },
-    /// A process of the previous daemon presents its holdings. Believed up to the registered limit.
+    /// A process of the previous daemon presents its holdings. Believed up to the registered limit,
+    /// or to its grant above that ([`Running`]).
     Presented {
         /// Which process; ignored once it adopted this daemon's page.
         process: ProcessId,

@@ -43,7 +43,7 @@ mod timers;
 mod world;
 
 pub use decision::{Answer, Decision, Denial, Notice, Signal, Why};
-pub use event::{Event, ProcessSample, Sample};
+pub use event::{Event, ProcessSample, Running, Sample};
 pub use gpushare_protocol::units::{Bytes, Permille};
 pub use ids::{AskId, AskKey, CostClass, DeviceId, Gang, ProcessId, ReclaimId, TenantId};
 pub use lease::{

@@ -375,6 +375,7 @@ impl World {
         let all = self.tenants.all().map(|(tenant, _)| tenant);
         for tenant in all.collect::<Vec<_>>() {
             self.check_end(tenant);
+            self.forget_above(tenant);
         }
         for device in self.ledger.devices() {
             self.settle(device);

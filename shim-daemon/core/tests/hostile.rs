@@ -141,7 +141,7 @@ fn comings_and_goings() -> impl Strategy<Value = Event> {
             spec: DeviceSpec { capacity: Bytes::gib(16), reserve: reserve.min(Bytes::gib(1)), class },
         }),
         1 => device().prop_map(|device| Event::DeviceLost { device }),
-        6 => (tenant(), spec(), proptest::option::of(any::<u64>().prop_map(Nanos)))
+        6 => (tenant(), spec(), proptest::option::of(any::<u64>().prop_map(|since| Nanos(since).into())))
             .prop_map(|(tenant, spec, running)| Event::Register { tenant, spec, running }),
         2 => (tenant(), spec()).prop_map(|(tenant, spec)| Event::Set { tenant, spec }),
         2 => tenant().prop_map(|tenant| Event::TenantGone { tenant }),

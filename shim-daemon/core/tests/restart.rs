@@ -3,8 +3,8 @@
 
 use crate::node::{Guest, Manners, Node, Proc, gib, secs, spec};
 use gpushare_core::{
-    Bytes, Event, Nanos, Notice, Policy, Preemptible, ProcessId, Signal, TenantId, TenantSpec,
-    World,
+    Bytes, DeviceId, Event, Nanos, Notice, Policy, Preemptible, ProcessId, Running, Signal,
+    TenantId, TenantSpec, World,
 };
 use std::collections::BTreeMap;
 
@@ -28,12 +28,12 @@ fn survivor(
     charged: Bytes,
     credit: Bytes,
 ) -> (TenantId, ProcessId) {
-    survivor_since(node, Nanos::ZERO, spec, charged, credit)
+    survivor_of(node, Running::default(), spec, charged, credit)
 }
 
-fn survivor_since(
+fn survivor_of(
     node: &mut Node,
-    since: Nanos,
+    running: Running,
     spec: TenantSpec,
     charged: Bytes,
     credit: Bytes,
@@ -60,7 +60,7 @@ fn survivor_since(
     node.tell(Event::Register {
         tenant,
         spec,
-        running: Some(since),
+        running: Some(running),
     });
     node.tell(Event::ProcessStarted {
         process,
@@ -146,6 +146,88 @@ fn a_claim_above_the_registered_limit_is_not_believed() {
     let device = node.device(16);
     let (tenant, _) = survivor(&mut node, spec(device, 0, 4), gib(4), gib(16));
     assert_eq!(node.world.account(tenant, device).unwrap().grant, gib(4));
+}
+
+/// A tenant that held 10 GiB when its limit was lowered to 4 GiB, which the previous daemon wrote
+/// down, and says that it holds so much; a neighbour with a request of 8 GiB.
+fn lowered(claims: Bytes) -> (Node, DeviceId, TenantId, ProcessId) {
+    let mut node = restarted();
+    let device = node.device(16);
+    let terms = TenantSpec {
+        preemptible: Preemptible::Kill,
+        ..spec(device, 4, 4)
+    };
+    let running = Running {
+        above: vec![(device, gib(10))],
+        ..Running::default()
+    };
+    let (tenant, process) = survivor_of(&mut node, running, terms, claims, claims);
+    let guest = node.guests.get_mut(&tenant).expect("it runs");
+    guest.page = BTreeMap::from([(device, gib(4))]);
+    guest.spec.quotas[0].1.limit = gib(16);
+    node.tell(Event::Adopted { process });
+    (node, device, tenant, process)
+}
+
+fn says_excess(node: &Node) -> bool {
+    let excess = |notice: &Notice| matches!(notice, Notice::Excess { .. });
+    node.notices.iter().any(excess)
+}
+
+#[test]
+fn what_was_held_above_a_lowered_limit_is_held_still() {
+    let (mut node, device, tenant, process) = lowered(gib(10));
+    let account = node.world.account(tenant, device).unwrap();
+    assert_eq!((account.grant, account.in_use), (gib(10), gib(10)));
+    assert_eq!(node.world.above(tenant, device), gib(10));
+    node.pass(secs(3));
+    node.sample(device);
+    assert!(!says_excess(&node));
+    let ask = node.want(process, device, gib(1));
+    assert!(!node.granted(ask), "its limit is 4 GiB");
+    // The device shows what is freed a moment later.
+    node.free(process, device, gib(6));
+    node.sample(device);
+    node.free(process, device, gib(1));
+    assert_eq!(node.world.account(tenant, device).unwrap().grant, gib(4));
+    assert_eq!(node.world.above(tenant, device), gib(0));
+}
+
+#[test]
+fn a_claim_above_what_a_lowered_tenant_held_is_not_believed() {
+    let (node, device, tenant, _) = lowered(gib(12));
+    assert_eq!(node.world.account(tenant, device).unwrap().grant, gib(10));
+}
+
+#[test]
+fn a_burst_above_a_lowered_limit_is_taken_back_after_a_restart() {
+    let (mut node, device, tenant, _) = lowered(gib(10));
+    node.pass(secs(3));
+    let (_, neighbour) = node.run(spec(device, 8, 8));
+    let ask = node.want(neighbour, device, gib(8));
+    node.pass(secs(20));
+    assert!(node.granted(ask));
+    assert_ne!(
+        node.guests.get(&tenant).map(|one| one.signals.len()),
+        Some(0)
+    );
+}
+
+#[test]
+fn what_was_held_above_is_known_until_it_is_presented() {
+    let mut node = restarted();
+    let device = node.device(16);
+    let running = Running {
+        above: vec![(device, gib(10))],
+        ..Running::default()
+    };
+    let (tenant, process) = survivor_of(&mut node, running, spec(device, 4, 4), gib(0), gib(0));
+    node.pass(secs(3));
+    assert_eq!(node.world.above(tenant, device), gib(10));
+    let (within, _) = survivor(&mut node, spec(device, 4, 12), gib(6), gib(10));
+    assert_eq!(node.world.above(within, device), gib(0));
+    node.tell(Event::Adopted { process });
+    assert_eq!(node.world.above(tenant, device), gib(0));
 }
 
 #[test]
@@ -262,7 +344,7 @@ fn a_tenant_that_claims_to_run_since_tomorrow_runs_since_now() {
         run_limit: Some(secs(100)),
         ..spec(device, 4, 12)
     };
-    let (tenant, _) = survivor_since(&mut node, secs(90_000), spec, gib(1), gib(1));
+    let (tenant, _) = survivor_of(&mut node, secs(90_000).into(), spec, gib(1), gib(1));
     node.pass(secs(100));
     assert!(!node.guests.contains_key(&tenant));
 }

@@ -2,9 +2,10 @@
 //! its order, and a process of the previous daemon may obey that order before it is heard, or long
 //! after. Stays, and the bound of a wait, are as long as they were.
 
+use crate::node::late::RECOVERY;
 use crate::node::{Node, secs};
 use crate::swap_late::one_late;
-use gpushare_core::{DeviceId, Nanos, Place, ProcessId, TenantId};
+use gpushare_core::{Bytes, DeviceId, Nanos, Notice, Order, Place, ProcessId, TenantId};
 
 /// The bound of a wait on a device.
 fn bound(node: &Node, device: DeviceId) -> Nanos {
@@ -56,4 +57,44 @@ fn a_return_of_processes_that_were_heard_in_time_teaches_one() {
     node.until("it runs", 2, |node| node.runs(tenant, device));
     // The link is twice as fast as was assumed.
     assert!(bound(&node, device) < before);
+}
+
+/// A tenant that is found with so much of its 1 GiB out, of which 64 MiB cannot move, at the end of
+/// the recovery; and the bound of a wait before.
+fn found(away: u64) -> (Node, DeviceId, TenantId, Nanos) {
+    let (mut node, device) = Node::restarted(1536, 64);
+    let (tenant, own) = node.survives(device, &[(1024, away)]);
+    let (_, theirs) = node.survives(device, &[(512, 0)]);
+    node.guests.get_mut(&tenant).expect("it runs").moves.residue = Bytes::mib(64);
+    for process in [own[0], theirs[0]] {
+        node.comes(process);
+        node.speaks(process, false);
+    }
+    let before = bound(&node, device);
+    node.live(RECOVERY + secs(2));
+    assert_eq!(node.place(tenant, device), Place::Out);
+    (node, device, tenant, before)
+}
+
+fn has_left(node: &Node) -> bool {
+    let left = |one: &Notice| matches!(one, Notice::Left { .. });
+    node.notices.iter().any(left)
+}
+
+#[test]
+fn a_tenant_that_rests_out_is_not_ordered_to_leave_once_more() {
+    let (node, device, tenant, before) = found(960);
+    assert!(!has_left(&node));
+    let (_, order) = node.guests[&tenant].moves.orders[&device];
+    assert_eq!((order, bound(&node, device)), (Order::Out, before));
+}
+
+#[test]
+fn a_move_that_the_previous_daemon_began_teaches_no_rate() {
+    let (mut node, device, tenant, before) = found(800);
+    assert!(has_left(&node));
+    assert_eq!(bound(&node, device), before);
+    node.calls(tenant, device);
+    node.until("it runs", 20, |node| node.runs(tenant, device));
+    assert!(bound(&node, device) < before, "its next one does");
 }

@@ -1,11 +1,13 @@
 //! A daemon that restarts while tenants' memory moves: its books begin with what their processes
 //! show, whenever they come.
 
-use crate::node::swap::{Moves, policy, swapping};
+use crate::node::late::shown;
+use crate::node::swap::{Moves, Obeys, policy, swapping};
 use crate::node::{Guest, Manners, Node, Proc, secs};
 use crate::swap::denials;
 use gpushare_core::{
-    Bytes, DeviceId, Event, Nanos, Order, Place, ProcessId, Shown, TenantId, TenantSpec, World,
+    Bytes, DeviceId, Event, Notice, Order, Place, Policy, ProcessId, Running, TenantId, TenantSpec,
+    World,
 };
 use std::collections::BTreeMap;
 
@@ -33,15 +35,33 @@ fn restarted_with(away: Bytes) -> (Node, DeviceId, [TenantId; 2]) {
 
 /// A daemon that was restarted; its recovery ends after three seconds.
 fn recovering() -> (Node, DeviceId) {
-    let policy = policy(64);
+    recovering_with(1536, Bytes::ZERO)
+}
+
+/// The same with a card of so many MiB, where a context is expected to take so much.
+fn recovering_with(card: u64, first_overhead: Bytes) -> (Node, DeviceId) {
+    let policy = Policy {
+        first_overhead,
+        ..policy(64)
+    };
     let mut node = Node::of(World::recovering(policy, secs(3)), policy);
-    let device = node.device_of(mib(1536));
+    let device = node.device_of(mib(card));
     node.thorough = false;
     (node, device)
 }
 
 /// A tenant of the previous daemon, with one process of whose memory so much is out.
 fn survivor(node: &mut Node, device: DeviceId, away: Bytes) -> (TenantId, ProcessId) {
+    survivor_of(node, device, (away, Bytes::ZERO), Running::default())
+}
+
+/// The same with a context that takes so much, of which the previous daemon knew this.
+fn survivor_of(
+    node: &mut Node,
+    device: DeviceId,
+    (away, context): (Bytes, Bytes),
+    running: Running,
+) -> (TenantId, ProcessId) {
     let (tenant, process) = (TenantId(node.fresh()), ProcessId(node.fresh()));
     let spec = swapping(device, 1024);
     let moves = Moves {
@@ -62,13 +82,13 @@ fn survivor(node: &mut Node, device: DeviceId, away: Bytes) -> (TenantId, Proces
     node.guests.insert(tenant, guest);
     let mut proc = Proc::new(tenant);
     proc.charged.insert(device, mib(1024));
-    proc.contexts.insert(device, Bytes::ZERO);
+    proc.contexts.insert(device, context);
     proc.set_away(device, away);
     node.add(process, proc);
     node.tell(Event::Register {
         tenant,
         spec,
-        running: Some(Nanos::ZERO),
+        running: Some(running),
     });
     (tenant, process)
 }
@@ -99,11 +119,9 @@ fn comes(node: &mut Node, device: DeviceId, process: ProcessId) {
 
 /// It shows where its memory is.
 fn shows(node: &mut Node, device: DeviceId, process: ProcessId) {
-    let away = node.processes[&process].away(device);
-    let shown = match away.is_zero() {
-        true => Shown::In,
-        false => Shown::Out { away },
-    };
+    let proc = &node.processes[&process];
+    let residue = node.guests[&proc.tenant].moves.residue;
+    let shown = shown(proc, device, residue);
     node.tell(Event::Shown {
         process,
         device,
@@ -238,4 +256,176 @@ fn a_new_daemon_gives_nothing_in_advance_before_all_had_time_to_come() {
     assert_eq!(reserved, mib(1024), "what is away has its room");
     node.live(secs(5));
     assert_eq!(node.world.may_give(there, mib(64)), mib(64));
+}
+
+/// A tenant of the previous daemon that has come within the recovery, of which so much is out and
+/// 64 MiB cannot move. It obeys so.
+fn found(
+    (node, device): (&mut Node, DeviceId),
+    (away, context): (Bytes, Bytes),
+    obeys: Obeys,
+    suspended: bool,
+) -> TenantId {
+    let running = Running {
+        suspended,
+        ..Running::default()
+    };
+    let (tenant, process) = survivor_of(node, device, (away, context), running);
+    node.guests.get_mut(&tenant).expect("it runs").moves.residue = mib(64);
+    node.obeys(tenant, obeys);
+    comes(node, device, process);
+    shows(node, device, process);
+    tenant
+}
+
+fn is_called_a_liar(node: &Node) -> bool {
+    let lied = |one: &Notice| matches!(one, Notice::LeftLess { .. });
+    node.notices.iter().any(lied)
+}
+
+#[test]
+fn one_with_a_dearer_context_than_expected_is_no_liar() {
+    for away in [mib(960), mib(400)] {
+        let (mut node, device) = recovering_with(4096, mib(512));
+        let context = mib(700);
+        let tenant = found((&mut node, device), (away, context), Obeys::Honestly, false);
+        node.thorough = true;
+        node.live(secs(10));
+        assert!(!is_called_a_liar(&node));
+        assert_eq!(node.place(tenant, device), Place::Out);
+        assert!(node.world.residence(tenant, device).expect("it moves").left <= 1);
+    }
+}
+
+#[test]
+fn one_that_lies_after_a_restart_frees_nothing_and_is_told_once_measured() {
+    let (mut node, device) = recovering_with(4096, mib(512));
+    let sizes = (mib(400), mib(512));
+    let tenant = found((&mut node, device), sizes, Obeys::Lying, false);
+    node.thorough = true;
+    node.live(secs(10));
+    let account = node.world.account(tenant, device).expect("it runs");
+    assert_eq!(account.away, mib(400));
+    assert!(!is_called_a_liar(&node), "nothing tells yet");
+    node.calls(tenant, device);
+    node.live(secs(10));
+    assert_eq!(node.place(tenant, device), Place::In);
+    node.tell(Event::Suspend { tenant });
+    assert!(node.world.is_suspended(tenant));
+    node.live(secs(10));
+    assert!(is_called_a_liar(&node));
+}
+
+#[test]
+fn tenants_that_are_out_with_small_contexts_come_back() {
+    let (mut node, device) = recovering_with(1536, mib(512));
+    let all = [(); 3].map(|()| {
+        let sizes = (mib(960), mib(80));
+        found((&mut node, device), sizes, Obeys::Honestly, false)
+    });
+    node.live(secs(5));
+    let account = node.world.account(all[0], device).expect("it runs");
+    assert!(account.overhead <= mib(144), "its context and its residue");
+    node.calls(all[0], device);
+    node.live(secs(5));
+    assert_eq!(node.place(all[0], device), Place::In);
+    let account = node.world.account(all[0], device).expect("it runs");
+    assert_eq!(account.overhead, mib(80));
+}
+
+#[test]
+fn a_tenant_that_a_command_moves_out_is_asked_by_the_next_daemon_too() {
+    for suspended in [true, false] {
+        for away in [Bytes::ZERO, mib(400), mib(960)] {
+            let (mut node, device) = recovering();
+            let sizes = (away, Bytes::ZERO);
+            let tenant = found((&mut node, device), sizes, Obeys::Honestly, suspended);
+            node.live(secs(10));
+            let stays_in = !suspended && away.is_zero();
+            let place = if stays_in { Place::In } else { Place::Out };
+            assert_eq!(node.place(tenant, device), place, "{away}");
+            assert_eq!(node.world.is_suspended(tenant), suspended);
+            node.calls(tenant, device);
+            node.live(secs(5));
+            assert_eq!(node.place(tenant, device), Place::In);
+            assert!(!node.world.is_suspended(tenant));
+        }
+    }
+}
+
+#[test]
+fn one_found_partly_out_leaves_where_a_command_wants_that() {
+    for suspended in [true, false] {
+        let (mut node, device) = recovering();
+        let running = Running {
+            suspended,
+            ..Running::default()
+        };
+        let sizes = (Bytes::ZERO, Bytes::ZERO);
+        let (tenant, first) = survivor_of(&mut node, device, sizes, running);
+        let second = ProcessId(node.fresh());
+        let mut proc = Proc::new(tenant);
+        proc.charged.insert(device, mib(256));
+        proc.contexts.insert(device, Bytes::ZERO);
+        proc.set_away(device, mib(256));
+        node.add(second, proc);
+        let proc = node.processes.get_mut(&first).expect("it lives");
+        proc.charged.insert(device, mib(512));
+        for process in [first, second] {
+            comes(&mut node, device, process);
+            shows(&mut node, device, process);
+        }
+        node.live(secs(10));
+        let place = if suspended { Place::Out } else { Place::In };
+        assert_eq!(node.place(tenant, device), place);
+        let moved = node
+            .world
+            .residence(tenant, device)
+            .expect("it moves")
+            .moved;
+        assert!(
+            !suspended || moved == mib(768),
+            "it returned first: {moved}"
+        );
+    }
+}
+
+#[test]
+fn the_programs_that_ran_when_a_command_moved_them_out_are_gone() {
+    let (mut node, device) = recovering();
+    let running = Running {
+        suspended: true,
+        ..Running::default()
+    };
+    let sizes = (mib(1024), Bytes::ZERO);
+    let (tenant, process) = survivor_of(&mut node, device, sizes, running);
+    node.vanishes(process);
+    node.live(secs(5));
+    let process = node.start(tenant);
+    node.want(process, device, mib(512));
+    node.live(secs(5));
+    assert!(!node.world.is_suspended(tenant));
+    assert_eq!(node.place(tenant, device), Place::In);
+}
+
+#[test]
+fn a_stopped_program_that_a_command_moved_out_comes_as_one() {
+    let (mut node, device) = recovering();
+    let running = Running {
+        suspended: true,
+        ..Running::default()
+    };
+    let sizes = (mib(1024), Bytes::ZERO);
+    let (tenant, process) = survivor_of(&mut node, device, sizes, running);
+    node.live(secs(20));
+    assert!(node.world.is_suspended(tenant));
+    comes(&mut node, device, process);
+    shows(&mut node, device, process);
+    node.live(secs(5));
+    assert!(node.world.is_suspended(tenant));
+    assert_eq!(node.place(tenant, device), Place::Out);
+    node.calls(tenant, device);
+    node.live(secs(5));
+    assert!(!node.world.is_suspended(tenant));
+    assert_eq!(node.place(tenant, device), Place::In);
 }

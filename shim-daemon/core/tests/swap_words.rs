@@ -79,7 +79,7 @@ fn found(out: u64, away: Bytes) -> (Node, DeviceId, TenantId) {
     node.tell(Event::Shown {
         process: processes[0],
         device,
-        shown: Shown::Out { away },
+        shown: Shown::Out { away, rests: true },
     });
     (node, device, tenant)
 }

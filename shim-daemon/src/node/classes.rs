@@ -13,6 +13,7 @@ use gpushare_protocol::wire::{ErrorCode, WireError};
 use super::Node;
 use super::injected::{Contained, Container, is_there};
 use super::specs::Whose;
+use super::standing::Standing;
 use super::tenant::{Registration, Tenant, Totals};
 use super::users::forbidden;
 use crate::cgroup;
@@ -177,6 +178,7 @@ impl Node {
             dead: Vec::new(),
             members: Vec::new(),
             so_far: Totals::default(),
+            standing: Standing::default(),
             container: Some(Container {
                 id,
                 init: None,

@@ -14,6 +14,7 @@ use gpushare_protocol::wire::{Control, ControlReply, Cursor, ErrorCode, Listing,
 use super::events::word;
 use super::residency;
 use super::specs::Whose;
+use super::standing::Standing;
 use super::tenant::{Registration, Tenant, Totals, tenant_id};
 use super::{ConnId, Effect, Form, Node, variables};
 use crate::pages::UsagePage;
@@ -177,6 +178,7 @@ impl Node {
             dead: Vec::new(),
             members: Vec::new(),
             so_far: Totals::default(),
+            standing: Standing::default(),
             container: None,
         };
         let tenant = self.add(now, registration, &limits, device_ids, &spec)?;
@@ -366,6 +368,7 @@ impl Node {
         known.change(environment, &limits);
         known.found(&spec, &self.devices, &limits, self.guarantee);
         self.set_shares(tenant, &spec);
+        self.note_standing(tenant);
         let known = self.tenants.get(&tenant);
         let known = known.ok_or_else(|| no_tenant(name))?;
         known.hold_to(&self.lowered(tenant, &device_ids, &before));

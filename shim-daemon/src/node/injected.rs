@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::pods::pod_of;
 use super::specs::Whose;
+use super::standing::Standing;
 use super::tenant::{Registration, Tenant, Totals};
 use super::users::{self, forbidden};
 use super::{ConnId, Effect, Node, variables};
@@ -173,6 +174,7 @@ impl Node {
             dead: Vec::new(),
             members: Vec::new(),
             so_far: Totals::default(),
+            standing: Standing::default(),
             container: Some(container),
         };
         self.expects_containers = true;

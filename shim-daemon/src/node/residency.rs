@@ -218,6 +218,8 @@ impl Node {
             Request::WantIn { device_index } => {
                 if let Some(device) = self.device_in(client.tenant, device_index) {
                     self.happened(now, Event::WantsIn { process, device });
+                    // It wakes one that a command moved out.
+                    self.write_down_standing(client.tenant);
                 }
                 return true;
             }
@@ -310,6 +312,8 @@ impl Node {
             wire::Place::Sealed => Shown::Sealed,
             wire::Place::Out | wire::Place::Leaving | wire::Place::Entering => Shown::Out {
                 away: Bytes(state.away),
+                // One whose order was taken back half way says that it is out, too.
+                rests: state.place == wire::Place::Out && state.away >= state.movable,
             },
             _ => Shown::In,
         };

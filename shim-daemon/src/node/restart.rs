@@ -42,7 +42,7 @@ impl Node {
         });
         let defaults = defaults.clone();
         let (began, dead) = (registration.began, registration.dead.clone());
-        let members = registration.members.clone();
+        let (members, standing) = (registration.members.clone(), registration.standing.clone());
         let mut environment = registration.environment.clone();
         if !residency::is_chosen(&environment) {
             // The daemon that registered it could not move memory.
@@ -53,6 +53,7 @@ impl Node {
         let whose = Whose::of(registration.owner, registration.pod());
         let spec = self.spec_of_running(&limits, &device_ids, &whose)?;
         self.claim_again(&device_ids);
+        let running = standing.running(began.map_or(now, Nanos), &device_ids);
         let tenant = self.add(now, registration, &limits, device_ids, &spec)?;
         if let Some(known) = self.tenants.get_mut(&tenant) {
             known.restored();
@@ -64,7 +65,7 @@ impl Node {
             Event::Register {
                 tenant,
                 spec,
-                running: Some(began.map_or(now, Nanos)),
+                running: Some(running),
             },
         );
         if !self.tenants.contains_key(&tenant) {

@@ -83,6 +83,7 @@ impl Node {
         self.forget_unlisted_graves();
         self.write_down_dead();
         self.write_down_members();
+        self.write_down_standings();
         self.write_down_totals(now);
         self.tend_guard();
         self.tend_containers(now);

@@ -106,6 +106,7 @@ impl Node {
             false => Event::Resume { tenant },
         };
         self.happened(now, event);
+        self.write_down_standing(tenant);
     }
 
     /// Answers commands whose tenant is where they wanted it. One that a call has woken before it

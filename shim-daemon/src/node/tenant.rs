@@ -20,6 +20,7 @@ use super::measures::Measures;
 use super::reaped::Unseen;
 use super::requests::Client;
 use super::shares::Past;
+use super::standing::Standing;
 use super::tally::Tally;
 pub use super::tally::Totals;
 use super::{ConnId, Reaped, Remembered};
@@ -73,6 +74,9 @@ pub struct Registration {
     /// What was counted of it when this was written.
     #[serde(default)]
     pub so_far: Totals,
+    /// What the brain knew of it when this was written.
+    #[serde(default)]
+    pub standing: Standing,
     /// The container that it is, if it is one.
     #[serde(default)]
     pub container: Option<Container>,

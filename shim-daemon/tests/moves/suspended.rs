@@ -162,3 +162,41 @@ fn a_suspend_of_a_tenant_that_stops_in_its_return_says_so() {
     one.is_away(4);
     one.ordered(Order::Out);
 }
+
+#[test]
+fn a_suspend_that_failed_stands_under_the_next_daemon() {
+    for resumed in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let (daemon, mut one, mut command) = scene(folder.path(), Nanos::secs(60));
+        let suspend = suspends(&mut command);
+        is_busy(&mut one, Obstacle::Work);
+        error(&mut command, suspend);
+        if resumed {
+            let tenant = "one".to_owned();
+            let done: ControlReply = command.call(&Control::Resume { tenant });
+            assert_eq!(done, ControlReply::Done);
+        }
+        drop(daemon);
+        let daemon = daemon_set(folder.path(), 64, |settings| {
+            settings.recovery = Nanos::millis(300);
+        });
+        let socket = folder.path().join("sockets/one/gpushare.sock");
+        let mut client = one.client;
+        let reply = client.reconnect_with(&socket, Hello::GATED | Hello::MOVABLE);
+        assert!(matches!(reply, Reply::Registered(_)), "{reply:?}");
+        client.wire.descriptors.pop();
+        super::believed::claims(&mut client, 0);
+        let mut one = Gated::map(client);
+        shows(&daemon, &[(&one, 4)]);
+        if resumed {
+            one.ordered(Order::In);
+            daemon.devices.until_looked_at();
+            one.ordered(Order::In);
+            continue;
+        }
+        one.is_sealed();
+        one.is_away(4);
+        shows(&daemon, &[]);
+        one.ordered(Order::Out);
+    }
+}

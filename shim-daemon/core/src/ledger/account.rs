@@ -24,6 +24,9 @@ pub(crate) struct Account {
     /// The ceiling for new grants. After a `set` the grant may be above it until the tenant
     /// frees.
     pub(crate) limit: Bytes,
+    /// Its grant under the previous daemon where that was above the limit, until its processes have
+    /// presented what they hold of it.
+    pub(crate) above: Bytes,
     /// The memory that its processes hold or may hold as credit. After a `set` it includes memory
     /// held above the limit.
     pub(crate) grant: Bytes,
@@ -95,6 +98,20 @@ impl Account {
         } else {
             self.promise.max(cost)
         };
+    }
+
+    /// The previous daemon had granted it so much, which is above its limit.
+    pub(crate) fn had_above(&mut self, grant: Bytes) {
+        self.above = if self.loan.paged {
+            grant
+        } else {
+            grant.min(self.capacity)
+        };
+    }
+
+    /// The most that is believed of what its processes present after a restart.
+    pub(crate) fn most_presented(&self) -> Bytes {
+        self.limit.max(self.above)
     }
 
     /// The most that its processes may hold as credit together: the limit, less the charged memory

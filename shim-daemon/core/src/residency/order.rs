@@ -75,9 +75,11 @@ pub enum Shown {
     In,
     /// It is sealed, with all its memory on the card.
     Sealed,
-    /// Some of its memory is on the host.
+    /// Its memory is on the host, or is on its way there or back.
     Out {
-        /// How much.
+        /// How much of it is there.
         away: Bytes,
+        /// Whether it rests there: nothing of it moves, and none that could is left on the card.
+        rests: bool,
     },
 }

@@ -38,6 +38,8 @@ struct Member {
     owes: Option<Nanos>,
     /// It has not for so long that its tenant goes on without it.
     silent: bool,
+    /// It came from the previous daemon while its memory moved, or with a part of it left behind.
+    moving: bool,
 }
 
 /// The consequence of a report.
@@ -68,7 +70,8 @@ pub(crate) struct Resident {
     rest: Rest,
     /// When the move began to which the current place belongs.
     begun: Nanos,
-    /// When a process of a previous daemon last came, was heard, or was waited for no more.
+    /// When a process of a previous daemon last came, was heard, or was waited for no more; or when
+    /// the rest of a tenant that was partly out was ordered to leave.
     pub(crate) heard: Option<Nanos>,
     members: BTreeMap<ProcessId, Member>,
     /// Since when it waits to return.
@@ -195,8 +198,8 @@ impl Resident {
         self.begun
     }
 
-    /// Whether that is when its processes began to move. One of a previous daemon may have begun
-    /// before it was heard, or long after.
+    /// Whether that is when its processes began to move all that they move. One of a previous
+    /// daemon may have begun before it was heard, or long after.
     pub(crate) fn is_timed(&self) -> bool {
         self.heard.is_none_or(|heard| heard < self.begun)
     }
@@ -426,7 +429,7 @@ impl Resident {
         if place != Place::Confirming {
             self.epoch = self.epoch.wrapping_add(1);
             for member in self.members.values_mut() {
-                member.said = Said::Nothing;
+                (member.said, member.moving) = (Said::Nothing, false);
             }
         }
         if place == Place::In {

@@ -3,9 +3,9 @@
 //! A raised request must fit like a new one: unused grants that are in its way are called back, and
 //! the change fits once they are. A lowered limit takes back unused memory at once, and
 //! the rest as the tenant frees it. Until then its grant stays above the limit in the accounts,
-//! because existing charges remain, while its control page shows the new limit at once. Memory that
-//! it holds above a lowered request is a burst like any other: an ask that needs it may take it by
-//! policy.
+//! because existing charges remain, while its control page shows the new limit at once. The next
+//! daemon is told that grant ([`Running`](crate::Running)). Memory that it holds above a lowered
+//! request is a burst like any other: an ask that needs it may take it by policy.
 
 use super::World;
 use crate::decision::Decision;

@@ -20,6 +20,11 @@ impl World {
             // It comes late: its tenant was taken for one that runs.
             self.find(tenant);
         }
+        if adopted && is_first {
+            // The programs that a command moved out are gone: what starts later runs.
+            let devices = self.devices_of(tenant);
+            self.set_suspended(tenant, &devices, false);
+        }
         let known = self.tenants.process_mut(process);
         match known.filter(|known| known.tenant() == tenant && !known.is_adopted()) {
             // It was counted without a connection, and has come.
@@ -27,12 +32,14 @@ impl World {
             None => self.tenants.join(process, tenant, (adopted, gated)),
         }
         self.has_a_process(tenant);
+        self.forget_above(tenant);
     }
 
     /// A process of the previous daemon presents its holdings. The old grant stays outstanding. No
-    /// claim is believed beyond the registered limit, and the next sample and reclaim correct a
-    /// lie. A process that was counted without a connection presents them again when it comes: it
-    /// may have got more meanwhile, by the old page.
+    /// claim is believed beyond the registered limit, or what the previous daemon wrote down that
+    /// was held above it, and the next sample and reclaim correct a lie. A process that was counted
+    /// without a connection presents them again when it comes: it may have got more meanwhile, by
+    /// the old page.
     pub(super) fn presented(
         &mut self,
         process: ProcessId,
@@ -66,7 +73,7 @@ impl World {
         let raised = self.ledger.change(device, tenant, |account| {
             let before = account.grant;
             account.overhead += overhead;
-            account.grant = before.max(grant.max(credits).min(account.limit));
+            account.grant = before.max(grant.max(credits).min(account.most_presented()));
             account.in_use = (account.in_use + charged).min(account.grant);
             if account.grant > before {
                 account.lowering = None;
@@ -97,9 +104,23 @@ impl World {
         for device in known.devices() {
             self.joins_device(process, device);
         }
+        self.forget_above(tenant);
         for device in self.devices_of(tenant) {
             self.trim(tenant, device);
             self.freed(device);
+        }
+    }
+
+    /// Forgets what a tenant held above its limit under the previous daemon, once all processes
+    /// that could still present a part of it have come: its grants are counted.
+    pub(super) fn forget_above(&mut self, tenant: TenantId) {
+        let has_come = self.tenants.members(tenant).next().is_some() && self.all_adopted(tenant);
+        if self.is_recovering() || !has_come {
+            return;
+        }
+        for device in self.devices_of(tenant) {
+            self.ledger
+                .change(device, tenant, |account| account.above = Bytes::ZERO);
         }
     }
 

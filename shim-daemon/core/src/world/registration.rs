@@ -2,10 +2,10 @@
 
 use super::World;
 use crate::decision::{Answer, Decision, Denial, Notice};
+use crate::event::Running;
 use crate::ids::{DeviceId, TenantId};
 use crate::lease::{Lease, LeaseKind};
 use crate::spec::{DeviceSpec, Oversubscribe, SpecError, TenantSpec};
-use crate::time::Nanos;
 use crate::timers::Timer;
 use gpushare_protocol::units::Bytes;
 
@@ -75,7 +75,7 @@ impl World {
         &mut self,
         tenant: TenantId,
         mut spec: TenantSpec,
-        running: Option<Nanos>,
+        running: Option<Running>,
     ) {
         self.fill_in(None, &mut spec);
         // A tenant that runs is taken as it is: it may have memory on the host.
@@ -86,9 +86,15 @@ impl World {
             return;
         }
         self.tenants.register(tenant, spec, self.timers.now());
-        if let Some(since) = running {
-            self.admit(tenant, since.min(self.timers.now()));
+        if let Some(running) = running {
+            self.admit(tenant, running.since.min(self.timers.now()));
+            for (device, grant) in running.above {
+                self.ledger
+                    .change(device, tenant, |account| account.had_above(grant));
+            }
             self.find(tenant);
+            let devices = self.devices_of(tenant);
+            self.set_suspended(tenant, &devices, running.suspended);
             return;
         }
         self.admit_waiting();

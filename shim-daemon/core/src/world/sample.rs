@@ -174,6 +174,8 @@ impl World {
             if first && !seen.used.is_zero() {
                 learned = Some((books.class(), opened.overhead()));
             }
+        } else {
+            opened.take_at_most(seen.used);
         }
         let after = opened.overhead();
         if before != after {

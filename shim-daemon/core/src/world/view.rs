@@ -218,6 +218,15 @@ impl World {
         })
     }
 
+    /// A tenant's grant on a device, in bytes, where that is above its limit or was under the
+    /// previous daemon: the limit was lowered below what it holds. Else 0.
+    pub fn above(&self, tenant: TenantId, device: DeviceId) -> Bytes {
+        let account = self.ledger.account(device, tenant);
+        let most = account.map(|account| (account.grant.max(account.above), account.limit));
+        most.filter(|(most, limit)| most > limit)
+            .map_or(Bytes::ZERO, |(most, _)| most)
+    }
+
     /// One tenant's account on one device.
     pub fn account(&self, tenant: TenantId, device: DeviceId) -> Option<AccountView> {
         let account = self.ledger.account(device, tenant)?;

@@ -12,6 +12,18 @@ use std::collections::BTreeMap;
 /// When the recovery of a restarted daemon ends.
 pub const RECOVERY: Nanos = Nanos::secs(3);
 
+/// Where a process's memory is, of which so much cannot move.
+pub fn shown(proc: &Proc, device: DeviceId, residue: Bytes) -> Shown {
+    let away = proc.away(device);
+    match away.is_zero() {
+        true => Shown::In,
+        false => Shown::Out {
+            away,
+            rests: away + residue >= proc.charged(device),
+        },
+    }
+}
+
 impl Node {
     /// A node whose daemon was restarted a moment ago, with one device of so many MiB.
     pub fn restarted(mib: u64, host_gib: u64) -> (Self, DeviceId) {
@@ -72,7 +84,7 @@ impl Node {
         self.tell(Event::Register {
             tenant,
             spec,
-            running: Some(Nanos::ZERO),
+            running: Some(Nanos::ZERO.into()),
         });
         (tenant, processes)
     }
@@ -134,15 +146,11 @@ impl Node {
         let away: Bytes = devices.iter().map(|device| proc.away(*device)).sum();
         // Managed memory is on the host in the process's own.
         proc.host = if proc.paged { Bytes::ZERO } else { away };
+        let residue = self.guests[&tenant].moves.residue;
         let shows = devices.iter().map(|device| Event::Shown {
             process,
             device: *device,
-            shown: match proc.away(*device).is_zero() {
-                true => Shown::In,
-                false => Shown::Out {
-                    away: proc.away(*device),
-                },
-            },
+            shown: shown(proc, *device, residue),
         });
         let shows: Vec<Event> = shows.collect();
         self.tell_held(tenant);

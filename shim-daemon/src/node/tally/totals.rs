@@ -116,6 +116,7 @@ impl Node {
     /// The daemon leaves: stores what the next one is to know.
     pub fn write_down_last(&mut self) {
         self.write_down_members();
+        self.write_down_standings();
         for tenant in self.tenants.keys().copied().collect::<Vec<_>>() {
             self.write_down_counted(tenant);
         }

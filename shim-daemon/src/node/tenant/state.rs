@@ -13,6 +13,7 @@ use crate::node::injected::Contained;
 use crate::node::measures::Measures;
 use crate::node::refusals::Refusals;
 use crate::node::shares::Past;
+use crate::node::standing::Standing;
 use crate::node::tally::Tally;
 use crate::node::{ConnId, Reaped, Remembered};
 use crate::pages::{ControlPages, UsagePage};
@@ -217,6 +218,13 @@ impl Tenant {
     pub(in crate::node) fn note_totals(&mut self) -> bool {
         let now = self.totals();
         std::mem::replace(&mut self.registration.so_far, now) != now
+    }
+
+    /// What the brain knows of it. `false` if it is the same as before.
+    pub(in crate::node) fn stands(&mut self, now: Standing) -> bool {
+        let changed = self.registration.standing != now;
+        self.registration.standing = now;
+        changed
     }
 
     /// It was a previous daemon's.

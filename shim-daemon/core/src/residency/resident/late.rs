@@ -14,6 +14,8 @@ pub(crate) struct Parts {
     pub(crate) here: bool,
     /// Some have said nothing in time.
     pub(crate) silent: bool,
+    /// Some were on their way, or could not leave as a whole.
+    pub(crate) moving: bool,
 }
 
 impl Member {
@@ -32,6 +34,11 @@ impl Resident {
     /// It comes from a previous daemon: where its memory is has still to be shown.
     pub(crate) fn find(&mut self) {
         self.found = true;
+    }
+
+    /// A command of the previous daemon's time has moved it out, or was to.
+    pub(crate) fn set_suspended(&mut self, suspended: bool) {
+        self.suspended = suspended;
     }
 
     /// A process comes from a previous daemon and has memory here: it has to say where that is,
@@ -73,15 +80,16 @@ impl Resident {
         .collect()
     }
 
-    /// A process from the previous daemon's time shows what it has on the host; `None`: all its
-    /// memory is on the card. Ignored where it has shown that already.
-    pub(crate) fn shows(&mut self, process: ProcessId, away: Option<Bytes>) -> bool {
+    /// A process from the previous daemon's time shows what it has on the host, and whether that
+    /// `rests` there; no `away`: all its memory is on the card. Ignored where it has shown that
+    /// already.
+    pub(crate) fn shows(&mut self, process: ProcessId, away: Option<Bytes>, rests: bool) -> bool {
         let member = self.members.get_mut(&process);
         let Some(member) = member.filter(|member| member.owes()) else {
             return false;
         };
         (member.owes, member.silent) = (None, false);
-        member.away = away.unwrap_or_default();
+        (member.away, member.moving) = (away.unwrap_or_default(), !rests);
         member.said = match (self.place, away) {
             (Place::In | Place::Out | Place::Confirming, Some(_)) => Said::Away,
             (Place::Out | Place::Confirming, None) => Said::Here,
@@ -116,6 +124,7 @@ impl Resident {
             out: spoke().any(is_out),
             here: spoke().any(|one| !is_out(one)),
             silent: self.members.values().any(|one| one.silent),
+            moving: spoke().any(|one| one.moving),
         }
     }
 

@@ -27,6 +27,7 @@ impl Resident {
             away: Bytes::ZERO,
             owes,
             silent: false,
+            moving: false,
         });
         (member.can, member.lost) = (can, lost.map(|now| member.lost.unwrap_or(now)));
     }

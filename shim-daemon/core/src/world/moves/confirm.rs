@@ -157,11 +157,26 @@ impl World {
         }
     }
 
-    /// Whether the device shows clearly less memory gone than a tenant reported.
+    /// Whether the device shows clearly less memory gone than a tenant reported. Contexts of the
+    /// previous daemon's time may take more than was guessed, which looks the same.
     fn is_short_of(&self, tenant: TenantId, device: DeviceId, told: Bytes) -> bool {
+        if self.is_guessed(tenant, device) {
+            return false;
+        }
         let account = self.ledger.account(device, tenant);
         let away = account.map_or(Bytes::ZERO, |account| account.away);
         away + TOLERANCE.0 + Bytes(told.0 / TOLERANCE.1) < told
+    }
+
+    /// Whether a context of a tenant was not measured since the previous daemon: what stays on the
+    /// card is it, or memory that cannot move, or memory that did not leave.
+    fn is_guessed(&self, tenant: TenantId, device: DeviceId) -> bool {
+        let account = self.ledger.account(device, tenant);
+        // Of managed memory the report counts.
+        let is_listed = account.is_some_and(|account| !account.loan.paged);
+        let mut members = self.tenants.members(tenant);
+        is_listed
+            && members.any(|(_, known)| known.on(device).is_some_and(|opened| opened.is_found()))
     }
 
     /// No look has confirmed a tenant's report yet: the device is looked at again. A look that
@@ -227,9 +242,10 @@ impl World {
     /// A look shows at last what of a tenant's memory is gone that has been out since.
     fn is_seen(&mut self, tenant: TenantId, device: DeviceId, told: Bytes) {
         let lied = self.is_short_of(tenant, device, told);
+        let guessed = self.is_guessed(tenant, device);
         let (now, terms) = (self.timers.now(), self.policy.swap);
         let away = self.ledger.change(device, tenant, |account| {
-            if !lied {
+            if !lied && !guessed {
                 account.residue = account.in_use - account.away;
             }
             account.away
@@ -255,9 +271,10 @@ impl World {
     /// A tenant is out, with the memory that a look showed gone.
     fn is_out(&mut self, tenant: TenantId, device: DeviceId, told: Bytes, lied: bool) {
         let (now, terms) = (self.timers.now(), self.policy.swap);
+        let guessed = self.is_guessed(tenant, device);
         let gone = self.ledger.change(device, tenant, |account| {
             let stays = account.in_use - account.away;
-            if !lied {
+            if !lied && !guessed {
                 account.residue = stays;
             }
             // Of managed memory most may have been on the host before.

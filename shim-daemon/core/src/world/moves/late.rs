@@ -71,11 +71,11 @@ impl World {
         if resident.place() == Place::Out {
             resident.join(now, process, can, here);
         }
-        let away = match shown {
-            Shown::In | Shown::Sealed => None,
-            Shown::Out { away } => Some(away.min(most)),
+        let (away, rests) = match shown {
+            Shown::In | Shown::Sealed => (None, true),
+            Shown::Out { away, rests } => (Some(away.min(most)), rests),
         };
-        if !resident.shows(process, away) {
+        if !resident.shows(process, away, rests) {
             return;
         }
         resident.heard = Some(now);
@@ -210,8 +210,9 @@ impl World {
                 self.facts_changed(device);
             }
             (true, true) => self.unite(tenant, device),
-            // All are sealed, and some were on their way out.
-            (true, false) if told < bytes && !parts.silent => {
+            // All are sealed, and some were on their way. What rests has nothing left that could
+            // leave: an order would be obeyed at once, and be taken for a move.
+            (true, false) if told < bytes && parts.moving && !parts.silent => {
                 self.leave_whole(tenant, device, false);
             }
             // It is out, or none has spoken.
@@ -240,7 +241,8 @@ impl World {
             Place::Entering => true,
             _ => !idle,
         };
-        if missing.is_zero() && (works || fixed || out <= all - out) {
+        let stays = out <= all - out && !resident.is_suspended();
+        if missing.is_zero() && (works || fixed || stays) {
             self.enter(tenant, device);
         } else if resident.early.is_some() {
             self.give_up_return(tenant, device);
@@ -275,6 +277,8 @@ impl World {
         self.tell_gates(tenant, device);
         if let Some(resident) = self.residency.get_mut(device, tenant) {
             resident.split = true;
+            // A part of it has left before: how long the rest takes says nothing of the link.
+            resident.heard = Some(now);
             if returns {
                 resident.comes_back(now);
             }

@@ -115,6 +115,10 @@ impl World {
         });
         if self.place(tenant, device) != Some(Place::In) {
             let halted = self.halted_on(tenant, device);
+            // One of which none has come stays so: they may be stopped, with all of it on the host.
+            if self.tenants.members(tenant).next().is_some() {
+                self.set_suspended(tenant, &[device], false);
+            }
             self.go(tenant, device, Place::In, false);
             self.goes_on(tenant, halted);
         }

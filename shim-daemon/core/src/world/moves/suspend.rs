@@ -80,6 +80,21 @@ impl World {
         }
     }
 
+    /// A tenant of the previous daemon that a command moves out stays so until it calls: it is
+    /// asked as before, once its processes have come.
+    pub(in crate::world) fn set_suspended(
+        &mut self,
+        tenant: TenantId,
+        devices: &[DeviceId],
+        suspended: bool,
+    ) {
+        for device in devices {
+            if let Some(resident) = self.residency.get_mut(*device, tenant) {
+                resident.set_suspended(suspended);
+            }
+        }
+    }
+
     /// Asks a suspended tenant to leave a device, if it is in, or to give up a return that finds no
     /// room: it has to wait for that no more.
     pub(super) fn leave_suspended(&mut self, tenant: TenantId, device: DeviceId) {

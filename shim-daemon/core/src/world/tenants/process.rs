@@ -155,6 +155,9 @@ pub(in crate::world) struct Opened {
     /// When it said that it has no context left.
     without: Option<Nanos>,
     measured: bool,
+    /// Whether it is of the previous daemon's time, and was not measured since: nothing tells what
+    /// it takes while its tenant is out.
+    found: bool,
     /// Whether the device ever showed it.
     shown: bool,
     /// When it was set aside for.
@@ -176,6 +179,7 @@ impl Opened {
             bare: false,
             without: None,
             measured: false,
+            found: false,
             shown: false,
             since,
             due: since,
@@ -227,7 +231,7 @@ impl Opened {
     pub(in crate::world) fn was_without(&mut self, taken: Nanos) {
         let said = self.without.is_some_and(|at| at <= taken);
         if said && self.making.is_empty() {
-            (self.overhead, self.measured) = (Bytes::ZERO, true);
+            (self.overhead, self.measured, self.found) = (Bytes::ZERO, true, false);
         }
     }
 
@@ -243,6 +247,7 @@ impl Opened {
 
     /// It presents its credit, and what of it is charged. Whether it had not before.
     pub(in crate::world) fn present(&mut self, credit: Bytes, charged: Bytes) -> bool {
+        self.found |= !self.measured;
         self.presented.replace((credit, charged)).is_none()
     }
 
@@ -261,8 +266,21 @@ impl Opened {
     /// was not measured before, and the process never made a second one.
     pub(in crate::world) fn measure(&mut self, shown: Bytes, taken: Nanos) -> bool {
         self.overhead = self.making.measure(self.overhead, shown, taken);
-        self.bare = false;
+        (self.bare, self.found) = (false, false);
         !std::mem::replace(&mut self.measured, true) && !self.making.ever()
+    }
+
+    /// Whether a look cannot tell its context from memory that was left behind.
+    pub(in crate::world) fn is_found(&self) -> bool {
+        self.found && self.shown
+    }
+
+    /// A look shows the process with so much while its charges tell nothing: no context takes more
+    /// than that.
+    pub(in crate::world) fn take_at_most(&mut self, shown: Bytes) {
+        if self.found && !shown.is_zero() {
+            self.overhead = self.overhead.min(shown);
+        }
     }
 
     /// A context costs this: a higher estimate is lowered to it. Returns the difference.
