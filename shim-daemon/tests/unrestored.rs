@@ -343,7 +343,7 @@ fn is_free(later: u64) -> [bool; 2] {
     let kept = serde_json::json!({
         "name": "one",
         "environment": [["GPUSHARE_MEM_LIMIT", "1GiB"]],
-        "devices": [[7; 16]],
+        "devices": [vec![7; 16]],
         "members": [{ "pid": identity.pid, "start": start }],
     });
     let kept = serde_json::from_value(kept).unwrap();

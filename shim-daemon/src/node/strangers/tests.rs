@@ -96,7 +96,7 @@ impl Scene {
     fn unrestored(&mut self, mut facts: Value) {
         facts["name"] = json!("one");
         facts["environment"] = json!([["GPUSHARE_MEM_LIMIT", "4GiB"]]);
-        facts["devices"] = json!([[7; 16]]);
+        facts["devices"] = json!([vec![7; 16]]);
         let registration: Registration = serde_json::from_value(facts).unwrap();
         self.node.restore(NOW, &registration).unwrap_err();
         self.node.recovered(NOW + Nanos::secs(2));
