@@ -1,12 +1,14 @@
 //! Tenants that are kept for processes of the previous daemon which have not come back.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 
 use crate::container_node::{Machine, NOW, pidfd};
 use gpushare_core::ProcessId;
+use gpushare_protocol::wire::Control;
 use gpushared::init::Init;
-use gpushared::node::{Effect, Seen, Settings};
+use gpushared::node::{ConnId, Effect, Seen, Settings};
 
 /// A process that was a member of a tenant, and the node that follows the one which knew it.
 struct Scene {
@@ -26,6 +28,13 @@ impl Drop for Scene {
 impl Scene {
     /// It was written down with this start, beside its own, and program.
     fn of(later: u64, program: Option<[u64; 6]>) -> Self {
+        let mut scene = Self::unseen(later, program);
+        scene.serve();
+        scene
+    }
+
+    /// The same, and it was not looked at yet.
+    fn unseen(later: u64, program: Option<[u64; 6]>) -> Self {
         let child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
         let identity = Init::of(pidfd(child.id())).unwrap().identity;
         let start = identity.start + later;
@@ -39,14 +48,27 @@ impl Scene {
         let mut machine = Machine::with(&Settings::default(), true);
         machine.node.restore(NOW, &registration).unwrap();
         let (watched, told) = (Vec::new(), Vec::new());
-        let mut scene = Self {
+        Self {
             machine,
             child,
             watched,
             told,
+        }
+    }
+
+    /// Ends the tenant, by a signal that no process outlives.
+    fn kill(&mut self) {
+        let end = Control::End {
+            tenant: "one".to_owned(),
+            kill: true,
         };
-        scene.serve();
-        scene
+        self.machine.node.command(NOW, ConnId(9), 1, &end);
+    }
+
+    /// Whether the process was signalled before its input ends.
+    fn was_killed(mut self) -> bool {
+        drop(self.child.stdin.take());
+        self.child.wait().unwrap().signal() == Some(9)
     }
 
     /// Does as the server does. Whether the tenant is there still.
@@ -114,4 +136,26 @@ fn nothing_waits_for_a_process_that_became_another_program() {
     let mut scene = Scene::of(0, Some([4096, 1, 2, 3, 4, 5]));
     assert_eq!(scene.watched, []);
     assert!(!scene.claimed());
+}
+
+#[test]
+fn an_end_reaches_a_process_that_is_what_was_written_down() {
+    let mut scene = Scene::of(0, None);
+    scene.kill();
+    assert!(scene.was_killed());
+    let mut scene = Scene::unseen(0, None);
+    scene.kill();
+    scene.serve();
+    assert!(scene.was_killed(), "once it was looked at");
+}
+
+#[test]
+fn an_end_does_not_reach_another_process_that_has_the_pid() {
+    let mut scene = Scene::unseen(1, None);
+    scene.kill();
+    scene.serve();
+    assert!(!scene.was_killed());
+    let mut scene = Scene::unseen(0, None);
+    scene.kill();
+    assert!(!scene.was_killed(), "it may be another");
 }

@@ -267,3 +267,40 @@ fn each_daemon_of_a_folder_counts_its_start() {
     let first = numbers.next().unwrap();
     assert!(numbers.eq([first.wrapping_add(1), first.wrapping_add(2)]));
 }
+
+/// What a command is told that raises a request to 8 GiB as soon as the next daemon listens, where
+/// a neighbour that nobody may end comes back later and holds so many of the 16.
+fn raised_beside(held: u64) -> ControlReply {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let none = [("GPUSHARE_MEM_REQUEST", "0")];
+    let [mut holder, mut raised] = ["holder", "raised"].map(|name| {
+        let (_owner, socket) = daemon.tenant(name, &none);
+        let mut client = Client::register(&socket);
+        assert!(matches!(client.open(), Reply::Granted { .. }));
+        (client, socket)
+    });
+    let granted = holder.0.grow(0, held * GIB);
+    assert!(matches!(granted, Reply::Granted { .. }), "{granted:?}");
+    holder.0.charge(held * GIB);
+    drop(daemon);
+    let daemon = Daemon::start(folder.path());
+    let mut command = daemon.command();
+    let id = command.ask(&Control::Set {
+        tenant: "raised".to_owned(),
+        changes: vec![("GPUSHARE_MEM_REQUEST".to_owned(), "8GiB".to_owned())],
+    });
+    let listed: ControlReply = command.call(&Control::List);
+    assert!(matches!(listed, ControlReply::Tenants(_)), "it was read");
+    for (client, socket) in [&mut raised, &mut holder] {
+        assert!(matches!(client.reconnect(socket), Reply::Registered(_)));
+    }
+    command.answer(id)
+}
+
+#[test]
+fn a_change_waits_until_all_that_is_held_is_counted() {
+    let refused = raised_beside(10);
+    assert!(matches!(refused, ControlReply::Error(_)), "{refused:?}");
+    assert_eq!(raised_beside(4), ControlReply::Done);
+}

@@ -238,3 +238,35 @@ fn a_page_that_is_refused_again_and_again_is_told_once() {
         assert!(text.starts_with(&format!("process {pid} ")), "{text}");
     }
 }
+
+/// A client that holds 3 GiB of 4 and comes to the next daemon after the recovery, when this limit
+/// was set there. The limit in its page, and whether its words are bound.
+fn comes_after_a_set(limit: Option<&str>) -> (u64, bool) {
+    let folder = tempfile::tempdir().unwrap();
+    let (daemon, mut client) = idle(folder.path(), soon(), FakeDevices::default());
+    if let Some(limit) = limit {
+        let set = Control::Set {
+            tenant: "one".to_owned(),
+            changes: vec![("GPUSHARE_MEM_LIMIT".to_owned(), limit.to_owned())],
+        };
+        assert_eq!(
+            daemon.command().call::<_, ControlReply>(&set),
+            ControlReply::Done
+        );
+    }
+    let again = client.reconnect(&socket(folder.path()));
+    assert!(matches!(again, Reply::Registered(_)), "{again:?}");
+    let page = client.page();
+    let word = page.line(client.slot, 0).unwrap().word.load();
+    let limit = page.devices[0]
+        .limit
+        .load(std::sync::atomic::Ordering::Relaxed);
+    (limit, word.credit == 0)
+}
+
+#[test]
+fn a_process_that_comes_late_is_told_the_limits_that_were_set_meanwhile() {
+    assert_eq!(comes_after_a_set(None), (4 * GIB, false));
+    assert_eq!(comes_after_a_set(Some("12GiB")), (12 * GIB, false));
+    assert_eq!(comes_after_a_set(Some("2GiB")), (2 * GIB, true));
+}

@@ -5,11 +5,12 @@ use std::path::Path;
 
 use crate::container_node::{self, First, Machine, NOW, group};
 use crate::support::file::SettingsFile;
-use crate::support::{Client, Daemon, FakeDevices, create, until};
+use crate::support::{Client, Daemon, FakeDevices, StandIn, create, until};
 use gpushare_protocol::units::GIB;
 use gpushare_protocol::wire::*;
 use gpushared::config;
-use gpushared::node::{Effect, Node, Settings};
+use gpushared::init::Init;
+use gpushared::node::{ConnId, Effect, Node, Seen, Settings};
 
 fn settings(file: &str) -> Settings {
     config::read(file, Settings::default()).unwrap()
@@ -126,6 +127,37 @@ fn reloaded_defaults_change_no_tenant_that_runs() {
     assert_eq!(limit(&daemon, "one"), Some(8 * GIB));
     let same = asks(&daemon, &create("one", &[("GPUSHARE_PRIORITY", "5")]));
     assert!(matches!(same, ControlReply::Created { .. }), "{same:?}");
+}
+
+#[test]
+fn a_request_is_restored_where_a_larger_reserve_leaves_less() {
+    let folder = tempfile::tempdir().unwrap();
+    let limit_and_request = |daemon: &Daemon| match asks(daemon, &Control::List) {
+        ControlReply::Tenants(rows) => rows
+            .iter()
+            .find(|row| row.name == "one")
+            .map(|row| (row.limit, row.request)),
+        other => panic!("{other:?}"),
+    };
+    let own = [("GPUSHARE_MEM_LIMIT", "15GiB")];
+    let first = daemon(folder.path(), "");
+    let owner = first.tenant("one", &own);
+    let before = limit_and_request(&first);
+    assert_eq!(before, Some((15 * GIB, 15 * GIB)));
+    drop((first, owner));
+    let next = daemon(folder.path(), "reserve = \"2GiB\"");
+    assert_eq!(limit_and_request(&next), before);
+    let set = |changes: &[(&str, &str)]| {
+        let pair = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let changes = changes.iter().map(pair).collect();
+        let tenant = "one".to_owned();
+        asks(&next, &Control::Set { tenant, changes })
+    };
+    assert_eq!(set(&[("GPUSHARE_PRIORITY", "5")]), ControlReply::Done);
+    let raised = set(&[("GPUSHARE_MEM_LIMIT", "16GiB")]);
+    assert!(matches!(raised, ControlReply::Error(_)), "{raised:?}");
+    let new = asks(&next, &create("two", &own));
+    assert!(matches!(new, ControlReply::Error(_)), "{new:?}");
 }
 
 fn two() -> FakeDevices {
@@ -298,4 +330,51 @@ fn a_container_of_a_class_that_is_forgotten_begins_anew() {
     let is_forget = |effect| matches!(effect, Effect::Forget { name } if name == "half-0123");
     assert!(orders.collect::<Vec<_>>().into_iter().any(is_forget));
     enters(&mut next.node).unwrap();
+}
+
+/// Whether the name is free of a tenant that was not restored, and of which this process was
+/// written down, begun so many ticks later than it did: before and after the daemon has looked.
+fn is_free(later: u64) -> [bool; 2] {
+    let process = StandIn::start();
+    let identity = Init::of(container_node::pidfd(process.pid()))
+        .unwrap()
+        .identity;
+    let start = identity.start + later;
+    let kept = serde_json::json!({
+        "name": "one",
+        "environment": [["GPUSHARE_MEM_LIMIT", "1GiB"]],
+        "devices": [vec![7; 16]],
+        "members": [{ "pid": identity.pid, "start": start }],
+    });
+    let kept = serde_json::from_value(kept).unwrap();
+    let mut next = Machine::with(&Settings::default(), true);
+    next.node.restore(NOW, &kept).unwrap_err();
+    let wants = |node: &mut Node| {
+        let asker = ConnId(9);
+        node.command(NOW, asker, 1, &create("one", &[]));
+        let mut told = None;
+        while let Some(effect) = node.poll_effect() {
+            match effect {
+                Effect::Command { reply, .. } => told = Some(reply),
+                Effect::Identify { process, pid, .. } => {
+                    node.identified(NOW, process, Seen::of(pid));
+                }
+                _ => {}
+            }
+        }
+        match told {
+            Some(ControlReply::Error(error)) => {
+                assert!(error.message.contains(&identity.pid.to_string()), "{error}");
+                false
+            }
+            _ => true,
+        }
+    };
+    [(); 2].map(|()| wants(&mut next.node))
+}
+
+#[test]
+fn a_name_is_not_kept_for_another_process_that_has_the_pid() {
+    assert_eq!(is_free(1), [false, true]);
+    assert_eq!(is_free(0), [false, false]);
 }

@@ -176,7 +176,11 @@ mod tests {
             own: 0,
             is_guaranteed,
         };
-        let status = quota_status(Some(8 * GIB), 4 * GIB, GIB);
+        let status = QuotaStatus {
+            // What a daemon writes where neighbours hold all of the rest.
+            reach: Some(4 * GIB),
+            ..quota_status(Some(8 * GIB), 4 * GIB, GIB)
+        };
         let free = |by_request| seen_by_request(&status, &by_request, GIB).unwrap().free;
         assert_eq!(
             (free(by_request(true)), free(by_request(false))),

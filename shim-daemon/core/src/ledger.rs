@@ -9,6 +9,7 @@
 mod account;
 mod looks;
 mod node;
+mod returns;
 
 pub(crate) use account::{Account, Lowering};
 pub(crate) use looks::Looks;

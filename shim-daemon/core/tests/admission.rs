@@ -48,6 +48,36 @@ fn a_request_that_can_never_fit_is_refused_with_the_numbers() {
     );
 }
 
+/// A tenant that runs with a request of 15 of 16 GiB, and what a change to this request and limit
+/// is refused with after contexts turned out to take 2 GiB.
+fn changed(request: u64, limit: u64) -> Option<SpecError> {
+    let mut node = Node::with(Policy {
+        first_overhead: gib(1),
+        ..Policy::default()
+    });
+    // Contexts take more than was set aside for them.
+    node.guarantees = false;
+    let device = node.device(16);
+    node.devices.get_mut(&device).unwrap().context = gib(2);
+    let (tenant, _) = node.run(spec(device, 15, 16));
+    node.sample(device);
+    assert_eq!(node.world.context_cost(device), gib(2));
+    node.tell(Event::Set {
+        tenant,
+        spec: ranked(900, spec(device, request, limit)),
+    });
+    let priority = node.world.spec(tenant).unwrap().priority;
+    assert_eq!(priority == 900, node.guests[&tenant].refused.is_none());
+    node.guests[&tenant].refused
+}
+
+#[test]
+fn a_request_that_does_not_rise_may_be_one_that_contexts_have_outgrown() {
+    assert_eq!([changed(15, 16), changed(15, 15)], [None; 2]);
+    let raised = changed(16, 16).expect("no tenant could have that");
+    assert!(matches!(raised, SpecError::TooLarge { most, .. } if most == gib(14)));
+}
+
 #[test]
 fn a_request_above_the_limit_is_refused() {
     let (mut node, device) = Node::with_device(16);

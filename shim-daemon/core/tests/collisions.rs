@@ -309,6 +309,26 @@ fn preemptible_is_what_may_be_borrowed_and_what_it_costs() {
 }
 
 #[test]
+fn a_request_is_shown_free_while_another_borrows_it_and_no_more_is() {
+    let (mut node, device) = Node::with_device(8);
+    let (tenant, process) = node.run(spec(device, 4, 6));
+    let (lender, borrower) = node.run(killable(device, 1, 7));
+    assert_eq!(node.world.grantable(tenant, device), gib(6));
+    for held in 1..=6 {
+        node.want(borrower, device, gib(1));
+        assert_eq!(node.charged(lender, device), gib(held));
+        let shown = gib(8 - held).min(gib(6)).max(gib(4));
+        assert_eq!(node.world.grantable(tenant, device), shown);
+    }
+    let at_once = |bytes| node.world.fits(tenant, device, (gib(0), gib(bytes)));
+    assert!(at_once(2) && !at_once(3), "the rest has to be taken back");
+    let ask = node.want(process, device, gib(4));
+    node.live(secs(20));
+    assert!(node.granted(ask));
+    assert_eq!(node.world.grantable(tenant, device), gib(2), "it has ended");
+}
+
+#[test]
 fn a_waiter_is_served_by_what_its_own_tenant_frees() {
     let (mut node, device) = Node::with_device(16);
     let (_, holder) = node.run(spec(device, 0, 16));

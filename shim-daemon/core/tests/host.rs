@@ -3,6 +3,7 @@
 use crate::node::swap::{policy, swapping};
 use crate::node::{Node, Rng, resolving, secs};
 use crate::swap::denials;
+use crate::swap_spread::{on, set_works};
 use gpushare_core::{
     AskKey, Bytes, Denial, DeviceId, Event, Held, Nanos, NotSuspended, Notice, Place, ProcessId,
     Resolver, TenantId,
@@ -110,6 +111,28 @@ fn in_advance_the_store_gives_only_what_leaves_room_for_one_more_move() {
     let full = node.world.may_suspend(*other.expect("two of them"));
     let (needed, free) = (mib(1024), Bytes::ZERO);
     assert_eq!(full, Err(NotSuspended::HostFull { needed, free }));
+}
+
+#[test]
+fn in_advance_the_store_leaves_what_one_lacks_for_both_of_its_devices() {
+    for held in [0, 512, 1024] {
+        let mut all = policy(1);
+        all.swap.host = mib(2048);
+        let mut node = Node::with(all);
+        let devices = [(); 2].map(|()| node.device_of(mib(2048)));
+        let (spread, process) = node.run(on(&devices, 512));
+        set_works(&mut node, spread, false);
+        for device in devices {
+            let ask = node.want(process, device, mib(512));
+            assert!(node.granted(ask));
+        }
+        hoards(&mut node, spread, mib(held));
+        let (other, ..) = tenant(&mut node, devices[0], 1024);
+        let given = node.world.may_give(other, mib(2048));
+        assert_eq!(given, mib(1024), "{held}");
+        hoards(&mut node, other, given);
+        assert_eq!(node.world.may_suspend(spread), Ok(()), "{held}");
+    }
 }
 
 #[test]

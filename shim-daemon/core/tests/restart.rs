@@ -10,8 +10,13 @@ use std::collections::BTreeMap;
 
 /// A node whose daemon was restarted; its recovery ends after two seconds.
 fn restarted() -> Node {
+    expecting(Bytes::ZERO)
+}
+
+/// The same where a context is expected to take so much.
+fn expecting(first_overhead: Bytes) -> Node {
     let policy = Policy {
-        first_overhead: Bytes::ZERO,
+        first_overhead,
         step: Bytes(1),
         ..Policy::default()
     };
@@ -86,6 +91,25 @@ fn what_was_granted_before_is_granted_still() {
     let (tenant, _) = survivor(&mut node, spec(device, 4, 12), gib(6), gib(10));
     let account = node.world.account(tenant, device).unwrap();
     assert_eq!((account.grant, account.in_use), (gib(10), gib(6)));
+}
+
+#[test]
+fn a_running_request_stays_where_contexts_are_expected_to_take_more() {
+    let mut node = expecting(Bytes::mib(512));
+    let device = node.device(16);
+    let (tenant, process) = survivor(&mut node, spec(device, 16, 16), gib(8), gib(8));
+    node.tell(Event::Adopted { process });
+    assert_eq!(node.guests[&tenant].refused, None);
+    let guaranteed = node.register(spec(device, 1, 1));
+    let other = node.register(spec(device, 0, 1));
+    node.pass(secs(3));
+    let quota = node.world.account(tenant, device).expect("it runs").quota;
+    assert_eq!(quota.request, gib(16));
+    let ask = node.want(process, device, gib(7));
+    assert!(node.granted(ask), "within its request");
+    assert!(!node.guests[&guaranteed].admitted && node.guests[&other].admitted);
+    node.finish(tenant);
+    assert!(node.guests[&guaranteed].admitted);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Limits and terms that change while tenants of the device take turns.
 
 use crate::node::swap::swapping;
-use crate::node::{Node, gib, secs, spec};
+use crate::node::{Node, gib, killable, secs, spec};
 use gpushare_core::{
     Bytes, DeviceId, Event, Place, Preemptible, Quota, SpecError, TenantId, TenantSpec,
 };
@@ -108,4 +108,50 @@ fn memory_is_made_firm_beside_tenants_that_do_not_move() {
     let asks = [(process, 12), (fixed, 4)].map(|(one, size)| node.want(one, device, gib(size)));
     assert!(asks.iter().all(|ask| node.granted(*ask)));
     assert_eq!(makes_firm(&mut node, device, tenant, 0), None);
+}
+
+/// What is shown free to a tenant of these terms that holds 4 of 16 GiB, beside one that may be
+/// moved and has so many, in or suspended. It is the largest ask that is granted at once.
+fn shown(size: u64, is_out: bool, terms: impl Fn(DeviceId) -> TenantSpec) -> Bytes {
+    let begin = || {
+        let (mut node, device) = Node::swaps(16 << 10, 64);
+        let (tenant, process) = node.run(swapping(device, size << 10));
+        node.guests.get_mut(&tenant).expect("it runs").moves.works = false;
+        node.want(process, device, gib(size));
+        if is_out {
+            node.tell(Event::Suspend { tenant });
+            node.live(secs(20));
+            assert_eq!(node.place(tenant, device), Place::Out);
+        }
+        let (tenant, process) = node.run(terms(device));
+        let ask = node.want(process, device, gib(4));
+        assert!(node.granted(ask));
+        (node, device, tenant, process)
+    };
+    let (mut node, device, tenant, process) = begin();
+    let shown = node.world.grantable(tenant, device);
+    let ask = node.want(process, device, shown + Bytes(1));
+    assert!(!node.granted(ask), "more than {shown:?}");
+    let (mut node, device, _, process) = begin();
+    let ask = node.want(process, device, shown);
+    assert!(node.granted(ask), "{shown:?}");
+    shown
+}
+
+#[test]
+fn free_memory_leaves_room_for_one_that_is_out_to_return() {
+    for is_out in [false, true] {
+        assert_eq!(shown(8, is_out, |on| spec(on, 2, 14)), gib(4), "{is_out}");
+        assert_eq!(shown(8, is_out, |on| killable(on, 0, 14)), gib(4));
+    }
+    // A request takes that room.
+    assert_eq!(shown(12, true, |on| spec(on, 6, 14)), gib(2));
+    assert_eq!(shown(8, true, |on| spec(on, 10, 14)), gib(6));
+}
+
+#[test]
+fn free_memory_is_all_that_is_where_both_can_be_moved() {
+    assert_eq!(shown(8, true, |on| swapping(on, 14 << 10)), gib(10));
+    assert_eq!(shown(8, false, |on| swapping(on, 14 << 10)), gib(4));
+    assert_eq!(shown(2, true, |on| spec(on, 2, 14)), gib(10));
 }

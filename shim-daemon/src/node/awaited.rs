@@ -14,6 +14,7 @@ use std::os::fd::OwnedFd;
 
 use gpushare_core::{Nanos, ProcessId, TenantId};
 use gpushare_protocol::wire::{ErrorCode, WireError};
+use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
 use super::processes::Process;
@@ -37,7 +38,7 @@ pub struct Member {
 
 impl Member {
     /// Whether it still is what is seen under its pid now.
-    fn is(&self, seen: Option<&Seen>) -> bool {
+    pub(super) fn is(&self, seen: Option<&Seen>) -> bool {
         seen.is_some_and(|seen| {
             let programs = self.program.zip(seen.program());
             seen.start() == self.start && programs.is_none_or(|(before, now)| before == now)
@@ -52,8 +53,22 @@ pub(super) struct Awaited {
     pub(super) pidfd: OwnedFd,
     /// A look at it is under way.
     looked_at: bool,
+    /// A look showed that it is what was written down, and not another that has its pid.
+    identified: bool,
+    /// The signal to send once it is identified.
+    due: Option<Signal>,
     /// It came, and was refused.
     refused: bool,
+}
+
+impl Awaited {
+    /// Signals it, if this user may end it, whose tenant it is.
+    fn signal(&self, user: Option<u32>, signal: Signal) {
+        if user.is_none_or(|user| crate::peer::may_end(self.member.pid, user)) {
+            // A process that has already exited needs no signal.
+            let _ = crate::peer::signal(&self.pidfd, signal);
+        }
+    }
 }
 
 impl Tenant {
@@ -110,6 +125,8 @@ impl Node {
                 member: *member,
                 pidfd,
                 looked_at: false,
+                identified: false,
+                due: None,
                 refused: false,
             };
             if let Some(known) = self.tenants.get_mut(&tenant) {
@@ -141,16 +158,40 @@ impl Node {
         process: ProcessId,
         seen: Option<&Seen>,
     ) -> bool {
-        let all = self.tenants.values_mut();
-        let mut found = all.filter_map(|known| known.awaited_mut().get_mut(&process));
-        let Some(awaited) = found.next() else {
+        let mut all = self.tenants.values_mut();
+        let found = all.find_map(|known| {
+            let user = known.registration().owner;
+            Some((known.awaited_mut().get_mut(&process)?, user))
+        });
+        let Some((awaited, user)) = found else {
             return false;
         };
         awaited.looked_at = false;
         if !awaited.member.is(seen) {
             self.await_no_longer(now, |of, _| of == process);
+            return true;
+        }
+        awaited.identified = true;
+        if let Some(signal) = awaited.due.take() {
+            awaited.signal(user, signal);
         }
         true
+    }
+
+    /// Signals the awaited processes of a tenant: those that were not looked at yet once they are
+    /// identified.
+    pub(super) fn signal_awaited(&mut self, tenant: TenantId, signal: Signal) {
+        let Some(known) = self.tenants.get_mut(&tenant) else {
+            return;
+        };
+        let user = known.registration().owner;
+        for awaited in known.awaited_mut().values_mut() {
+            match awaited.identified {
+                true => awaited.signal(user, signal),
+                false if awaited.due == Some(Signal::SIGKILL) => {}
+                false => awaited.due = Some(signal),
+            }
+        }
     }
 
     /// An awaited process has ended, by its pidfd.

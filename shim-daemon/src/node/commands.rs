@@ -55,6 +55,7 @@ impl Node {
             Control::Suspend { tenant } => self.suspend(now, (from, id), tenant, true),
             Control::Resume { tenant } => self.suspend(now, (from, id), tenant, false),
             Control::Attach { tenant } => self.attach((from, id), tenant),
+            Control::Set { .. } if self.is_recovering() => self.wait_to_change((from, id), request),
             Control::Set { tenant, changes } => self.set(now, from, tenant, changes),
             Control::End { tenant, kill } => self.end(from, tenant, *kill),
             Control::Follow { past } => {
@@ -89,6 +90,7 @@ impl Node {
         self.forget_mover(connection);
         self.inspecting.left(connection);
         self.command_left(connection);
+        self.changes_no_more(connection);
         let kept = self
             .tenants
             .iter()
@@ -406,7 +408,7 @@ impl Node {
     }
 
     /// The most a tenant's processes may hold, by device.
-    fn ceilings(&self, tenant: TenantId, device_ids: &[DeviceId]) -> Vec<Option<Bytes>> {
+    pub(super) fn ceilings(&self, tenant: TenantId, device_ids: &[DeviceId]) -> Vec<Option<Bytes>> {
         let ceiling = |device: &DeviceId| Some(self.world.account(tenant, *device)?.ceiling);
         device_ids.iter().map(ceiling).collect()
     }

@@ -9,7 +9,6 @@ use gpushare_protocol::wire::{ControlReply, ErrorCode, Refusal, Reply, WireError
 use nix::sys::signal::Signal as Posix;
 
 use super::events::{Told, number, word};
-use super::injected::Contained;
 use super::processes::Process;
 use super::tenant::index;
 use super::{Effect, Node};
@@ -164,12 +163,10 @@ impl Node {
             // A process that has already exited needs no signal.
             let _ = crate::peer::signal(&process.peer().pidfd, posix);
         }
-        let awaited = known.awaited().values();
-        for awaited in awaited.filter(|one| may_end(one.member.pid)) {
-            let _ = crate::peer::signal(&awaited.pidfd, posix);
-        }
+        self.signal_awaited(tenant, posix);
         // Last, because its end ends all others of its pid namespace without a signal of theirs.
-        let init = known.contained().and_then(Contained::init);
+        let known = self.tenants.get(&tenant);
+        let init = known.and_then(|known| known.contained()?.init());
         if let Some(init) = init.filter(|init| may_end(init.identity.pid)) {
             let _ = crate::peer::signal(&init.pidfd, posix);
         }

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::pods::pod_of;
 use super::specs::Whose;
 use super::standing::Standing;
-use super::tenant::{Registration, Tenant, Totals};
+use super::tenant::{Registration, Totals};
 use super::users::{self, forbidden};
 use super::{ConnId, Effect, Node, variables};
 use crate::containers::Containers;
@@ -396,8 +396,8 @@ impl Node {
     /// The container's own cgroups as its init is in them now. Init may have been moved, by systemd
     /// in the container for one, or by its runtime. `None` where it is among others: the
     /// container's own cgroups are still those that it came with.
-    fn moved_to(&self, known: &Tenant, container: &Container) -> Option<Groups> {
-        let now = known.contained()?.init()?.groups().ok()?;
+    pub(super) fn moved_to(&self, init: Option<&Init>, container: &Container) -> Option<Groups> {
+        let now = init?.groups().ok()?;
         let home = Groups::parse(self.watch.home_table());
         let now = now.in_those_of(&container.groups).apart_from(&[&home]);
         now.are_in_all_of(&container.groups).then_some(now)
@@ -418,7 +418,8 @@ impl Node {
             if let Some(container) = &known.registration().container {
                 // This daemon may be elsewhere than the one that wrote them down.
                 all.push((*id, container.groups.apart_from(&[&home])));
-                let moved = self.moved_to(known, container).into_iter();
+                let init = known.contained().and_then(Contained::init);
+                let moved = self.moved_to(init, container).into_iter();
                 all.extend(moved.map(|groups| (*id, groups)));
             }
         }
@@ -437,7 +438,8 @@ impl Node {
             return Some(Ok(()));
         }
         // An init that is below has left its place to its other children, as systemd does.
-        let now = self.moved_to(known, container);
+        let init = known.contained().and_then(Contained::init);
+        let now = self.moved_to(init, container);
         let elsewhere = now.filter(|now| !now.are_within(&container.groups));
         let own = elsewhere.as_ref().unwrap_or(&container.groups);
         if !peer.groups.are_within(own) {

@@ -6,6 +6,7 @@
 mod allowed;
 mod asks;
 mod awaited;
+mod changing;
 mod classes;
 mod commands;
 mod containers_refused;
@@ -229,6 +230,8 @@ pub struct Node {
     refused: Option<String>,
     /// The variables of a tenant as a `set` that is being tried would have them.
     changing: Option<Vec<(String, String)>>,
+    /// Changes of limits that wait for the end of the recovery.
+    changes: changing::Waiting,
     counted: Counted,
     history: History,
     lease_log: LeaseLog,
@@ -301,6 +304,7 @@ impl Node {
             unrestored: BTreeMap::new(),
             refused: None,
             changing: None,
+            changes: Vec::new(),
             away: vacated::Away::default(),
             residency: residency::Moves::new(settings, instance, now),
             inspecting: inspecting::Inspecting::default(),

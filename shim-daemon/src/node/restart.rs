@@ -98,6 +98,7 @@ impl Node {
         self.world.recover_until(now);
         self.advance(now);
         self.tell_queued_after_recovery();
+        self.change_later(now);
     }
 
     /// Rows of processes that died while there was no daemon become limbo.
@@ -161,7 +162,31 @@ impl Node {
         }
         let page = UsagePage::adopt(presented).map_err(|error| refuse(&error.to_string()))?;
         known.adopt(page);
+        self.limit_page(tenant);
         Ok(slot)
+    }
+
+    /// Writes a tenant's limits into the page of the previous daemon, and holds its processes to
+    /// them: they may have changed while this daemon had not seen that page.
+    fn limit_page(&self, tenant: TenantId) {
+        let known = self.tenants.get(&tenant);
+        let Some((known, spec)) = known.zip(self.world.spec(tenant)) else {
+            return;
+        };
+        // Where they are what its page says, the total that its programs see stays as it is: that
+        // may follow what contexts took when they began.
+        if known.usage().view().header.text() != known.limits() {
+            let (defaults, maxima) = known.terms();
+            let environment = &known.registration().environment;
+            match limits_under(environment, &defaults, &maxima) {
+                Ok(limits) => known.found(spec, &self.devices, &limits, self.guarantee),
+                Err(error) => tracing::error!(%error, "a tenant's limits cannot be read again"),
+            }
+        }
+        let ceilings = self.ceilings(tenant, known.device_ids()).into_iter();
+        let ceilings = ceilings.enumerate();
+        let ceilings = ceilings.filter_map(|(at, ceiling)| Some((at, ceiling?)));
+        known.hold_to(&ceilings.collect::<Vec<_>>());
     }
 
     /// Tells the brain the holdings of a process of the previous daemon.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use gpushare_core::{DeviceId, Nanos};
 use gpushare_protocol::units::Bytes;
@@ -47,6 +47,11 @@ impl Watch {
     /// The daemon's own cgroup.
     pub(super) fn home(&self) -> &str {
         &self.home
+    }
+
+    /// Where the kernel tells about processes.
+    pub(super) fn proc(&self) -> &Path {
+        &self.proc
     }
 
     /// Where the kernel tells about a process.
@@ -166,7 +171,8 @@ impl Node {
             cgroup: &stranger.cgroup,
             groups: &stranger.groups,
         };
-        let places = self.tenants_places();
+        let kept = self.unrestored_cgroups();
+        let places = self.tenants_places(&kept);
         match spared(&known, std::process::id(), &places, &self.watch.rules) {
             Some(why) => Err(why.to_owned()),
             None => {
@@ -177,19 +183,23 @@ impl Node {
         }
     }
 
-    /// The cgroups that are tenants' own, whether a process of theirs is registered or not.
-    fn tenants_places(&self) -> Places<'_> {
+    /// The cgroups that are tenants' own, whether a process of theirs is registered or not; also of
+    /// tenants that were not restored, the living processes of which are in those of `kept`.
+    fn tenants_places<'a>(&'a self, kept: &'a [String]) -> Places<'a> {
         let home = &self.watch.home;
         let processes = self.processes.iter();
         let shared = processes.map(|(_, process)| process.peer().cgroup.as_str());
-        let tenants = self.tenants.values();
-        let made = tenants.filter_map(|known| known.registration().cgroup.as_deref());
+        let shared = shared.chain(kept.iter().map(String::as_str));
+        let tenants = self.tenants.values().map(|known| known.registration());
+        let tenants = tenants.chain(self.unrestored_registrations());
+        let made = tenants.filter_map(|registration| registration.cgroup.as_deref());
+        let containers = self.containers_groups().into_iter();
         Places {
             shared: shared
                 .filter(|group| *group != "/" && group != home)
                 .collect(),
             made: made.filter(|group| !below(home, group)).collect(),
-            containers: self.containers_groups(),
+            containers: containers.chain(self.unrestored_groups()).collect(),
         }
     }
 

@@ -139,6 +139,7 @@ impl Tenant {
         let shares = device_ids.iter().map(|_| Past::default()).collect();
         let tally = Tally::new(device_ids.len(), now).after(registration.so_far);
         let measures = device_ids.iter().map(|_| Measures::default()).collect();
+        usage.view().found(std::process::id(), 0);
         Ok(Self {
             registration,
             limits,
@@ -173,7 +174,7 @@ impl Tenant {
         }
     }
 
-    /// Writes the limits that processes read into the fresh usage page.
+    /// Writes the limits that processes read into the usage page.
     pub(super) fn found(
         &self,
         spec: &TenantSpec,
@@ -232,7 +233,6 @@ impl Tenant {
             device_index.capacity.store(capacity, Ordering::Relaxed);
             device_index.claim(&described.uuid);
         }
-        page.found(std::process::id(), 0);
     }
 
     /// A free row of the page.

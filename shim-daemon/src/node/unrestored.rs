@@ -6,14 +6,18 @@
 //! register them. It is forgotten once its container has ended, or on an operator's word: an `End`,
 //! the deletion of the file, or a new tenant of that name when none of its processes lives.
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
+use gpushare_core::ProcessId;
+use gpushare_core::lanes::{Owner, Part};
 use gpushare_protocol::wire::{ControlReply, ErrorCode, WireError};
 
+use super::awaited::Member;
 use super::injected::is_there;
-use super::tenant::Registration;
+use super::tenant::{Registration, tenant_id};
 use super::users::forbidden;
-use super::{ConnId, Effect, Node};
+use super::{ConnId, Effect, Node, Seen};
 use crate::groups::{Groups, Mounts};
 use crate::init::Init;
 use crate::peer::{is_dead, open};
@@ -25,18 +29,30 @@ pub(super) struct Unrestored {
     why: String,
     /// The container's first process.
     init: Option<Init>,
-    /// Its processes that live, as far as they were written down.
-    living: Vec<(u32, OwnedFd)>,
+    /// Its processes that live, as far as they were written down. Before one was looked at, it may
+    /// be another that has its pid.
+    living: BTreeMap<ProcessId, Living>,
+}
+
+/// A process of such a tenant.
+#[derive(Debug)]
+struct Living {
+    member: Member,
+    pidfd: OwnedFd,
+}
+
+impl Living {
+    fn is_dead(&self) -> bool {
+        is_dead(&self.pidfd).unwrap_or(false)
+    }
 }
 
 impl Unrestored {
     fn of(registration: &Registration, error: &WireError) -> Self {
         let container = registration.container.as_ref();
-        let pids = registration.members.iter().map(|member| member.pid);
-        let living = pids.filter_map(|pid| Some((pid, open(i32::try_from(pid).ok()?).ok()?)));
         Self {
             init: container.and_then(|container| Init::again(container.init?)),
-            living: living.collect(),
+            living: BTreeMap::new(),
             why: error.message.clone(),
             registration: registration.clone(),
         }
@@ -61,8 +77,7 @@ impl Unrestored {
     }
 
     fn tend(&mut self) {
-        self.living
-            .retain(|(_, pidfd)| !is_dead(pidfd).unwrap_or(false));
+        self.living.retain(|_, one| !one.is_dead());
     }
 }
 
@@ -89,6 +104,43 @@ impl Node {
         );
         self.event("not-restored", None, None, text);
         self.unrestored.insert(name, kept);
+        self.look_at_unrestored(registration);
+    }
+
+    /// Has the processes that were written down looked at: whether they still are what they were.
+    fn look_at_unrestored(&mut self, registration: &Registration) {
+        let part = Part::Shared(tenant_id(self.fresh_id()));
+        let lane = self.lanes.lane(Owner {
+            user: registration.owner.unwrap_or(0),
+            part,
+        });
+        for member in &registration.members {
+            let opened = i32::try_from(member.pid).ok();
+            let opened = opened.and_then(|pid| Some((pid, open(pid).ok()?)));
+            let Some((pid, pidfd)) = opened else { continue };
+            let process = ProcessId(self.fresh_id());
+            let living = Living {
+                member: *member,
+                pidfd,
+            };
+            if let Some(kept) = self.unrestored.get_mut(&registration.name) {
+                kept.living.insert(process, living);
+            }
+            let lane = lane.clone();
+            self.effect(Effect::Identify { process, pid, lane });
+        }
+    }
+
+    /// One of them was looked at: another that has the pid is not the tenant's. `false`: it is
+    /// none.
+    pub(super) fn unrestored_seen(&mut self, process: ProcessId, seen: Option<&Seen>) -> bool {
+        let mut all = self.unrestored.values_mut();
+        let Some(kept) = all.find(|kept| kept.living.contains_key(&process)) else {
+            return false;
+        };
+        kept.living
+            .retain(|id, one| *id != process || one.member.is(seen));
+        true
     }
 
     /// Files of registrations that cannot be read: what the tenants are is not known.
@@ -158,9 +210,10 @@ impl Node {
             return Ok(());
         };
         kept.tend();
-        let (is_container, pids) = (kept.registration.container.is_some(), &kept.living);
-        if is_container || !pids.is_empty() {
-            let pids: Vec<String> = pids.iter().map(|(pid, _)| pid.to_string()).collect();
+        let is_container = kept.registration.container.is_some();
+        if is_container || !kept.living.is_empty() {
+            let pids = kept.living.values().map(|one| one.member.pid.to_string());
+            let pids: Vec<String> = pids.collect();
             let text = format!(
                 "tenant {name} of the previous daemon could not be restored ({}) and its programs run (processes {}); end them, or take another name",
                 kept.why,
@@ -208,12 +261,49 @@ impl Node {
         }
     }
 
+    /// Those that no operator has forgotten.
+    fn unforgotten(&self) -> impl Iterator<Item = &Unrestored> {
+        let all = self.unrestored.iter();
+        all.filter(|(name, _)| !is_aside(name))
+            .map(|(_, kept)| kept)
+    }
+
+    /// What is stored of them.
+    pub(super) fn unrestored_registrations(&self) -> impl Iterator<Item = &Registration> {
+        self.unforgotten().map(|kept| &kept.registration)
+    }
+
+    /// The cgroups of those that are containers: those that they came with, and those in which
+    /// their first processes are now. None of them has the daemon in it.
+    pub(super) fn unrestored_groups(&self) -> Vec<Groups> {
+        let home = Groups::parse(self.watch.home_table());
+        let mut all = Vec::new();
+        for kept in self.unforgotten() {
+            if let Some(container) = &kept.registration.container {
+                all.push(container.groups.apart_from(&[&home]));
+                all.extend(self.moved_to(kept.init.as_ref(), container));
+            }
+        }
+        all
+    }
+
+    /// The cgroups in which their processes are that live and were written down.
+    pub(super) fn unrestored_cgroups(&self) -> Vec<String> {
+        let living = self.unforgotten().flat_map(|kept| kept.living.values());
+        let living = living.filter(|one| !one.is_dead());
+        let seen = living
+            .filter_map(|one| crate::peer::inspect_by(self.watch.proc(), one.member.pid).ok());
+        seen.map(|peer| peer.cgroup).collect()
+    }
+
     /// Whether a process that a device lists is a tenant's of the previous daemon that has not come
     /// back.
     pub(super) fn is_remembered(&self, pid: u32) -> bool {
-        let living = self.unrestored.values().flat_map(|kept| &kept.living);
-        let lives = |pidfd: &OwnedFd| !is_dead(pidfd).unwrap_or(false);
-        let mut kept = living.filter(|(of, pidfd)| *of == pid && lives(pidfd));
+        let living = self
+            .unrestored
+            .values()
+            .flat_map(|kept| kept.living.values());
+        let mut kept = living.filter(|one| one.member.pid == pid && !one.is_dead());
         kept.next().is_some() || self.is_awaited(pid)
     }
 }

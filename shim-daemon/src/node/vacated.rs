@@ -222,7 +222,8 @@ impl Node {
 
     /// A process was looked at.
     pub fn identified(&mut self, now: Nanos, process: ProcessId, seen: Option<Seen>) {
-        if self.awaited_seen(now, process, seen.as_ref()) {
+        let seen_is = seen.as_ref();
+        if self.awaited_seen(now, process, seen_is) || self.unrestored_seen(process, seen_is) {
             return;
         }
         let Some(known) = self.processes.get_mut(process) else {

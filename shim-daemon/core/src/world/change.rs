@@ -76,7 +76,10 @@ impl World {
 
     fn check_change(&self, tenant: TenantId, spec: &TenantSpec) -> Result<(), SpecError> {
         let known = self.tenants.get(tenant).ok_or(SpecError::Unknown)?;
-        self.check_spec(tenant, spec)?;
+        self.check_spec(tenant, spec, |device| {
+            let account = self.ledger.account(device, tenant);
+            account.map(|account| account.request)
+        })?;
         let same = known.spec().quotas.len() == spec.quotas.len()
             && known
                 .spec()

@@ -78,9 +78,13 @@ impl World {
         running: Option<Running>,
     ) {
         self.fill_in(None, &mut spec);
-        // A tenant that runs is taken as it is: it may have memory on the host.
+        // A tenant that runs is taken as it is: it may have memory on the host, and its request
+        // fitted beside the contexts that its daemon knew.
         let error = self.check_registration(tenant, &spec).err();
-        let error = error.filter(|error| running.is_none() || *error != SpecError::NoHost);
+        let ran = |error: &SpecError| {
+            matches!(error, SpecError::NoHost | SpecError::TooLarge { .. }) && running.is_some()
+        };
+        let error = error.filter(|error| !ran(error));
         if let Some(error) = error {
             self.decide(Decision::Refuse { tenant, error });
             return;
@@ -114,13 +118,19 @@ impl World {
         let mut devices = spec.quotas.iter().map(|(device, _)| *device);
         match devices.find(|device| self.ledger.get(*device).is_none()) {
             Some(device) => Err(SpecError::Device(device)),
-            None => self.check_spec(tenant, spec),
+            None => self.check_spec(tenant, spec, |_| None),
         }
     }
 
-    /// Whether these limits could ever hold on this node. What they say of a device that is lost
-    /// is not checked.
-    pub(super) fn check_spec(&self, tenant: TenantId, spec: &TenantSpec) -> Result<(), SpecError> {
+    /// Whether these limits could ever hold on this node, where the tenant has such a request on a
+    /// device. What they say of a device that is lost is not checked, nor is a request that does
+    /// not rise: contexts may have turned out dearer since it was granted.
+    pub(super) fn check_spec(
+        &self,
+        tenant: TenantId,
+        spec: &TenantSpec,
+        granted: impl Fn(DeviceId) -> Option<Bytes>,
+    ) -> Result<(), SpecError> {
         spec.check()?;
         if spec.oversubscribe == Oversubscribe::Swap && self.residency.host.budget().is_zero() {
             return Err(SpecError::NoHost);
@@ -131,7 +141,7 @@ impl World {
                 continue;
             };
             let most = books.usable() - self.context_cost(*device);
-            if quota.request > most {
+            if quota.request > most && granted(*device).is_none_or(|had| quota.request > had) {
                 return Err(SpecError::TooLarge {
                     device: *device,
                     request: quota.request,

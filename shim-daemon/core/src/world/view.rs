@@ -305,18 +305,31 @@ impl World {
         waited.then(|| self.judged_on(device)).into_iter().flatten()
     }
 
-    /// The memory that the tenant could still charge now, without waiting and without ending
-    /// another: the free memory that its programs see.
+    /// The free memory that the tenant's programs see: what it could charge now, without waiting
+    /// and without ending another, and at least the rest of its request. That is guaranteed: an ask
+    /// within it takes back what others borrow.
     pub fn grantable(&self, tenant: TenantId, device: DeviceId) -> Bytes {
+        let Some(account) = self.ledger.account(device, tenant) else {
+            return Bytes::ZERO;
+        };
+        let guaranteed = account.request - account.limbo_charged - account.in_use;
+        let left = account.ceiling() - account.in_use;
+        self.chargeable(tenant, device).max(guaranteed.min(left))
+    }
+
+    /// The memory that the tenant could still charge now, without waiting and without ending
+    /// another.
+    fn chargeable(&self, tenant: TenantId, device: DeviceId) -> Bytes {
         let Some(books) = self.ledger.get(device) else {
             return Bytes::ZERO;
         };
         let Some(account) = books.account(tenant) else {
             return Bytes::ZERO;
         };
+        let left = account.ceiling() - account.in_use;
         if account.loan.paged {
             // Bytes that the card has no room for are on the host.
-            return account.ceiling() - account.in_use;
+            return left;
         }
         let others = books.unused() - account.unused();
         // Memory on the host has to come back before more is granted.
@@ -327,7 +340,8 @@ impl World {
         } else {
             within + books.slack().firm
         };
-        (account.unused() + more.min(beyond)).min(account.ceiling() - account.in_use)
+        let most = (account.unused() + more.min(beyond)).min(left);
+        books.beside_returns(tenant, account.in_use, most)
     }
 
     /// Whether a tenant that holds so much may charge so much more, and nobody has to make room on
@@ -338,6 +352,6 @@ impl World {
             return false;
         };
         let growth = books.growth(tenant, held + bytes, Bytes::ZERO).taken;
-        growth <= books.slack().taken && self.grantable(tenant, device) >= bytes
+        growth <= books.slack().taken && self.chargeable(tenant, device) >= bytes
     }
 }

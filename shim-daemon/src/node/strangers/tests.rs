@@ -94,6 +94,16 @@ impl Scene {
         self.node.recovered(NOW + Nanos::secs(2));
     }
 
+    /// The same of one that cannot be restored: its device is missing.
+    fn unrestored(&mut self, mut facts: Value) {
+        facts["name"] = json!("one");
+        facts["environment"] = json!([["GPUSHARE_MEM_LIMIT", "4GiB"]]);
+        facts["devices"] = json!([vec![7; 16]]);
+        let registration: Registration = serde_json::from_value(facts).unwrap();
+        self.node.restore(NOW, &registration).unwrap_err();
+        self.node.recovered(NOW + Nanos::secs(2));
+    }
+
     /// A tenant that is a container which came with this cgroup, and whose first process is `init`.
     fn container(&mut self, cgroup: &str, init: u32) {
         self.container_named("one", cgroup, init);
@@ -329,6 +339,39 @@ fn without_its_tenant_a_containers_processes_are_ended() {
     let init = scene.process(CONTAINER);
     scene.node.recovered(NOW + Nanos::secs(2));
     assert_eq!(scene.fates(&[init]), ["ended"]);
+}
+
+#[test]
+fn programs_of_one_not_restored_are_spared_until_it_is_forgotten() {
+    let mut scene = Scene::new();
+    let init = scene.process(CONTAINER);
+    let below = scene.process(&format!("{CONTAINER}/work"));
+    let beside = scene.process("/docker/b");
+    let identity = json!({"pid": init, "start": started(init).unwrap()});
+    scene.unrestored(json!({
+        "container": {"id": "one", "init": identity, "groups": {"": CONTAINER}},
+    }));
+    let fates = scene.fates(&[init, below, beside]);
+    assert_eq!(fates, ["spared", "spared", "ended"]);
+    assert!(scene.node.forget_unrestored("one"));
+    let later = scene.process(&format!("{CONTAINER}/work"));
+    assert_eq!(scene.fates(&[later]), ["ended"]);
+}
+
+#[test]
+fn a_tenant_not_restored_spares_its_own_and_its_processes_cgroups() {
+    const SESSION: &str = "/user.slice/user-1000.slice/session-1.scope";
+    let mut scene = Scene::new();
+    let member = scene.process(SESSION);
+    let worker = scene.process(SESSION);
+    let own = scene.process(&format!("{CONTAINER}/work"));
+    let beside = scene.process("/user.slice/user-1000.slice");
+    scene.unrestored(json!({
+        "cgroup": CONTAINER,
+        "members": [{"pid": member, "start": started(member).unwrap()}],
+    }));
+    let fates = scene.fates(&[worker, own, beside]);
+    assert_eq!(fates, ["spared", "spared", "ended"]);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use crate::ledger::Account;
 use crate::residency::{Held, HostView, Place, Resident, Rotation, STORED};
 use crate::world::World;
 use gpushare_protocol::units::Bytes;
+use std::collections::BTreeMap;
 
 /// Each process keeps up to a quarter more than it needs, and asks in steps of this.
 const STEP: Bytes = Bytes::mib(64);
@@ -133,20 +134,30 @@ impl World {
         self.needed_on_host(tenant, device, self.in_use(tenant, device))
     }
 
-    /// The host memory that any one tenant but this one lacks for a move, of each device. A tenant
-    /// that is out has what it needs, or lies in a file of its own.
+    /// The host memory that any one tenant but this one lacks for a move, of each device, and that
+    /// any one lacks for moves off all of its devices: what the store has given it serves these
+    /// once. A tenant that is out has what it needs, or lies in a file of its own.
     fn one_more_move(&self, except: TenantId) -> Bytes {
-        let needs = self.residency.devices().map(|(device, rotation)| {
-            let others = rotation
-                .all()
-                .filter(|(tenant, one)| *tenant != except && one.place() != Place::Out);
-            let needs = others.map(|(tenant, _)| {
+        let mut all: BTreeMap<TenantId, (Bytes, Bytes)> = BTreeMap::new();
+        let mut apart = Bytes::ZERO;
+        for (device, rotation) in self.residency.devices() {
+            let mut most = Bytes::ZERO;
+            for (tenant, one) in rotation.all() {
+                if tenant == except || one.place() == Place::Out {
+                    continue;
+                }
                 let host = self.all_on_host(tenant, device);
-                self.residency.more(device, tenant, host)
-            });
-            needs.max().unwrap_or_default()
-        });
-        needs.sum()
+                most = most.max(self.residency.more(device, tenant, host));
+                let (before, needed) = all.entry(tenant).or_default();
+                *before += one.host();
+                *needed += host.max(one.host());
+            }
+            apart += most;
+        }
+        let together = all
+            .into_iter()
+            .map(|(tenant, (before, needed))| self.residency.more_in_all(tenant, before, needed));
+        together.fold(apart, Bytes::max)
     }
 
     /// Host memory that moves may take now: all that is not reserved, but for the largest tenant of
