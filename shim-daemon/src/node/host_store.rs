@@ -108,6 +108,16 @@ impl HostStore {
         self.piece
     }
 
+    /// Whether a process has any bytes, or a presented file with bytes of which it said nothing.
+    pub(super) fn has_any(&self, process: ProcessId) -> bool {
+        let owner = self.owners.get(&process);
+        owner.is_some_and(|owner| {
+            let file = owner.file.as_ref().filter(|_| owner.adopted);
+            let allocated = file.and_then(|file| file.allocated().ok());
+            !owner.given().is_zero() || allocated.is_some_and(|bytes| bytes > 0)
+        })
+    }
+
     /// Bytes that a process has.
     pub(super) fn given(&self, process: ProcessId) -> Bytes {
         let owner = self.owners.get(&process);
@@ -302,11 +312,6 @@ impl HostStore {
         if let Some(file) = owner.and_then(|owner| owner.file) {
             file.give_all_back();
         }
-    }
-
-    /// A process lives on under another number, or as another program: its file stays as it is.
-    pub(super) fn forget(&mut self, process: ProcessId) {
-        self.owners.remove(&process);
     }
 }
 

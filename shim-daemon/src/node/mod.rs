@@ -29,6 +29,7 @@ mod late;
 mod lease;
 mod lease_log;
 mod leaving;
+mod left_behind;
 mod listing;
 mod look_failures;
 mod looks;

@@ -104,7 +104,7 @@ impl Node {
         }
         // Before anything changes: a process that is to try again keeps what it has.
         let taken = self.take(client.tenant, &peer, presented.as_ref())?;
-        let left = self.replace(now, &peer);
+        let left = self.replace(now, &peer, presented.is_some());
         let joined = self.join(now, client, register, (peer, taken), presented);
         for tenant in left {
             self.end_if_unused(now, tenant);

@@ -235,6 +235,10 @@ impl Node {
         if let (Some(tenant), Some(seen)) = (self.tenants.get(&known.tenant()), seen) {
             tenant.started(known.slot(), seen.start);
         }
+        let pid = known.peer().pid;
+        if let Some(seen) = seen {
+            self.left_seen(pid, seen);
+        }
         self.away.runs(process, seen.and_then(|seen| seen.program));
         if self.late_is_another(now, process) {
             return;
@@ -282,7 +286,6 @@ impl Node {
         if absence.is_none_or(|absence| std::mem::replace(&mut absence.left_host, true)) {
             return;
         }
-        self.residency.host.ended(process);
         self.forget_moves(process, tenant);
     }
 

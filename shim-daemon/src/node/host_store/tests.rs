@@ -56,7 +56,7 @@ fn what_a_process_claims_or_drops_changes_its_own_part_only() {
     assert_eq!(given(&store), [8, 16], "no more than is plausible");
     store.found(ONE, Bytes::MAX, Bytes::MAX);
     assert_eq!(given(&store), [64, 16], "the whole budget at most");
-    store.forget(ONE);
+    store.ended(ONE);
     assert_eq!(given(&store), [0, 16]);
 }
 
@@ -100,14 +100,6 @@ fn a_presented_file_is_free_once_its_process_ended() {
     );
     next.ended(ONE);
     assert_eq!(allocated(&adopted), 0);
-}
-
-#[test]
-fn memory_of_a_process_that_lives_on_stays_as_it_is() {
-    let mut store = store(Bytes::gib(1));
-    let (_, file) = store.allocate(ONE, Bytes::mib(4));
-    store.forget(ONE);
-    assert_eq!(allocated(&file), 4 << 20);
 }
 
 #[test]
