@@ -45,6 +45,7 @@ mod daemon_default;
 mod daemon_devices;
 mod daemon_ends;
 mod daemon_exec;
+mod daemon_fallen;
 mod daemon_families;
 mod daemon_handover;
 mod daemon_joining;

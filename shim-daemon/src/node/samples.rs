@@ -190,8 +190,14 @@ impl Node {
         };
         let look = match look {
             Ok(look) => look,
-            Err(LookError::Lost) => return self.lose(now, device),
-            Err(LookError::Failed(error)) => {
+            Err(LookError::Lost) if self.looks.is_gone(device, now) => {
+                return self.lose(now, device);
+            }
+            Err(error) => {
+                if error != LookError::Lost {
+                    self.looks.answers(device);
+                }
+                let error = error.to_string();
                 self.looks.list_none(device);
                 self.look_failed(device, "look-failed", error);
                 if again {
@@ -200,6 +206,7 @@ impl Node {
                 return;
             }
         };
+        self.looks.answers(device);
         self.look_worked(device);
         let by_pid = self.processes.by_pid();
         self.counted.samples(device, look.busy.is_some());
