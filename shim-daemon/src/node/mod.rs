@@ -97,7 +97,7 @@ use processes::Processes;
 pub use reaped::Reaped;
 pub use requests::Client;
 use tenant::Tenant;
-pub use tenant::{Registration, Totals};
+pub use tenant::{Registration, Row, Totals};
 pub use unmanaged::Unmanaged;
 pub(crate) use unrestored::aside;
 use users::Users;

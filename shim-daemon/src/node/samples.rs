@@ -93,7 +93,7 @@ impl Node {
 
     fn beat(&mut self, now: Nanos, tenant: TenantId) {
         if !self.is_recovering() {
-            self.clear_unclaimed(now, tenant);
+            self.look_at_rows(tenant);
         }
         self.look_at_awaited(tenant);
         let Some(known) = self.tenants.get_mut(&tenant) else {

@@ -35,7 +35,7 @@ use gpushare_core::{Nanos, ProcessId, TenantId};
 use crate::connection::Closed;
 use crate::devices::Devices;
 use crate::journal::Journal;
-use crate::node::{ConnId, Effect, Node, Seen, Settings};
+use crate::node::{ConnId, Effect, Node, Row, Seen, Settings};
 use crate::notify::Notify;
 use crate::spill::SpillFolder;
 use budget::{Connects, Formers, Users};
@@ -325,6 +325,9 @@ impl Server {
                         Report::Seen(process, seen) => {
                             self.node.identified(clock::now(), process, seen);
                         }
+                        Report::Rows(tenant, dead) => {
+                            self.node.rows_seen(clock::now(), tenant, &dead);
+                        }
                     }
                 }
             }
@@ -468,6 +471,10 @@ impl Server {
                 }
                 Effect::Identify { process, pid, lane } => {
                     let work = move || Report::Seen(process, Seen::of(pid));
+                    self.reports.want(&lane, work);
+                }
+                Effect::LookAtRows { tenant, rows, lane } => {
+                    let work = move || Report::Rows(tenant, Row::dead(&rows));
                     self.reports.want(&lane, work);
                 }
                 Effect::Fence { key, path, order } => {
