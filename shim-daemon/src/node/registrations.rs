@@ -57,8 +57,8 @@ impl Node {
         left
     }
 
-    /// A process registers anew, and perhaps shows a page, or is another program. Returns the tenant
-    /// that it has left.
+    /// A process registers anew, and perhaps shows a page, or is another program. Returns the
+    /// tenant that it has left.
     pub(super) fn unregister(
         &mut self,
         now: Nanos,
