@@ -216,6 +216,8 @@ pub struct Node {
     inspecting: inspecting::Inspecting,
     /// The threads for what may wait. None runs until there is some.
     lanes: Lanes,
+    /// Tenants that have had no part in this second yet.
+    beats: VecDeque<TenantId>,
     known_mounts: KnownMounts,
     containers: Containers,
     /// Tenants of the previous daemon that could not be registered again, by name.
@@ -299,6 +301,7 @@ impl Node {
             residency: residency::Moves::new(settings, instance, now),
             inspecting: inspecting::Inspecting::default(),
             lanes: Lanes::default(),
+            beats: VecDeque::new(),
             counted: Counted::since(now),
             history: History::default(),
             lease_log: LeaseLog::default(),

@@ -65,16 +65,32 @@ impl Node {
 
     /// Once a second: reads the pages, says that the daemon lives, looks at every device.
     pub fn tick(&mut self, now: Nanos) {
+        self.begin_tick(now);
+        while self.beat_next(now) {}
+        self.end_tick(now);
+    }
+
+    /// The second's beginning. Then each tenant has its part by [`Node::beat_next`]: what is due to
+    /// turns may come between.
+    pub fn begin_tick(&mut self, now: Nanos) {
         for device in 0..self.devices.len() {
             if !self.looks.is_lost(device) {
                 self.look(device);
             }
         }
         self.mind_slow_look(now);
-        let tenants: Vec<TenantId> = self.tenants.keys().copied().collect();
-        for tenant in tenants {
-            self.beat(now, tenant);
-        }
+        self.beats = self.tenants.keys().copied().collect();
+    }
+
+    /// The second's part for the next tenant. `false`: all have had it.
+    pub fn beat_next(&mut self, now: Nanos) -> bool {
+        let next = self.beats.pop_front();
+        next.into_iter().for_each(|tenant| self.beat(now, tenant));
+        next.is_some()
+    }
+
+    /// The second's end.
+    pub fn end_tick(&mut self, now: Nanos) {
         self.note_history(now);
         self.processes.forget_ended(now);
         self.forget_workers();

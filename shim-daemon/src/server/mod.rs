@@ -399,7 +399,7 @@ impl Server {
             self.node
                 .set_journal_gaps(self.journal.as_ref().map_or(0, Journal::gaps));
             self.node.asks(self.looker.at());
-            self.node.tick(now);
+            self.node_second(now);
             self.users.tidy(now);
             self.connects.tidy(now);
             self.formers.tidy(now);
