@@ -24,7 +24,7 @@ impl Scene {
         let gpu = Gpu::new(SPEC);
         let fallen = format!("1:CUDA_ERROR_UNKNOWN:{}", file.display());
         let environment = [("SOFTGPU_FALLEN", fallen.as_str())];
-        let daemon = Daemon::configured_in(&gpu, "", &environment);
+        let daemon = Daemon::configured_in(&gpu, "first_context = \"4MiB\"\n", &environment);
         Self {
             gpu,
             daemon,

@@ -10,6 +10,7 @@ mod caching;
 mod callbacks;
 mod captures;
 mod client;
+mod client_stopped;
 mod clients;
 mod closed_descriptors;
 mod compute_alone;
