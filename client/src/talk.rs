@@ -222,9 +222,13 @@ impl Talk {
             if let Some(frame) = self.decoder.next_frame().map_err(invalid)? {
                 return Ok(frame);
             }
-            match self.socket.read(&mut buffer)? {
-                0 => return Err(ErrorKind::UnexpectedEof.into()),
-                bytes => self.decoder.push(&buffer[..bytes]),
+            match self.socket.read(&mut buffer) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(bytes) => self.decoder.push(&buffer[..bytes]),
+                // A read with a time limit ends so when the process is stopped and goes on, even
+                // where no signal has a handler (signal(7)).
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
         }
     }

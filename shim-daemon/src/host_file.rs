@@ -84,10 +84,20 @@ impl HostFile {
     /// Gives the memory of a range back, whatever is mapped: it reads as zero from then on. It is
     /// done on the lane, after all that was wanted of the file before.
     pub fn give_back(self: &Arc<Self>, offset: u64, bytes: u64) {
+        self.give_back_each([(offset, bytes)]);
+    }
+
+    /// The same of each of these ranges.
+    pub fn give_back_each(
+        self: &Arc<Self>,
+        ranges: impl IntoIterator<Item = (u64, u64)> + Send + 'static,
+    ) {
         let file = Arc::clone(self);
         self.lane().run(move || {
-            if let Err(error) = file.release(offset, bytes) {
-                tracing::warn!(%error, "host memory stays allocated until a process ends");
+            for (offset, bytes) in ranges {
+                if let Err(error) = file.release(offset, bytes) {
+                    tracing::warn!(%error, "host memory stays allocated until a process ends");
+                }
             }
         });
     }

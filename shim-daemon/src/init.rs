@@ -115,6 +115,18 @@ impl Init {
     }
 }
 
+/// Whether no process has this pid now, as far as a pidfd tells: `false` where there is none to be
+/// had. It waits for nothing.
+pub(crate) fn is_free(pid: u32) -> bool {
+    let Ok(number @ 1..) = i32::try_from(pid) else {
+        return true;
+    };
+    match open(number) {
+        Err(error) => error.raw_os_error() == Some(libc::ESRCH),
+        Ok(pidfd) => is_dead(&pidfd).unwrap_or(false),
+    }
+}
+
 /// Whether a process has this pid now, and, where `start` is given, has started then. One that has
 /// ended and was not waited for has its pid and its `stat` still: its pidfd tells. (Its state does
 /// not: the first thread of a process whose other threads run on is a zombie, too.)

@@ -2,8 +2,10 @@
 //!
 //! # Safety
 //! A mapping of `Mapped` is as long as its file. The seals fix the file's size before the
-//! descriptor is passed on, so no access can fault. Mapped memory is viewed only through the
-//! protocol's pages of atomics.
+//! descriptor is passed on, so no access is beyond its end. They do not forbid holes: a process of
+//! the tenant can give a page's memory back, and the next access allocates it again. That fails,
+//! and the daemon ends by SIGBUS, where the kernel has no memory for it or refuses it (see
+//! docs/BYPASSES.md). Mapped memory is viewed only through the protocol's pages of atomics.
 #![allow(
     unsafe_code,
     reason = "maps shared memory and views it as the protocol's pages"

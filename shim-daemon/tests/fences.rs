@@ -94,6 +94,7 @@ impl Bench {
                 Effect::Copy(job) => self.node.copied(self.now, job.carry_out()),
                 Effect::Inspect(look) => self.node.inspected(self.now, look.carry_out()),
                 Effect::Identify { .. }
+                | Effect::LookAtRows { .. }
                 | Effect::Forget { .. }
                 | Effect::SetAside { .. }
                 | Effect::Watch { .. }

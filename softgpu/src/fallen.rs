@@ -1,5 +1,6 @@
 //! `SOFTGPU_FALLEN=ordinal:ERROR:file`: while the file exists the device is off the bus. Calls that
 //! name it or use a context on it return the error. Work on it goes on, and no call tells of that.
+//! NVML has one error for it, and has that of all lookups but by an index too.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -24,6 +25,18 @@ struct Fallen {
 /// # Errors
 /// What the variable says, while its file exists.
 pub fn check(ordinal: u32) -> Result {
+    match fallen() {
+        Some(fallen) if fallen.ordinal == ordinal => Err(fallen.error),
+        _ => Ok(()),
+    }
+}
+
+/// The ordinal of the device that is off the bus, if any is.
+pub fn ordinal() -> Option<u32> {
+    fallen().map(|fallen| fallen.ordinal)
+}
+
+fn fallen() -> Option<&'static Fallen> {
     static FALLEN: OnceLock<Option<Fallen>> = OnceLock::new();
     let fallen = FALLEN.get_or_init(|| {
         let text = std::env::var(VARIABLE).ok()?;
@@ -33,10 +46,7 @@ pub fn check(ordinal: u32) -> Result {
         }
         fallen
     });
-    match fallen {
-        Some(fallen) if fallen.ordinal == ordinal && fallen.file.exists() => Err(fallen.error),
-        _ => Ok(()),
-    }
+    fallen.as_ref().filter(|fallen| fallen.file.exists())
 }
 
 fn parse(text: &str) -> Option<Fallen> {

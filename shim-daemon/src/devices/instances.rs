@@ -1,12 +1,14 @@
-//! The MIG instances of a GPU, which nvml-wrapper does not enumerate. **Never run on hardware.**
+//! The MIG instances of a GPU, which nvml-wrapper does not enumerate: **never run on hardware**;
+//! and the handles of devices, which it does not keep.
 //!
 //! # Safety
-//! Three functions are called through pointers that the dynamic linker found under their names,
-//! whose prototypes are fixed since NVML 450; with a handle of the same NVML, initialised and
-//! alive.
+//! A handle stays one until NVML is shut down. Three functions are called through pointers that the
+//! dynamic linker found under their names, whose prototypes are fixed since NVML 450; with a handle
+//! of the same NVML, initialised and alive.
 #![allow(
     unsafe_code,
-    reason = "three functions of NVML without a wrapper: dlsym, and calls through the pointers"
+    reason = "three functions of NVML without a wrapper: dlsym, and calls through the pointers; \
+              handles that are kept"
 )]
 
 use std::ffi::{c_int, c_uint};
@@ -24,6 +26,26 @@ type ByIndex = unsafe extern "C" fn(Handle, c_uint, *mut Handle) -> c_int;
 
 /// `nvmlDeviceGetGpuInstanceId`.
 type Whole = unsafe extern "C" fn(Handle, *mut c_uint) -> c_int;
+
+/// A device's handle, for as long as NVML is initialised.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kept(usize);
+
+impl Kept {
+    pub(super) fn of(device: &Device<'_>) -> Self {
+        // SAFETY: it is used for a device of the same NVML alone.
+        let handle = unsafe { device.handle() };
+        Self(handle.expose_provenance())
+    }
+
+    /// The device again. `nvml` is that of which the handle is.
+    pub(super) fn device<'n>(self, nvml: &'n Nvml) -> Device<'n> {
+        let handle = std::ptr::with_exposed_provenance_mut(self.0);
+        // SAFETY: the handle is of this NVML, which is initialised while it lives. The library
+        // checks its handles, also of an instance that is no more.
+        unsafe { Device::new(handle, nvml) }
+    }
+}
 
 /// A MIG device: a compute instance of a GPU instance, whose memory it has.
 #[derive(Debug)]

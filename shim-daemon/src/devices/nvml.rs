@@ -12,7 +12,7 @@ use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 
 use super::activity::Activity;
 use super::health::Asked;
-use super::instances::{Instances, shares};
+use super::instances::{Instances, Kept, shares};
 use super::memory_limits::MemoryLimits;
 use super::older;
 use super::{Capabilities, Device, Devices, DriverLimit, FenceError, Look, LookError};
@@ -23,8 +23,20 @@ const SHARED: &str = "shares its memory with other compute instances of its GPU 
 /// Why a device is refused whose memory NVML does not tell.
 const UNIFIED: &str = "has no memory of its own: it shares the host's (as GB10 and Jetson do), and a daemon cannot divide it. Where there is no other GPU, disable gpushared.service: `gpushare run --daemon off` keeps limits without it";
 
-/// A device with its UUID as NVML spells it, or why it is not served.
-type Described = Result<(String, Device), Unserved>;
+/// A device as NVML knows it.
+#[derive(Debug)]
+struct Known {
+    /// Its UUID, as NVML spells it.
+    uuid: String,
+    handle: Kept,
+}
+
+/// A device, or why it is not served.
+type Described = Result<(Known, Device), Unserved>;
+
+/// How often NVML is asked for a list that grows meanwhile: it is asked for the length and then for
+/// the rows, with room for five more.
+const GROWS: u32 = 3;
 
 /// Why a device is not served.
 #[derive(Debug)]
@@ -55,7 +67,7 @@ impl Unserved {
 #[derive(Debug)]
 pub struct Nvml {
     nvml: nvml_wrapper::Nvml,
-    uuids: Vec<String>,
+    known: Vec<Known>,
     /// Why devices were not listed that do not answer.
     silent: Vec<String>,
     /// Whether its newest lists of processes cannot be read.
@@ -112,7 +124,7 @@ impl Nvml {
         let limits = has_limits(&version).then(MemoryLimits::find).flatten();
         Ok(Self {
             nvml,
-            uuids: Vec::new(),
+            known: Vec::new(),
             silent: Vec::new(),
             wide_rows: older::has_wide_rows(&version),
             limits,
@@ -144,7 +156,7 @@ impl Nvml {
             let described = one(&instance.device)?;
             match shares(instance, &instances) {
                 false => Ok(described),
-                true => Err(Unserved::Refused(format!("{} {SHARED}", described.0))),
+                true => Err(Unserved::Refused(format!("{} {SHARED}", described.0.uuid))),
             }
         });
         each.collect()
@@ -170,8 +182,8 @@ impl Nvml {
         device: &nvml_wrapper::Device<'_>,
         text: String,
         (uuid, minor, capacity): (Uuid, Option<u32>, Bytes),
-    ) -> Result<(String, Device), Wrapped> {
-        let process_memory = older::compute(device, self.wide_rows)
+    ) -> Result<(Known, Device), Wrapped> {
+        let process_memory = all_of(|| older::compute(device, self.wide_rows))
             .is_ok_and(|list| list.iter().all(|p| known(&p.used_gpu_memory).is_some()));
         let mig = text.starts_with("MIG-");
         let described = Device {
@@ -186,26 +198,45 @@ impl Nvml {
                 mig,
             },
         };
-        Ok((text, described))
+        let known = Known {
+            uuid: text,
+            handle: Kept::of(device),
+        };
+        Ok((known, described))
     }
 
     fn at(&self, index: usize) -> Result<nvml_wrapper::Device<'_>, FenceError> {
         let gone = || FenceError::Failed("the device is lost".to_owned());
-        let uuid = self.uuids.get(index).ok_or_else(gone)?;
-        let failed = |error: Wrapped| FenceError::Failed(error.to_string());
-        self.nvml.device_by_uuid(uuid.as_str()).map_err(failed)
+        let known = self.known.get(index).ok_or_else(gone)?;
+        let failed = |error: LookError| FenceError::Failed(error.to_string());
+        self.again(known).map_err(failed)
+    }
+
+    /// A device of the list, by the handle that it had there.
+    ///
+    /// A search by the UUID alone would fail for all devices where one is lost (`nvml.h`:
+    /// `NVML_ERROR_GPU_IS_LOST` "if any GPU has fallen off the bus"), so that it never shows which.
+    /// It is made where another device has the handle by now, as of an instance that was made anew.
+    fn again(&self, known: &Known) -> Result<nvml_wrapper::Device<'_>, LookError> {
+        let device = known.handle.device(&self.nvml);
+        match device.uuid() {
+            Ok(uuid) if uuid == known.uuid => return Ok(device),
+            Err(Wrapped::GpuLost) => return Err(LookError::Lost),
+            Ok(_) | Err(_) => {}
+        }
+        let found = self.nvml.device_by_uuid(known.uuid.as_str());
+        found.map_err(|error| LookError::Failed(error.to_string()))
     }
 
     fn observe(
         &self,
-        (index, uuid): (usize, &str),
+        (index, device): (usize, nvml_wrapper::Device<'_>),
         activity: &mut Activity,
         asked: &mut Asked,
     ) -> Result<Look, Wrapped> {
-        let device = self.nvml.device_by_uuid(uuid)?;
         let memory = older::memory(&device)?;
-        let computing = listed(older::compute(&device, self.wide_rows))?;
-        let drawing = listed(older::graphics(&device, self.wide_rows))?;
+        let computing = listed(all_of(|| older::compute(&device, self.wide_rows)))?;
+        let drawing = listed(all_of(|| older::graphics(&device, self.wide_rows)))?;
         let (processes, drawing) = together(computing, drawing);
         Ok(Look {
             used: memory.used,
@@ -225,6 +256,18 @@ fn has_limits(version: &str) -> bool {
         .next()
         .and_then(|branch| branch.parse().ok());
     branch.is_some_and(|branch: u32| branch >= 615)
+}
+
+/// A list, asked for again where it has become longer than NVML was given room for.
+fn all_of<T>(ask: impl Fn() -> Result<T, Wrapped>) -> Result<T, Wrapped> {
+    let mut asked = ask();
+    for _ in 1..GROWS {
+        match asked {
+            Err(Wrapped::InsufficientSize(_)) => asked = ask(),
+            answer => return answer,
+        }
+    }
+    asked
 }
 
 /// A process of a list, and its memory where NVML tells that.
@@ -277,14 +320,14 @@ impl Devices for Nvml {
             .device_count()
             .map_err(|error| format!("NVML does not count the devices: {error}"))?;
         let (mut devices, mut missing) = (Vec::new(), None);
-        self.uuids.clear();
+        self.known.clear();
         self.silent.clear();
         for index in 0..count {
             // A device that fell off the bus does not hide the other devices.
             for one in self.describe(index) {
                 match one {
-                    Ok((uuid, device)) => {
-                        self.uuids.push(uuid);
+                    Ok((known, device)) => {
+                        self.known.push(known);
                         devices.push(device);
                     }
                     Err(why) => {
@@ -324,15 +367,19 @@ impl Devices for Nvml {
     }
 
     fn look(&mut self, index: usize) -> Result<Look, LookError> {
-        let uuid = self.uuids.get(index).ok_or(LookError::Lost)?;
         let mut activity = std::mem::take(&mut self.activity);
         let mut asked = std::mem::take(&mut self.asked);
-        let look = self.observe((index, uuid), &mut activity, &mut asked);
+        let known = self.known.get(index).ok_or(LookError::Lost);
+        let look = known.and_then(|known| {
+            let device = self.again(known)?;
+            let look = self.observe((index, device), &mut activity, &mut asked);
+            look.map_err(|error| match error {
+                Wrapped::GpuLost => LookError::Lost,
+                other => LookError::Failed(other.to_string()),
+            })
+        });
         (self.activity, self.asked) = (activity, asked);
-        look.map_err(|error| match error {
-            Wrapped::GpuLost => LookError::Lost,
-            other => LookError::Failed(other.to_string()),
-        })
+        look
     }
 }
 
@@ -393,6 +440,23 @@ mod tests {
         }
         let (all, _) = together(vec![row(2, 40)], vec![(2, None)]);
         assert_eq!(all.unwrap(), [(2, Bytes(40))], "one list tells of it");
+    }
+
+    #[test]
+    fn a_list_that_grows_is_asked_for_again_but_not_for_ever() {
+        for (times, works, asks) in [(0, true, 1), (2, true, 3), (9, false, 3)] {
+            let asked = std::cell::Cell::new(0);
+            let list = all_of(|| {
+                asked.set(asked.get() + 1);
+                match asked.get() > times {
+                    true => Ok(()),
+                    false => Err(Wrapped::InsufficientSize(Some(6))),
+                }
+            });
+            assert_eq!((list.is_ok(), asked.get()), (works, asks));
+        }
+        let lost = all_of(|| Err::<(), _>(Wrapped::GpuLost));
+        assert!(matches!(lost, Err(Wrapped::GpuLost)));
     }
 
     #[test]

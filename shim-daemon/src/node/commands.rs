@@ -291,6 +291,7 @@ impl Node {
         if !self.tenants.get(&tenant).is_some_and(Tenant::is_unused) {
             return;
         }
+        self.left_tenant_ends(tenant);
         self.tell_gone(now, tenant);
         self.happened(now, Event::TenantGone { tenant });
         self.remove_fences(tenant);

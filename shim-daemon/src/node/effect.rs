@@ -9,7 +9,7 @@ use gpushare_protocol::wire::{ControlReply, EventRecord, Reply};
 
 #[cfg(doc)]
 use super::Node;
-use super::{ConnId, Container, FenceKey, Follower, Registration};
+use super::{ConnId, Container, FenceKey, Follower, Registration, Row};
 use crate::devices::Order;
 use crate::foreign::Lane;
 use crate::spill;
@@ -113,6 +113,16 @@ pub enum Effect {
         process: ProcessId,
         /// Its pid.
         pid: i32,
+        /// The lane.
+        lane: Lane,
+    },
+    /// See which of these rows' processes have ended, on this lane, and tell with
+    /// [`Node::rows_seen`].
+    LookAtRows {
+        /// Whose page it is.
+        tenant: TenantId,
+        /// The rows.
+        rows: Vec<Row>,
         /// The lane.
         lane: Lane,
     },

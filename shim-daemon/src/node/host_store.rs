@@ -30,6 +30,10 @@ const OWN: u64 = 1 << 42;
 /// without a number of their start have places in the lower half.
 pub(super) const STARTS: u64 = 1 << 19;
 
+/// Places in an earlier daemon's file that are to be given back once the lane has room. A process
+/// names any place of such a file, and others wait for what another process does to it.
+const PUT_OFF: usize = 1024;
+
 /// The part that each process has of the node's host memory.
 #[derive(Debug)]
 pub(super) struct HostStore {
@@ -40,6 +44,8 @@ pub(super) struct HostStore {
     /// are elsewhere.
     base: u64,
     owners: BTreeMap<ProcessId, Owner>,
+    /// Those with places that are to be given back later.
+    behind: BTreeSet<ProcessId>,
 }
 
 /// A process's part.
@@ -60,9 +66,21 @@ struct Owner {
     copies: BTreeMap<u64, Stored>,
     /// Ranges to which bytes were brought from files, whosever they are.
     fetched: BTreeSet<u64>,
+    /// Places of an adopted file that are to be given back later, and their lengths.
+    put_off: BTreeMap<u64, u64>,
 }
 
 impl Owner {
+    /// A place is given back later. `false`: too many are.
+    fn puts_off(&mut self, offset: u64, bytes: u64) -> bool {
+        if self.put_off.len() >= PUT_OFF && !self.put_off.contains_key(&offset) {
+            return false;
+        }
+        let most = self.put_off.entry(offset).or_default();
+        *most = bytes.max(*most);
+        true
+    }
+
     fn given(&self) -> Bytes {
         self.own() + self.before
     }
@@ -89,6 +107,7 @@ impl HostStore {
             piece: piece.max(LEAST).min(PIECE),
             base: base(0),
             owners: BTreeMap::new(),
+            behind: BTreeSet::new(),
         }
     }
 
@@ -106,6 +125,16 @@ impl HostStore {
     /// The longest range of this node: small enough that a small budget has several.
     pub(super) fn piece(&self) -> Bytes {
         self.piece
+    }
+
+    /// Whether a process has any bytes, or a presented file with bytes of which it said nothing.
+    pub(super) fn has_any(&self, process: ProcessId) -> bool {
+        let owner = self.owners.get(&process);
+        owner.is_some_and(|owner| {
+            let file = owner.file.as_ref().filter(|_| owner.adopted);
+            let allocated = file.and_then(|file| file.allocated().ok());
+            !owner.given().is_zero() || allocated.is_some_and(|bytes| bytes > 0)
+        })
     }
 
     /// Bytes that a process has.
@@ -263,16 +292,42 @@ impl HostStore {
         let given = owner.ranges.remove(&offset);
         owner.copies.remove(&offset);
         owner.fetched.remove(&offset);
-        if given.is_none() {
-            owner.before -= Bytes(bytes);
-        }
         // A file that the process did not present is gone with its last mapping.
         let is_here = given.is_some() || (owner.adopted && !is_ours && is_range(offset, bytes));
         let file = owner.file.as_ref().filter(|_| is_here);
         let length = given.unwrap_or(Bytes(bytes)).0;
-        if let Some(file) = file {
-            file.give_back(offset, length);
+        match (file, given) {
+            (Some(file), None) if file.lane().is_full() => {
+                if !owner.puts_off(offset, length) {
+                    // It stays allocated, and counts.
+                    return;
+                }
+                self.behind.insert(process);
+            }
+            (Some(file), _) => file.give_back(offset, length),
+            (None, _) => {}
         }
+        if given.is_none() {
+            owner.before -= Bytes(bytes);
+        }
+    }
+
+    /// Gives back what was put off, where there is room for it.
+    pub(super) fn give_back_more(&mut self) {
+        let owners = &mut self.owners;
+        self.behind.retain(|process| {
+            let Some(owner) = owners.get_mut(process) else {
+                return false;
+            };
+            let Some(file) = owner.file.as_ref() else {
+                return false;
+            };
+            let waits = file.lane().is_full();
+            if !waits {
+                file.give_back_each(std::mem::take(&mut owner.put_off));
+            }
+            waits
+        });
     }
 
     /// A range that work was done for comes to nothing. Its process may have said before the work
@@ -302,11 +357,6 @@ impl HostStore {
         if let Some(file) = owner.and_then(|owner| owner.file) {
             file.give_all_back();
         }
-    }
-
-    /// A process lives on under another number, or as another program: its file stays as it is.
-    pub(super) fn forget(&mut self, process: ProcessId) {
-        self.owners.remove(&process);
     }
 }
 

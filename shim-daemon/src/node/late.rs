@@ -75,7 +75,7 @@ impl Node {
     pub(super) fn late_is_another(&mut self, now: Nanos, process: ProcessId) -> bool {
         let known = self.processes.get(process);
         let is = known.is_some_and(Process::is_late) && self.away.is_another(process);
-        if is && let Some(tenant) = self.unregister(now, process) {
+        if is && let Some(tenant) = self.unregister(now, process, false) {
             self.end_if_unused(now, tenant);
         }
         is

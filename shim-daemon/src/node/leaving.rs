@@ -11,11 +11,13 @@ impl Node {
     pub fn process_ended(&mut self, now: Nanos, process: ProcessId) {
         self.sample_last(now, process);
         let Some(known) = self.processes.reap(now, process) else {
-            return self.awaited_ended(now, process);
+            return match self.gives_up(process) {
+                true => (),
+                false => self.awaited_ended(now, process),
+            };
         };
         self.asks.forget(process);
         self.away.ended(process);
-        self.residency.host.ended(process);
         self.forget_moves(process, known.tenant());
         let charged = self.charged_by(&known);
         self.note_measures(known.tenant());

@@ -11,6 +11,12 @@ use super::look_failures::Failures;
 /// a GPU wakes up.
 pub(super) const SLOW: Nanos = Nanos::secs(10);
 
+/// So many looks, one after the other, find a device lost before it is given up, which is for good:
+/// a driver may answer so for a moment, as while a GPU is reset.
+const GONE: u32 = 3;
+/// For how long at least. What waits for memory has looks taken one right after the other.
+const GONE_FOR: Nanos = Nanos::secs(2);
+
 /// The charges of processes when a look began, and the result of the last look.
 #[derive(Debug, Default)]
 struct Began {
@@ -24,6 +30,8 @@ struct Began {
     shown: BTreeMap<ProcessId, Bytes>,
     /// Whether that was the last look.
     lists: bool,
+    /// So many looks found the device lost, and none an answer since, and when the first did.
+    gone: Option<(u32, Nanos)>,
 }
 
 /// See the module's page. Devices are indices.
@@ -121,6 +129,19 @@ impl Looks {
         self.failures.entry(device).or_default()
     }
 
+    /// A look found a device lost. Whether that is believed.
+    pub(super) fn is_gone(&mut self, device: usize, now: Nanos) -> bool {
+        let began = self.began.entry(device).or_default();
+        let (times, since) = began.gone.get_or_insert((0, now));
+        *times = times.saturating_add(1);
+        *times >= GONE && now - *since >= GONE_FOR
+    }
+
+    /// A device answered.
+    pub(super) fn answers(&mut self, device: usize) {
+        self.began.entry(device).or_default().gone = None;
+    }
+
     /// A device is gone for good. False: that is known.
     pub(super) fn lose(&mut self, device: usize) -> bool {
         self.lost.insert(device)
@@ -152,6 +173,21 @@ mod tests {
         assert!(looks.begin(0, BTreeMap::new()));
         assert_eq!(looks.end(0), Some((BTreeMap::new(), false)));
         assert_eq!(looks.end(1), None, "none began");
+    }
+
+    #[test]
+    fn a_device_is_gone_after_three_looks_without_an_answer_between() {
+        let mut looks = Looks::default();
+        for second in 0..10 {
+            let at = [0, 1].map(|more| Nanos::secs(2 * second + more));
+            assert!(!at.into_iter().any(|now| looks.is_gone(0, now)));
+            looks.answers(0);
+        }
+        let seen = [30, 31, 32, 33].map(|second| looks.is_gone(0, Nanos::secs(second)));
+        assert_eq!(seen, [false, false, true, true]);
+        let at_once = [40; 9].map(|second| looks.is_gone(1, Nanos::secs(second)));
+        assert_eq!(at_once, [false; 9], "all in one moment");
+        assert!(looks.is_gone(1, Nanos::secs(42)));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gpushare_core::{DeviceId, Nanos, ProcessId, ShareView, TenantId, Why};
+use gpushare_core::{DeviceId, Nanos, ShareView, TenantId, Why};
 use gpushare_protocol::histogram::Histogram;
 
 use super::Node;
@@ -299,11 +299,8 @@ impl Node {
 
     /// Reads all counts, before they are told.
     pub(super) fn note_all_measures(&mut self) {
-        let processes: Vec<ProcessId> = self.processes.iter().map(|(process, _)| process).collect();
-        for process in processes {
-            self.read_counters(process);
-        }
         for tenant in self.tenants.keys().copied().collect::<Vec<_>>() {
+            self.read_all_counters(tenant);
             self.note_measures(tenant);
         }
     }

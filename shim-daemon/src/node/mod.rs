@@ -31,6 +31,7 @@ mod late;
 mod lease;
 mod lease_log;
 mod leaving;
+mod left_behind;
 mod listing;
 mod look_failures;
 mod looks;
@@ -100,7 +101,7 @@ pub use reaped::Reaped;
 pub use requests::Client;
 pub use standing::Standing;
 use tenant::Tenant;
-pub use tenant::{Registration, Totals};
+pub use tenant::{Registration, Row, Totals};
 pub use unlimited::Silent;
 pub use unmanaged::Unmanaged;
 pub(crate) use unrestored::aside;
@@ -220,6 +221,8 @@ pub struct Node {
     inspecting: inspecting::Inspecting,
     /// The threads for what may wait. None runs until there is some.
     lanes: Lanes,
+    /// Tenants that have had no part in this second yet.
+    beats: VecDeque<TenantId>,
     known_mounts: KnownMounts,
     containers: Containers,
     /// Containers that a rule allows to run without limits.
@@ -309,6 +312,7 @@ impl Node {
             residency: residency::Moves::new(settings, instance, now),
             inspecting: inspecting::Inspecting::default(),
             lanes: Lanes::default(),
+            beats: VecDeque::new(),
             counted: Counted::since(now),
             history: History::default(),
             lease_log: LeaseLog::default(),

@@ -6,8 +6,9 @@ use gpushare_core::{Event, Nanos, ProcessId, TenantId};
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{Ask, ErrorCode, Refusal, Reply, Request, WireError};
 
+use super::left_behind::Left;
 use super::processes::Process;
-use super::{Client, Effect, Node, Tenant};
+use super::{Client, Node, Tenant};
 use crate::peer::Peer;
 
 /// What a registration takes beside memory: the pages to be sent, and a pidfd to be watched.
@@ -34,8 +35,8 @@ impl Node {
     /// the old one.
     ///
     /// Returns the tenants that it has left. They end if nothing keeps them once it is registered,
-    /// or refused: it may be in the same tenant again.
-    pub(super) fn replace(&mut self, now: Nanos, peer: &Peer) -> Vec<TenantId> {
+    /// or refused: it may be in the same tenant again. `shows`: the process shows a page.
+    pub(super) fn replace(&mut self, now: Nanos, peer: &Peer, shows: bool) -> Vec<TenantId> {
         let mut left = Vec::new();
         if peer.pid <= 0 {
             // This daemon cannot see the pid, so many processes appear under it.
@@ -51,13 +52,19 @@ impl Node {
                 self.process_ended(now, process);
                 continue;
             }
-            left.extend(self.unregister(now, process));
+            left.extend(self.unregister(now, process, shows));
         }
         left
     }
 
-    /// A process is another program. Returns the tenant that it has left.
-    pub(super) fn unregister(&mut self, now: Nanos, process: ProcessId) -> Option<TenantId> {
+    /// A process registers anew, and perhaps shows a page, or is another program. Returns the
+    /// tenant that it has left.
+    pub(super) fn unregister(
+        &mut self,
+        now: Nanos,
+        process: ProcessId,
+        shows: bool,
+    ) -> Option<TenantId> {
         self.sample_last(now, process);
         self.cancel_all(now, process, None);
         let known = self.processes.remove(process)?;
@@ -65,9 +72,14 @@ impl Node {
         self.note_measures(known.tenant());
         self.happened(now, Event::ProcessReplaced { process, charged });
         self.leave(now, process, &known);
+        let left = Left {
+            tenant: known.tenant(),
+            pid: known.peer().pid,
+            program: self.away.program(process),
+            shows,
+        };
         self.away.ended(process);
-        self.forget_moves(process, known.tenant());
-        self.effect(Effect::Unwatch { process });
+        self.leaves_behind(process, left);
         Some(known.tenant())
     }
 

@@ -102,9 +102,14 @@ impl Node {
         if presented.is_none() {
             self.awaits_page(client.tenant, peer.pid)?;
         }
+        if self.lane(client.tenant).is_full() {
+            // Each registration has its process looked at there.
+            let text = "a process of the tenant keeps the daemon from looking at it; try again";
+            return Err(WireError::retry(ErrorCode::Full, text));
+        }
         // Before anything changes: a process that is to try again keeps what it has.
         let taken = self.take(client.tenant, &peer, presented.as_ref())?;
-        let left = self.replace(now, &peer);
+        let left = self.replace(now, &peer, presented.is_some());
         let joined = self.join(now, client, register, (peer, taken), presented);
         for tenant in left {
             self.end_if_unused(now, tenant);

@@ -32,6 +32,8 @@ pub(super) struct Moves {
     /// Why it has no budget, if it has none.
     no_host: String,
     pub(super) storing: super::storing::Storing,
+    /// What former registrations of living processes have.
+    pub(super) left: super::left_behind::LeftBehind,
     /// Processes for which the system gave no memory when they last asked.
     pub(super) failing: BTreeSet<ProcessId>,
     /// Each process's last report about its memory on a device.
@@ -52,6 +54,7 @@ impl Moves {
             room: Arc::default(),
             no_host: settings.no_host.clone(),
             storing: super::storing::Storing::new(swap.spill, instance),
+            left: super::left_behind::LeftBehind::default(),
             failing: BTreeSet::new(),
             claims: BTreeMap::new(),
             unshared: BTreeSet::new(),
@@ -357,6 +360,7 @@ impl Node {
     fn given_to_others(&self, tenant: TenantId, process: ProcessId) -> Bytes {
         let known = self.tenants.get(&tenant);
         let members = known.into_iter().flat_map(|known| known.members());
+        let members = members.chain(self.residency.left.of(tenant));
         let others = members.filter(|member| *member != process);
         others.map(|member| self.residency.host.given(member)).sum()
     }
@@ -366,11 +370,17 @@ impl Node {
         known.device_ids().get(usize::from(device_index)).copied()
     }
 
-    /// A process of a tenant has ended, or lives on under another number: it has nothing on the
-    /// host any more.
+    /// A process of a tenant has ended, or is another program: it has nothing on the host any more,
+    /// and in no file.
     pub(super) fn forget_moves(&mut self, process: ProcessId, tenant: TenantId) {
-        self.residency.host.forget(process);
-        self.residency.storing.forget_all(process);
+        self.residency.host.ended(process);
+        self.residency.storing.ended(process);
+        self.forget_reports(process);
+        self.tell_held(tenant);
+    }
+
+    /// A process of a tenant has ended, or its registration has.
+    pub(super) fn forget_reports(&mut self, process: ProcessId) {
         self.inspecting.ended(process);
         self.residency.failing.remove(&process);
         self.residency.unshared.remove(&process);
@@ -382,7 +392,6 @@ impl Node {
         for claim in own.map(|(claim, _)| *claim).collect::<Vec<_>>() {
             self.residency.claims.remove(&claim);
         }
-        self.tell_held(tenant);
     }
 
     /// Where a tenant's memory of a device is, for commands. `None`: it does not move.

@@ -9,11 +9,12 @@ use gpushare_protocol::page::{MAX_SLOTS, Split, UNIT};
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{ErrorCode, WireError};
 
-use super::Node;
 use super::commands::limits_under;
+use super::reaped::Unseen;
 use super::residency;
 use super::specs::Whose;
 use super::tenant::Registration;
+use super::{Effect, Node, Row};
 use crate::pages::UsagePage;
 
 impl Node {
@@ -90,7 +91,7 @@ impl Node {
     pub fn recovered(&mut self, now: Nanos) {
         self.end_recovery();
         for tenant in self.tenants.keys().copied().collect::<Vec<_>>() {
-            self.clear_unclaimed(now, tenant);
+            self.clear_free_rows(now, tenant);
             self.seat_late(now, tenant);
             self.end_if_ended(now, tenant);
         }
@@ -101,11 +102,36 @@ impl Node {
         self.change_later(now);
     }
 
-    /// Rows of processes that died while there was no daemon become limbo.
-    pub(super) fn clear_unclaimed(&mut self, now: Nanos, tenant: TenantId) {
+    /// Rows of processes that died while there was no daemon become limbo, where nobody has their
+    /// pids. The others are looked at in the next tick.
+    fn clear_free_rows(&mut self, now: Nanos, tenant: TenantId) {
         let known = self.tenants.get_mut(&tenant);
-        let dead = known.map(super::Tenant::clear_unclaimed);
-        for unseen in dead.into_iter().flatten() {
+        let dead = known.map(super::Tenant::clear_free_rows);
+        self.reap_rows(now, tenant, dead.into_iter().flatten());
+    }
+
+    /// Has the rows looked at that no process has presented, unless that is under way.
+    pub(super) fn look_at_rows(&mut self, tenant: TenantId) {
+        let known = self.tenants.get_mut(&tenant);
+        let rows = known.map_or_else(Vec::new, super::Tenant::rows_to_look_at);
+        if !rows.is_empty() {
+            let lane = self.lane(tenant);
+            self.effect(Effect::LookAtRows { tenant, rows, lane });
+        }
+    }
+
+    /// Rows of a tenant were looked at, and the processes of these have ended.
+    pub fn rows_seen(&mut self, now: Nanos, tenant: TenantId, dead: &[Row]) {
+        let Some(known) = self.tenants.get_mut(&tenant) else {
+            return;
+        };
+        known.rows_looked_at();
+        let cleared = known.clear_rows(dead);
+        self.reap_rows(now, tenant, cleared);
+    }
+
+    fn reap_rows(&mut self, now: Nanos, tenant: TenantId, dead: impl IntoIterator<Item = Unseen>) {
+        for unseen in dead {
             self.reap_unseen(now, tenant, &unseen);
         }
     }

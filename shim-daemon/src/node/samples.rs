@@ -65,16 +65,32 @@ impl Node {
 
     /// Once a second: reads the pages, says that the daemon lives, looks at every device.
     pub fn tick(&mut self, now: Nanos) {
+        self.begin_tick(now);
+        while self.beat_next(now) {}
+        self.end_tick(now);
+    }
+
+    /// The second's beginning. Then each tenant has its part by [`Node::beat_next`]: what is due to
+    /// turns may come between.
+    pub fn begin_tick(&mut self, now: Nanos) {
         for device in 0..self.devices.len() {
             if !self.looks.is_lost(device) {
                 self.look(device);
             }
         }
         self.mind_slow_look(now);
-        let tenants: Vec<TenantId> = self.tenants.keys().copied().collect();
-        for tenant in tenants {
-            self.beat(now, tenant);
-        }
+        self.beats = self.tenants.keys().copied().collect();
+    }
+
+    /// The second's part for the next tenant. `false`: all have had it.
+    pub fn beat_next(&mut self, now: Nanos) -> bool {
+        let next = self.beats.pop_front();
+        next.into_iter().for_each(|tenant| self.beat(now, tenant));
+        next.is_some()
+    }
+
+    /// The second's end.
+    pub fn end_tick(&mut self, now: Nanos) {
         self.note_history(now);
         self.processes.forget_ended(now);
         self.forget_workers();
@@ -94,7 +110,7 @@ impl Node {
 
     fn beat(&mut self, now: Nanos, tenant: TenantId) {
         if !self.is_recovering() {
-            self.clear_unclaimed(now, tenant);
+            self.look_at_rows(tenant);
         }
         self.look_at_awaited(tenant);
         let Some(known) = self.tenants.get_mut(&tenant) else {
@@ -191,8 +207,14 @@ impl Node {
         };
         let look = match look {
             Ok(look) => look,
-            Err(LookError::Lost) => return self.lose(now, device),
-            Err(LookError::Failed(error)) => {
+            Err(LookError::Lost) if self.looks.is_gone(device, now) => {
+                return self.lose(now, device);
+            }
+            Err(error) => {
+                if error != LookError::Lost {
+                    self.looks.answers(device);
+                }
+                let error = error.to_string();
                 self.looks.list_none(device);
                 self.look_failed(device, "look-failed", error);
                 if again {
@@ -201,6 +223,7 @@ impl Node {
                 return;
             }
         };
+        self.looks.answers(device);
         self.look_worked(device);
         let by_pid = self.processes.by_pid();
         self.counted.samples(device, look.busy.is_some());

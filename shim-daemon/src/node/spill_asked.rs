@@ -145,6 +145,7 @@ impl Node {
         let moves = &self.residency;
         let known = self.tenants.get(&tenant);
         let members = known.into_iter().flat_map(|known| known.members());
+        let members = members.chain(moves.left.of(tenant));
         let mut presented = Bytes::ZERO;
         let mut held = members.fold(Held::default(), |sum, process| {
             let (stored, before) = moves.storing.of_nodes(process);

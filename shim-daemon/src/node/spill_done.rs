@@ -19,13 +19,16 @@ impl Node {
             ..
         } = job.key;
         let Some(known) = self.processes.get(process) else {
-            // It ended meanwhile, and all it had with it. The work may have begun after that.
-            return match job.task {
-                Task::Store { .. } => (),
-                Task::Allocate { .. } | Task::Fetch(_) => {
-                    job.host.give_back(job.offset, job.stored.bytes);
+            // It ended meanwhile, and all it had with it. The work may have begun after that. Or it
+            // has registered anew, and knows nothing of this range.
+            if !matches!(job.task, Task::Store { .. }) {
+                let range = (job.offset, job.stored.bytes);
+                self.residency.host.take_back(process, &job.host, range);
+                if let Some(tenant) = self.residency.left.tenant(process) {
+                    self.tell_held(tenant);
                 }
-            };
+            }
+            return;
         };
         let (tenant, is_here) = (known.tenant(), known.connection() == Some(connection));
         if !matches!(job.task, Task::Store { .. }) {

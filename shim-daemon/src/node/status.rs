@@ -163,8 +163,34 @@ impl Node {
         }
     }
 
+    /// Reads the counters of all processes of a tenant. What it is charged is added up once: each
+    /// sum reads a line of each process.
+    pub(super) fn read_all_counters(&mut self, tenant: TenantId) {
+        let Some(known) = self.tenants.get(&tenant) else {
+            return;
+        };
+        let devices = 0..known.device_ids().len();
+        let charged: Vec<Bytes> = devices.map(|device| known.charged(device)).collect();
+        for process in known.members().collect::<Vec<_>>() {
+            if let Some(of) = self.processes.get(process) {
+                let of = (tenant, of.slot(), of.peer().pid);
+                self.read_line_beside(process, of, &charged);
+            }
+        }
+    }
+
     /// Reads the counters of a process in its row, and what its tenant is charged.
     pub(super) fn read_line(&mut self, process: ProcessId, of: (TenantId, usize, i32)) {
+        self.read_line_beside(process, of, &[]);
+    }
+
+    /// The same, where the tenant is `charged` so much of each device, as far as that is known.
+    fn read_line_beside(
+        &mut self,
+        process: ProcessId,
+        of: (TenantId, usize, i32),
+        charged: &[Bytes],
+    ) {
         let (tenant, slot, pid) = of;
         let Some(known) = self.tenants.get_mut(&tenant) else {
             return;
@@ -185,7 +211,8 @@ impl Node {
         let largest = largest.map_or(0, |slot| slot.largest_refused.swap(0, Ordering::Relaxed));
         let largest = RefusedWord::from_bits(largest);
         for (device_index, mut counters) in lines {
-            let charged = known.charged(device_index);
+            let charged = charged.get(device_index).copied();
+            let charged = charged.unwrap_or_else(|| known.charged(device_index));
             let bytes = largest.on(device_index).map(Bytes);
             let pid = pid.unsigned_abs();
             counters.largest = bytes.map(|bytes| Largest { bytes, pid });
@@ -196,11 +223,7 @@ impl Node {
 
     /// Once a second: reads the counters of a tenant's processes.
     pub(super) fn count(&mut self, now: Nanos, tenant: TenantId) {
-        let members = self.tenants.get(&tenant).map(|known| known.members());
-        let members: Vec<ProcessId> = members.into_iter().flatten().collect();
-        for member in members {
-            self.read_counters(member);
-        }
+        self.read_all_counters(tenant);
         if let Some(known) = self.tenants.get_mut(&tenant) {
             known.tally_mut().second();
         }

@@ -307,15 +307,8 @@ impl Storing {
             return;
         };
         match (kept.places.remove(&stored.at), &kept.write) {
-            (Some(bytes), Some(file)) => {
-                let (file, at) = (Arc::clone(file), stored.at);
-                // Before the next bytes at this place: they are written on the same lane.
-                file.lane().clone().run(move || {
-                    if let Err(error) = crate::spill::forget(file.file(), at, bytes.0) {
-                        tracing::warn!(%error, "a part of a file stays allocated");
-                    }
-                });
-            }
+            // Before the next bytes at this place: they are written on the same lane.
+            (Some(bytes), Some(file)) => give_up(file, stored.at, bytes),
             _ => kept.before -= Bytes(stored.bytes),
         }
         let is_unused = match kept.write {
@@ -410,9 +403,23 @@ impl Storing {
             .retain(|wanted| wanted.connection != connection);
     }
 
-    /// A process has ended.
-    pub(super) fn forget_all(&mut self, process: ProcessId) {
-        self.files.retain(|(of, _), _| *of != process);
+    /// A process has ended. A child that it forked, or another process, may have its files open, by
+    /// which their bytes stay on the disk: they are given up first. Of a previous daemon's files
+    /// this one has no descriptor to do so.
+    pub(super) fn ended(&mut self, process: ProcessId) {
+        self.leaves(process);
+        let key = (process, 0)..=(process, u64::MAX);
+        for (_, kept) in self.files.extract_if(key, |_, _| true) {
+            for (at, bytes) in kept.places {
+                if let Some(file) = &kept.write {
+                    give_up(file, at, bytes);
+                }
+            }
+        }
+    }
+
+    /// A process goes on without its registration: its files are all that is left.
+    pub(super) fn leaves(&mut self, process: ProcessId) {
         self.current.remove(&process);
         self.offers.forget_all(process);
         self.waiting.retain(|wanted| wanted.process != process);
@@ -447,6 +454,16 @@ impl Storing {
         // Of earlier requests.
         self.silent.remove(&tenant);
     }
+}
+
+/// Gives the disk's blocks of a place in a file back.
+fn give_up(file: &Arc<Foreign>, at: u64, bytes: Bytes) {
+    let file = Arc::clone(file);
+    file.lane().clone().run(move || {
+        if let Err(error) = crate::spill::forget(file.file(), at, bytes.0) {
+            tracing::warn!(%error, "a part of a file stays allocated");
+        }
+    });
 }
 
 fn key(job: &Job) -> (ProcessId, ConnId, u32) {

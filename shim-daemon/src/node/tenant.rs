@@ -1,5 +1,6 @@
 //! A tenant: its limits, its pages, and its processes' slots.
 
+mod rows;
 mod state;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,8 +26,8 @@ use super::tally::Tally;
 pub use super::tally::Totals;
 use super::{ConnId, Reaped, Remembered};
 use crate::devices::Device;
-use crate::init::runs;
 use crate::pages::{ControlPages, PagesError, UsagePage};
+pub use rows::Row;
 
 /// How often to try the lock of a tenant whose limit is lowered, at intervals of 0.1 ms. A holder
 /// needs microseconds.
@@ -111,6 +112,8 @@ pub(super) struct Tenant {
     refused: BTreeSet<u32>,
     /// Whether rows of its page may belong to processes that have not presented them yet.
     unclaimed: bool,
+    /// Such rows are being looked at.
+    rows_looked_at: bool,
     /// Its shares of the devices' time, by device.
     compute: Vec<Compute>,
     /// The recent use of each device, by device.
@@ -156,6 +159,7 @@ impl Tenant {
             awaited: BTreeMap::new(),
             refused: BTreeSet::new(),
             unclaimed: false,
+            rows_looked_at: false,
             compute: Vec::new(),
             shares,
             worked: 0,
@@ -245,33 +249,6 @@ impl Tenant {
             !self.slots.contains_key(slot) && page.slots[*slot].taken.load(Ordering::Acquire) == 0
         };
         (0..MAX_SLOTS).find(free)
-    }
-
-    /// Empties the rows of processes that died while no daemon ran, and returns their charges. A
-    /// live process that has not presented its row yet (a stopped one, perhaps) keeps it.
-    pub(super) fn clear_unclaimed(&mut self) -> Vec<Unseen> {
-        let mut dead = Vec::new();
-        if !self.unclaimed {
-            return dead;
-        }
-        self.unclaimed = false;
-        for slot in 0..MAX_SLOTS {
-            let header = &self.usage.view().slots[slot];
-            if self.slots.contains_key(&slot) || header.taken.load(Ordering::Acquire) == 0 {
-                continue;
-            }
-            let pid = header.generation.load(Ordering::Relaxed);
-            if lives(pid, header.start.load(Ordering::Relaxed)) {
-                self.unclaimed = true;
-            } else {
-                let lines =
-                    (0..self.device_ids.len()).filter_map(|at| self.usage.view().line(slot, at));
-                let charged = lines.map(|line| line.word.load().charged).collect();
-                dead.push(Unseen { pid, charged });
-                self.clear(slot);
-            }
-        }
-        dead
     }
 
     /// Assigns a row of the page to this process, one of the tenant's.
@@ -488,12 +465,4 @@ pub(super) fn index(device: DeviceId) -> Option<usize> {
 /// Ids of tenants are handed out by the node.
 pub(super) fn tenant_id(id: u64) -> TenantId {
     TenantId(id)
-}
-
-/// Whether the process with this pid is still the one with this start time. 0: a daemon ended
-/// before it had looked at the process. Then any process with this pid counts: a row too many is
-/// freed when that ends, and a row too few is memory that nobody counts.
-fn lives(pid: u64, start: u64) -> bool {
-    let start = Some(start).filter(|start| *start != 0);
-    u32::try_from(pid).is_ok_and(|pid| runs(pid, start))
 }

@@ -9,6 +9,7 @@
 //! process ends, in case it was the old program after all. Its host memory and its stored ranges
 //! are given back on the kernel's word alone.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
@@ -106,9 +107,29 @@ pub(super) struct Away {
     /// The program of each registered process at the time when it registered.
     programs: BTreeMap<ProcessId, Program>,
     absent: BTreeMap<ProcessId, Absence>,
+    /// Looks at processes that are under way, and whether another was wanted meanwhile: a lane may
+    /// stand, and must not be given the same work each second.
+    looks: BTreeMap<ProcessId, bool>,
 }
 
 impl Away {
+    /// Whether a look may begin: none is under way.
+    fn may_look(&mut self, process: ProcessId) -> bool {
+        match self.looks.entry(process) {
+            Entry::Vacant(free) => drop(free.insert(false)),
+            Entry::Occupied(mut under_way) => {
+                *under_way.get_mut() = true;
+                return false;
+            }
+        }
+        true
+    }
+
+    /// A look has ended. Whether another was wanted.
+    fn has_looked(&mut self, process: ProcessId) -> bool {
+        self.looks.remove(&process).unwrap_or(false)
+    }
+
     /// What a process runs, as was asked.
     fn runs(&mut self, process: ProcessId, program: Option<Program>) {
         let before = self.programs.get(&process);
@@ -214,14 +235,26 @@ impl Node {
         }
     }
 
-    /// Has a process looked at.
+    /// Has a process looked at, now or once the look that is under way has ended.
     pub(super) fn identify(&mut self, tenant: TenantId, process: ProcessId, pid: i32) {
+        if !self.away.may_look(process) {
+            return;
+        }
         let lane = self.lane(tenant);
         self.effect(Effect::Identify { process, pid, lane });
     }
 
     /// A process was looked at.
     pub fn identified(&mut self, now: Nanos, process: ProcessId, seen: Option<Seen>) {
+        let again = self.away.has_looked(process);
+        self.is_seen(now, process, seen);
+        let known = self.processes.get(process).filter(|_| again);
+        if let Some((tenant, pid)) = known.map(|known| (known.tenant(), known.peer().pid)) {
+            self.identify(tenant, process, pid);
+        }
+    }
+
+    fn is_seen(&mut self, now: Nanos, process: ProcessId, seen: Option<Seen>) {
         let seen_is = seen.as_ref();
         if self.awaited_seen(now, process, seen_is) || self.unrestored_seen(process, seen_is) {
             return;
@@ -235,6 +268,10 @@ impl Node {
         }
         if let (Some(tenant), Some(seen)) = (self.tenants.get(&known.tenant()), seen) {
             tenant.started(known.slot(), seen.start);
+        }
+        let pid = known.peer().pid;
+        if let Some(seen) = seen {
+            self.left_seen(pid, seen);
         }
         self.away.runs(process, seen.and_then(|seen| seen.program));
         if self.late_is_another(now, process) {
@@ -283,7 +320,6 @@ impl Node {
         if absence.is_none_or(|absence| std::mem::replace(&mut absence.left_host, true)) {
             return;
         }
-        self.residency.host.ended(process);
         self.forget_moves(process, tenant);
     }
 

@@ -26,6 +26,8 @@ pub(super) struct Classes {
     are_swept: bool,
     /// No descriptor was left; nothing is polled until [`Classes::open_again`].
     closed: bool,
+    /// A socket is not polled that should be: the poller had no place for it. It is tried again.
+    deaf: bool,
 }
 
 impl Classes {
@@ -132,16 +134,21 @@ impl Classes {
 
     /// Once a second: polls the sockets that were closed for lack of descriptors.
     pub(super) fn open_again(&mut self, poller: &Poller) {
-        if !std::mem::take(&mut self.closed) {
+        if !std::mem::take(&mut self.closed) && !self.deaf {
             return;
         }
+        let was_deaf = std::mem::take(&mut self.deaf);
         for (at, (name, listener)) in self.all.iter().enumerate() {
             let Some(listener) = listener else {
                 continue;
             };
-            if let Err(error) = poller.add(listener.as_fd(), Source::Class(at as u64)) {
-                tracing::error!(class = name, %error, "connections are not accepted on its socket");
+            let Err(error) = poller.add_again(listener.as_fd(), Source::Class(at as u64)) else {
+                continue;
+            };
+            if !was_deaf {
+                tracing::error!(class = name, %error, "no connection is accepted there until that works");
             }
+            self.deaf = true;
         }
     }
 

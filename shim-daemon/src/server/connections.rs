@@ -8,7 +8,7 @@ use gpushare_core::{Nanos, TenantId};
 
 use super::budget::Payer;
 use super::crowd::Admittance;
-use super::doors::lacks;
+use super::doors::{has_left, lacks};
 use super::owners::{Caller, Place};
 use super::poller::Source;
 use super::session::{Extra, Role, Session};
@@ -40,12 +40,24 @@ impl Server {
             Some(Ok(socket)) => self.came(began, socket, role),
             Some(Err(error)) if lacks(&error) => self.close_doors(&error),
             // The caller has left already.
-            Some(Err(_)) | None => {}
+            Some(Err(error)) if has_left(&error) => {}
+            // A rule of the system's, mostly. The caller stays in line: the loop would do nothing
+            // else.
+            Some(Err(error)) => {
+                tracing::error!(%error, "no connection can be accepted; it is tried again");
+                self.close_all();
+            }
+            None => {}
         }
     }
 
     fn close_doors(&mut self, error: &io::Error) {
         tracing::error!(%error, "no descriptor is left, so no client can connect until another disconnects; raise the limit of open files (LimitNOFILE)");
+        self.close_all();
+    }
+
+    /// No socket is polled until the next second.
+    fn close_all(&mut self) {
         self.doors.close(&self.poller);
         self.classes.close(&self.poller);
     }

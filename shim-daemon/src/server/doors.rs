@@ -23,6 +23,8 @@ pub(super) struct Doors {
     lock: File,
     /// No descriptor was left; nothing is polled until [`Doors::tend`].
     closed: bool,
+    /// A socket is not polled that should be: the poller had no place for it. It is tried again.
+    deaf: bool,
     /// Takes the process that made a connection.
     pub(super) maker: fn(BorrowedFd<'_>) -> io::Result<Maker>,
 }
@@ -46,6 +48,7 @@ impl Doors {
             tenants: BTreeMap::new(),
             lock,
             closed: false,
+            deaf: false,
             maker: Maker::of,
         })
     }
@@ -162,8 +165,8 @@ impl Doors {
         poller: &Poller,
         lane: &Lane,
     ) -> io::Result<bool> {
-        if std::mem::take(&mut self.closed) {
-            self.poll_all(poller);
+        if std::mem::take(&mut self.closed) || self.deaf {
+            self.deaf = !self.poll_all(poller);
         }
         let emptied = !folder.is_locked_by(&self.lock);
         if emptied {
@@ -200,7 +203,8 @@ impl Doors {
         poller.remove(self.control.as_fd());
         part_with(std::mem::replace(&mut self.control, control), lane);
         if let Err(error) = poller.add(self.control.as_fd(), Source::Control) {
-            tracing::error!(%error, "the control socket cannot be polled; commands fail");
+            tracing::error!(%error, "the control socket cannot be polled; commands fail until it can");
+            self.deaf = true;
         }
     }
 
@@ -244,17 +248,33 @@ impl Doors {
         }
     }
 
-    fn poll_all(&self, poller: &Poller) {
+    /// Polls all sockets, whichever are. Whether it does now.
+    fn poll_all(&self, poller: &Poller) -> bool {
+        let mut all = true;
         let tenants = self.tenants.iter().filter_map(|(tenant, door)| {
             let listener = door.listener.as_ref().ok()?;
             Some((listener, Source::Tenant(*tenant)))
         });
         for (listener, source) in tenants.chain([(&self.control, Source::Control)]) {
-            if let Err(error) = poller.add(listener.as_fd(), source) {
-                tracing::error!(%error, ?source, "connections are not accepted on this socket");
+            let Err(error) = poller.add_again(listener.as_fd(), source) else {
+                continue;
+            };
+            if !self.deaf {
+                tracing::error!(%error, ?source, "no connection is accepted here until that works");
             }
+            all = false;
         }
+        all
     }
+}
+
+/// Whether an error of `accept` tells only that there is no caller any more. Errors of its network
+/// are passed so, too.
+pub(super) fn has_left(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EAGAIN | libc::EINTR | libc::ECONNABORTED)
+    )
 }
 
 /// Whether the error means a lack of descriptors or memory, as opposed to a client that left.

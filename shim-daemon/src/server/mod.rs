@@ -36,7 +36,7 @@ use gpushare_core::{Nanos, ProcessId, TenantId};
 use crate::connection::Closed;
 use crate::devices::Devices;
 use crate::journal::Journal;
-use crate::node::{ConnId, Effect, Node, Seen, Settings};
+use crate::node::{ConnId, Effect, Node, Row, Seen, Settings};
 use crate::notify::Notify;
 use crate::spill::SpillFolder;
 use budget::{Connects, Formers, Users};
@@ -329,6 +329,9 @@ impl Server {
                         Report::Seen(process, seen) => {
                             self.node.identified(clock::now(), process, seen);
                         }
+                        Report::Rows(tenant, dead) => {
+                            self.node.rows_seen(clock::now(), tenant, &dead);
+                        }
                     }
                 }
             }
@@ -400,7 +403,7 @@ impl Server {
             self.node
                 .set_journal_gaps(self.journal.as_ref().map_or(0, Journal::gaps));
             self.node.asks(self.looker.at());
-            self.node.tick(now);
+            self.node_second(now);
             self.users.tidy(now);
             self.connects.tidy(now);
             self.formers.tidy(now);
@@ -473,6 +476,10 @@ impl Server {
                 }
                 Effect::Identify { process, pid, lane } => {
                     let work = move || Report::Seen(process, Seen::of(pid));
+                    self.reports.want(&lane, work);
+                }
+                Effect::LookAtRows { tenant, rows, lane } => {
+                    let work = move || Report::Rows(tenant, Row::dead(&rows));
                     self.reports.want(&lane, work);
                 }
                 Effect::Fence { key, path, order } => {

@@ -109,6 +109,14 @@ impl Poller {
         Ok(self.epoll.add(fd, event)?)
     }
 
+    /// The same of what may be polled already.
+    pub(super) fn add_again(&self, fd: BorrowedFd<'_>, source: Source) -> io::Result<()> {
+        match self.add(fd, source) {
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(()),
+            added => added,
+        }
+    }
+
     /// Waits for room to write instead of for bytes to read.
     pub(super) fn await_room(&self, fd: BorrowedFd<'_>, source: Source) {
         let mut event = EpollEvent::new(EpollFlags::EPOLLOUT, source.pack());
@@ -160,6 +168,17 @@ impl Poller {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_polled_already_can_be_added_again_and_nothing_else() {
+        let (one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let poller = Poller::new().unwrap();
+        poller.add_again(one.as_fd(), Source::Control).unwrap();
+        assert!(poller.add(one.as_fd(), Source::Control).is_err());
+        poller.add_again(one.as_fd(), Source::Control).unwrap();
+        let file = tempfile::tempfile().unwrap();
+        assert!(poller.add_again(file.as_fd(), Source::Control).is_err());
+    }
 
     #[test]
     fn a_wait_ends_at_its_time_and_not_before() {

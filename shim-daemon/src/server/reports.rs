@@ -5,11 +5,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use gpushare_core::ProcessId;
+use gpushare_core::{ProcessId, TenantId};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::foreign::Lane;
-use crate::node::Seen;
+use crate::node::{Row, Seen};
 use crate::spill::{Done, Inspected};
 
 /// Work that was done.
@@ -21,6 +21,8 @@ pub(super) enum Report {
     Inspected(Inspected),
     /// A process was looked at.
     Seen(ProcessId, Option<Seen>),
+    /// Rows of a tenant's page were looked at: those whose processes have ended.
+    Rows(TenantId, Vec<Row>),
 }
 
 /// The loop's end.

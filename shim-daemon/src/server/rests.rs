@@ -9,6 +9,10 @@ use super::poller::Source;
 use super::{Server, clock};
 use crate::connection::Closed;
 
+/// How often a session is served for which the poller has no place: it is not told when the other
+/// end writes.
+const UNPOLLED: Nanos = Nanos::millis(100);
+
 /// Rested sessions that are served before the poller's sources are: as many as those are at a time.
 const AT_A_TIME: usize = 256;
 
@@ -43,6 +47,11 @@ impl Server {
             let socket = session.connection.socket();
             match self.poller.add(socket, Source::Session(id)) {
                 Ok(()) => self.talk(id),
+                // All watches of the user are taken, or the kernel has no memory.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::ENOMEM)) => {
+                    self.talk(id);
+                    self.rest(id, clock::now() + UNPOLLED);
+                }
                 Err(error) => self.close(id, &Closed::Io(error)),
             }
             self.carry_out();
@@ -71,6 +80,16 @@ impl Server {
             self.node.advance(now);
             self.carry_out();
         }
+    }
+
+    /// The node's second. A tenant may have hundreds of processes whose rows are read: what is due
+    /// to turns comes between tenants.
+    pub(super) fn node_second(&mut self, now: Nanos) {
+        self.node.begin_tick(now);
+        while self.node.beat_next(clock::now()) {
+            self.keep_turns();
+        }
+        self.node.end_tick(clock::now());
     }
 
     /// Neither does the daemon's second, with the heartbeat for all programs.

@@ -136,9 +136,13 @@ impl Machine {
 
     /// A device falls off the bus.
     pub fn loses(&mut self, device: usize) {
-        self.node.tick(NOW);
-        let lost = Err(LookError::Lost);
-        self.node.looked(NOW, device, NOW, lost);
+        // As often, and for as long, as it takes to be believed.
+        for before in [2, 1, 0] {
+            let now = NOW - Nanos::secs(before);
+            self.node.tick(NOW);
+            let lost = Err(LookError::Lost);
+            self.node.looked(now, device, now, lost);
+        }
         self.drain();
     }
 

@@ -7,7 +7,7 @@ use gpushare_cuda_abi::nvml::{nvmlDevice_t, nvmlReturn_t};
 use softgpu::inspect::DeviceTruth;
 use softgpu::spec::Spec;
 use softgpu::watch::Monitor;
-use softgpu::{fail, trace};
+use softgpu::{fail, fallen, trace};
 
 /// The result of an NVML function.
 pub(crate) type Result<T = ()> = std::result::Result<T, nvmlReturn_t>;
@@ -71,12 +71,24 @@ const HANDLE_STEP: usize = 0x1000;
 /// The index of a handle's device.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` if no device has this handle.
+/// `INVALID_ARGUMENT` if no device has this handle; `GPU_IS_LOST` if it is off the bus.
 pub(crate) fn index(device: nvmlDevice_t) -> Result<u32> {
     let count = monitor()?.spec().count;
-    (0..count)
+    let index = (0..count)
         .find(|index| handle(*index) == device)
-        .ok_or(nvmlReturn_t::INVALID_ARGUMENT)
+        .ok_or(nvmlReturn_t::INVALID_ARGUMENT)?;
+    reachable(|fallen| fallen == index).map(|()| index)
+}
+
+/// Whether a call can be answered that needs certain devices.
+///
+/// # Errors
+/// `GPU_IS_LOST` if one of them is off the bus.
+pub(crate) fn reachable(needs: impl Fn(u32) -> bool) -> Result {
+    match fallen::ordinal() {
+        Some(fallen) if needs(fallen) => Err(nvmlReturn_t::GPU_IS_LOST),
+        _ => Ok(()),
+    }
 }
 
 /// The current state of a device.

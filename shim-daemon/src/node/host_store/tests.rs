@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::foreign::{Foreign, Lanes};
-use std::sync::mpsc::channel;
+use channel;
 
 const ONE: ProcessId = ProcessId(1);
 const OTHER: ProcessId = ProcessId(2);
@@ -56,7 +56,7 @@ fn what_a_process_claims_or_drops_changes_its_own_part_only() {
     assert_eq!(given(&store), [8, 16], "no more than is plausible");
     store.found(ONE, Bytes::MAX, Bytes::MAX);
     assert_eq!(given(&store), [64, 16], "the whole budget at most");
-    store.forget(ONE);
+    store.ended(ONE);
     assert_eq!(given(&store), [0, 16]);
 }
 
@@ -100,14 +100,6 @@ fn a_presented_file_is_free_once_its_process_ended() {
     );
     next.ended(ONE);
     assert_eq!(allocated(&adopted), 0);
-}
-
-#[test]
-fn memory_of_a_process_that_lives_on_stays_as_it_is() {
-    let mut store = store(Bytes::gib(1));
-    let (_, file) = store.allocate(ONE, Bytes::mib(4));
-    store.forget(ONE);
-    assert_eq!(allocated(&file), 4 << 20);
 }
 
 #[test]
@@ -185,4 +177,47 @@ fn a_small_budget_has_several_ranges() {
     for (budget, piece) in [(96, 6), (8, 2), (64 << 10, 64)] {
         assert_eq!(store(Bytes::mib(budget)).piece(), Bytes::mib(piece));
     }
+}
+
+#[test]
+fn on_a_lane_that_stands_few_holes_wait_and_more_stay_counted() {
+    let (mut one, mut next) = (store_of(77), store_of(78));
+    let (mine, file) = one.allocate(ONE, Bytes::mib(4));
+    next.comes(ONE);
+    let lane = lane();
+    next.adopt(
+        ONE,
+        HostFile::adopt(Foreign::new(file.descriptor().unwrap(), &lane)).unwrap(),
+    );
+    next.found(ONE, Bytes::mib(4), Bytes::MAX);
+    let (go, goes) = channel::<()>();
+    lane.run(move || {
+        let _ = goes.recv();
+    });
+    while !lane.is_full() {
+        lane.run(|| ());
+    }
+    let places = 2 * PUT_OFF as u64;
+    for place in 1..places {
+        next.drop_range(ONE, mine + place * PIECE.0, 2 << 20);
+        let put_off = next.owners[&ONE].put_off.len();
+        assert!(put_off <= PUT_OFF);
+    }
+    assert_eq!(next.owners[&ONE].put_off.len(), PUT_OFF);
+    next.found(ONE, Bytes::mib(4), Bytes::MAX);
+    next.drop_range(ONE, mine, 4 << 20);
+    assert_eq!(next.given(ONE), Bytes::mib(4), "it is not given back");
+    next.give_back_more();
+    assert_eq!(next.owners[&ONE].put_off.len(), PUT_OFF, "the lane stands");
+    drop(go);
+    while lane.is_full() {
+        std::thread::yield_now();
+    }
+    next.give_back_more();
+    assert!(next.owners[&ONE].put_off.is_empty() && next.behind.is_empty());
+    next.drop_range(ONE, mine, 4 << 20);
+    let (done, is_done) = channel();
+    lane.run(move || done.send(()).unwrap());
+    is_done.recv().unwrap();
+    assert_eq!((allocated(&file), next.given(ONE)), (0, Bytes::ZERO));
 }

@@ -1,6 +1,9 @@
 //! What the node keeps of a process that connects, and registers, over and over.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod left;
+mod looks;
+
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -16,7 +19,7 @@ use crate::devices::{Capabilities, Device};
 use crate::foreign::Foreign;
 use crate::groups::Groups;
 use crate::host_file::HostFile;
-use crate::node::{ConnId, Seen, Settings};
+use crate::node::{ConnId, Effect, Seen, Settings};
 use crate::peer::inspect;
 
 const NOW: Nanos = Nanos::secs(100);

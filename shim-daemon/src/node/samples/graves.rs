@@ -216,6 +216,10 @@ mod tests {
         scene.ends(process);
         scene.second(&[Some(Some(vec![])), listed()]);
         assert_eq!(scene.dead(), [pid].into(), "the other lists it");
+        for _ in 0..2 {
+            scene.second(&[Some(Some(vec![])), None]);
+            assert_eq!(scene.dead(), [pid].into(), "it may answer again");
+        }
         scene.second(&[Some(Some(vec![])), None]);
         scene.second(&[Some(Some(vec![]))]);
         assert_eq!(scene.dead().len(), 0);
@@ -226,7 +230,7 @@ mod tests {
         let mut scene = Scene::new(1);
         let (process, pid) = scene.registers(false);
         scene.second(&[Some(Some(vec![(pid, Bytes(MIB))]))]);
-        scene.second(&[None]);
+        (0..3).for_each(|_| scene.second(&[None]));
         scene.ends(process);
         scene.second(&[]);
         assert_eq!(scene.dead().len(), 0);

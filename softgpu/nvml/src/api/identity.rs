@@ -10,7 +10,7 @@ use gpushare_cuda_abi::nvml::{
 use softgpu::{facts, world};
 
 use crate::abi::{array, input, out, out_text, required, text};
-use crate::library::{Result, handle, index, monitor};
+use crate::library::{Result, handle, index, monitor, reachable};
 
 /// PCI device and subsystem ids: vendor NVIDIA, device H200 SXM.
 const PCI_DEVICE: u32 = 0x2335_10de;
@@ -115,6 +115,7 @@ fn by_index(number: u32, device: *mut nvmlDevice_t) -> Result {
     if number >= monitor()?.spec().count {
         return Err(nvmlReturn_t::INVALID_ARGUMENT);
     }
+    reachable(|fallen| fallen == number)?;
     out(device, handle(number))
 }
 
@@ -138,9 +139,11 @@ pub(super) fn by_place(pci: &nvmlPciInfo_t) -> Result<u32> {
         .ok_or(nvmlReturn_t::INVALID_ARGUMENT)
 }
 
-/// Writes the handle of the device for which `is_meant` holds.
+/// Writes the handle of the device for which `is_meant` holds. By the header such a search fails
+/// "if any GPU has fallen off the bus", whichever is sought.
 fn find(device: *mut nvmlDevice_t, is_meant: impl Fn(u32) -> bool) -> Result {
     required(device)?;
+    reachable(|_| true)?;
     let found = (0..monitor()?.spec().count)
         .find(|index| is_meant(*index))
         .ok_or(nvmlReturn_t::NOT_FOUND)?;

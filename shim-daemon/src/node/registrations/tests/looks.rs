@@ -1,0 +1,137 @@
+//! Looks at processes on a lane that may stand.
+
+use super::*;
+use crate::node::Row;
+
+impl Scene {
+    /// The looks at processes that are wanted by now.
+    fn looks(&mut self) -> usize {
+        let effects = std::iter::from_fn(|| self.node.poll_effect());
+        let looks = effects.filter(|one| matches!(one, Effect::Identify { .. }));
+        looks.count()
+    }
+}
+
+#[test]
+fn one_look_at_a_process_is_under_way_and_one_follows_it() {
+    let mut scene = Scene::new();
+    let client = scene.registers();
+    assert_eq!(scene.looks(), 1);
+    scene.node.disconnected(NOW, client);
+    for second in 1..100 {
+        scene.node.tick(NOW + Nanos::secs(second));
+    }
+    assert_eq!(scene.looks(), 0, "the first has no answer");
+    scene.is_looked_at(client.process.unwrap());
+    assert_eq!(scene.looks(), 1);
+    scene.is_looked_at(client.process.unwrap());
+    assert_eq!(scene.looks(), 0);
+}
+
+#[test]
+fn nobody_registers_in_a_tenant_whose_lane_stands() {
+    let mut scene = Scene::new();
+    let lane = scene.node.lane(scene.tenant);
+    let (go, goes) = std::sync::mpsc::channel::<()>();
+    lane.run(move || {
+        let _ = goes.recv();
+    });
+    while !lane.is_full() {
+        lane.run(|| ());
+    }
+    while scene.node.poll_effect().is_some() {}
+    assert_eq!(scene.tries(None).process, None);
+    let effects = std::iter::from_fn(|| scene.node.poll_effect());
+    let asked_again = effects.filter(
+        |one| matches!(one, Effect::Client { reply: Reply::Error(error), .. } if error.can_retry),
+    );
+    assert_eq!(asked_again.count(), 1);
+    drop(go);
+    while lane.is_full() {
+        std::thread::yield_now();
+    }
+    scene.registers();
+}
+
+/// A child, and the rows of a presented page that name it.
+#[test]
+fn rows_of_living_processes_are_looked_at_by_one_work_at_a_time() {
+    let mut scene = Scene::new();
+    let mut child = Command::new("cat")
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let start = Seen::of(child.id().cast_signed()).unwrap().start();
+    scene.takes_rows(&[
+        (0, child.id(), start),
+        (1, child.id(), 0),
+        (2, child.id(), 1),
+    ]);
+    let now = |second| NOW + Nanos::secs(second);
+    scene.node.tick(now(1));
+    scene.node.tick(now(2));
+    let rows = scene.rows_to_look_at();
+    assert_eq!(rows.len(), 1, "the other look waits for this one");
+    scene
+        .node
+        .rows_seen(now(2), scene.tenant, &Row::dead(&rows[0]));
+    assert_eq!(
+        scene.rows_taken(),
+        [0, 1],
+        "no process of this pid started then"
+    );
+    child.kill().unwrap();
+    child.wait().unwrap();
+    scene.node.tick(now(3));
+    let rows = scene.rows_to_look_at();
+    // Another process took one meanwhile.
+    scene.takes_rows(&[(1, 1, 0)]);
+    scene
+        .node
+        .rows_seen(now(3), scene.tenant, &Row::dead(&rows[0]));
+    assert_eq!(scene.rows_taken(), [1]);
+}
+
+#[test]
+fn rows_of_which_no_process_has_the_pid_are_free_without_a_look() {
+    let mut scene = Scene::new();
+    let mut child = Command::new("true").spawn().unwrap();
+    child.wait().unwrap();
+    scene.takes_rows(&[(0, child.id(), 0), (1, child.id(), 9), (2, 1, 0), (3, 0, 0)]);
+    scene.node.recovered(NOW);
+    assert_eq!(scene.rows_taken(), [2]);
+    assert_eq!(scene.rows_to_look_at().len(), 0);
+}
+
+impl Scene {
+    /// Rows of the page are taken: their numbers, the pids, and their starts.
+    fn takes_rows(&mut self, rows: &[(usize, u32, u64)]) {
+        use std::sync::atomic::Ordering::Relaxed;
+        let known = self.node.tenants.get_mut(&self.tenant).unwrap();
+        for (slot, pid, start) in rows {
+            let row = &known.usage().view().slots[*slot];
+            row.taken.store(1, Relaxed);
+            row.generation.store(u64::from(*pid), Relaxed);
+            row.start.store(*start, Relaxed);
+        }
+        known.may_have_rows();
+    }
+
+    fn rows_taken(&self) -> Vec<usize> {
+        let known = &self.node.tenants[&self.tenant];
+        let rows = known.usage().view().slots.iter().enumerate();
+        let taken =
+            rows.filter(|(_, row)| row.taken.load(std::sync::atomic::Ordering::Relaxed) != 0);
+        taken.map(|(slot, _)| slot).collect()
+    }
+
+    /// The looks at rows that are wanted.
+    fn rows_to_look_at(&mut self) -> Vec<Vec<Row>> {
+        let effects = std::iter::from_fn(|| self.node.poll_effect());
+        let rows = effects.filter_map(|one| match one {
+            Effect::LookAtRows { rows, .. } => Some(rows),
+            _ => None,
+        });
+        rows.collect()
+    }
+}
