@@ -86,6 +86,7 @@ fn hooked_without_a_daemon(prepare: impl Fn(&Path)) -> Result<(), String> {
     prepare(&daemon.join("mandatory"));
     let mut config = with_a_gpu();
     config["annotations"] = json!({"io.kubernetes.cri.sandbox-namespace": "system"});
+    config["linux"] = json!({"cgroupsPath": "system.slice:cri-containerd:a"});
     fs::write(bundle.join("config.json"), config.to_string()).unwrap();
     let pid = std::process::id();
     let state = json!({"id": "a", "pid": pid, "bundle": bundle}).to_string();

@@ -4,9 +4,14 @@ use super::*;
 use serde_json::json;
 
 mod of_devices;
+mod of_images;
 
 fn config(annotations: &Value, env: &[&str]) -> Value {
-    json!({"annotations": annotations, "process": {"env": env, "args": ["sh"], "user": {"uid": 7}}})
+    json!({
+        "annotations": annotations,
+        "process": {"env": env, "args": ["sh"], "user": {"uid": 7}},
+        "linux": {"cgroupsPath": "/kubepods/burstable/pod1/a"},
+    })
 }
 
 fn of(annotations: &Value, env: &[&str]) -> Request {
@@ -358,7 +363,8 @@ fn a_pods_own_container_asks_for_nothing() {
         ("io.kubernetes.cri.container-type", "container", true),
         ("io.kubernetes.cri-o.ContainerType", "container", true),
     ] {
-        let config = json!({"annotations": {"gpushare.io/mem-limit": "1GiB", name: kind}});
+        let annotations = json!({"gpushare.io/mem-limit": "1GiB", name: kind});
+        let config = config(&annotations, &[]);
         let request = Request::of(&config).unwrap();
         assert_eq!(request.is_some(), asks, "{name}={kind}");
     }

@@ -4,7 +4,11 @@ use super::*;
 use serde_json::json;
 
 fn config(annotations: &Value, env: &[&str]) -> Value {
-    json!({"annotations": annotations, "process": {"env": env, "args": ["sh"], "user": {"uid": 7}}})
+    json!({
+        "annotations": annotations,
+        "process": {"env": env, "args": ["sh"], "user": {"uid": 7}},
+        "linux": {"cgroupsPath": "/kubepods/burstable/pod1/a"},
+    })
 }
 
 fn of(config: &Value) -> Request {
