@@ -162,6 +162,7 @@ impl Request {
             return Ok(unlimited::request(config, annotations, &variables));
         }
         variables.once()?;
+        outranks_none(config, &said, &environment, &variables)?;
         let lengths = environment
             .iter()
             .map(|(name, value)| name.len() + value.len());
@@ -231,6 +232,28 @@ fn variable(ours: &str) -> Option<String> {
         Some(device) => format!("GPUSHARE_{base}_{}", device.replace('-', "_")),
         None => format!("GPUSHARE_{base}"),
     })
+}
+
+/// Refuses a limit that sets a lower one aside, where an image may have said the former and an
+/// operator the latter: among variables, which both say, and in a container of Podman's also among
+/// annotations ([ADR 257](../../../docs/adr/0257-an-images-annotations-are-no-operators.md)).
+fn outranks_none(
+    config: &Value,
+    said: &[(String, String)],
+    environment: &[(String, String)],
+    variables: &Environment,
+) -> Result<(), Refusal> {
+    let outranks = if may_be_an_images(config) {
+        let all: Vec<_> = variables.limits()?.into_iter().cloned().collect();
+        Limits::outranked(&[said, &all])
+    } else {
+        let beside = environment.get(said.len()..).unwrap_or_default();
+        Limits::outranked(&[beside])
+    };
+    let Some(error) = outranks else { return Ok(()) };
+    Err(Refusal(format!(
+        "{error}; an annotation counts before all variables, and no image has one but under Podman"
+    )))
 }
 
 /// Whether our annotations hold for this container of the pod.

@@ -100,7 +100,11 @@ fn the_environment_asks_where_no_annotation_does_and_never_raises_one() {
             ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "10"),
         ])
     );
-    let asked = of(&json!({"gpushare.io/sm-limit": "20"}), &env);
+    let lower = env.map(|one| match one {
+        "GPUSHARE_MEM_LIMIT_0=16GiB" => "GPUSHARE_MEM_LIMIT_0=6GiB",
+        other => other,
+    });
+    let asked = of(&json!({"gpushare.io/sm-limit": "20"}), &lower);
     assert_eq!(asked.environment.len(), 5, "{:?}", asked.environment);
     assert!(
         asked

@@ -85,3 +85,73 @@ fn no_image_of_podmans_leaves_its_container_out() {
         assert!(left_out.is_none(), "{cgroup:?}");
     }
 }
+
+#[test]
+fn a_variable_that_an_image_may_have_raises_no_limit() {
+    let image = "GPUSHARE_MEM_LIMIT_0=100%";
+    let operators = "GPUSHARE_MEM_LIMIT=4GiB";
+    for cgroup in PODMANS.into_iter().chain(OTHERS) {
+        let told = Request::of(&in_cgroup(&json!({}), &[image, operators], cgroup));
+        let told = told.unwrap_err().0;
+        let quoted = [
+            "GPUSHARE_MEM_LIMIT_0=\"100%\"",
+            "GPUSHARE_MEM_LIMIT=\"4GiB\"",
+        ];
+        for word in quoted.into_iter().chain(["image", "accepted"]) {
+            assert!(told.contains(word), "{word}: {told}");
+        }
+        // Lower, or of a container with an annotation, which hides all such variables.
+        let lower = ["GPUSHARE_MEM_LIMIT_0=2GiB", operators];
+        assert!(Request::of(&in_cgroup(&json!({}), &lower, cgroup)).is_ok());
+    }
+    let annotated = json!({"gpushare.io/mem-limit": "4GiB"});
+    let asked = Request::of(&in_cgroup(&annotated, &[image], OTHERS[0]));
+    let environment = asked.unwrap().unwrap().environment;
+    assert_eq!(environment, pairs(&[("GPUSHARE_MEM_LIMIT", "4GiB")]));
+    // One author's annotations may say what they like of each device.
+    let of_pod = json!({"gpushare.io/mem-limit": "4GiB", "gpushare.io/mem-limit_0": "100%"});
+    assert!(Request::of(&in_cgroup(&of_pod, &[], OTHERS[0])).is_ok());
+}
+
+#[test]
+fn an_annotation_that_an_image_of_podmans_may_have_raises_no_limit() {
+    let limit = ("gpushare.io/mem-limit", "4GiB");
+    for (annotations, env) in [
+        (
+            json!({limit.0: limit.1, "gpushare.io/mem-limit_0": "100%"}),
+            &[][..],
+        ),
+        (
+            json!({"gpushare.io/mem-limit": "100%"}),
+            &["GPUSHARE_MEM_LIMIT=4GiB"],
+        ),
+        (
+            json!({"gpushare.io/mem-view": "limit"}),
+            &["GPUSHARE_MEM_LIMIT=4GiB"],
+        ),
+        (
+            json!({"gpushare.io/sm-limit_0": "100", "gpushare.io/sm-limit": "30"}),
+            &[],
+        ),
+    ] {
+        for cgroup in PODMANS {
+            let told = Request::of(&in_cgroup(&annotations, env, cgroup))
+                .unwrap_err()
+                .0;
+            assert!(told.contains("refused"), "{told}");
+        }
+        for cgroup in OTHERS {
+            assert!(Request::of(&in_cgroup(&annotations, env, cgroup)).is_ok());
+        }
+    }
+    for (annotations, env) in [
+        (
+            json!({limit.0: limit.1, "gpushare.io/mem-limit_0": "1GiB"}),
+            &[][..],
+        ),
+        (json!({limit.0: limit.1}), &["GPUSHARE_MEM_LIMIT=8GiB"]),
+        (json!({limit.0: limit.1}), &["GPUSHARE_SM_LIMIT=30"]),
+    ] {
+        assert!(Request::of(&in_cgroup(&annotations, env, PODMANS[0])).is_ok());
+    }
+}
