@@ -70,6 +70,7 @@ fn a_container_of_this_daemons_class_has_its_limits_already() {
         config["mounts"] = json!([
             {"source": class, "destination": "/run/gpushare"},
             {"source": class.join("ld.so.preload"), "destination": "/etc/ld.so.preload"},
+            {"source": "/usr/lib/gpushare/versions/1", "destination": "/usr/lib/gpushare"},
         ]);
         assert_eq!(is_hooked(folder, &config), is_hooked_then, "{classes:?}");
     }

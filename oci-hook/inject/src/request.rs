@@ -284,16 +284,19 @@ fn is_meant(engine: Option<&Engine>, annotations: &Map<String, Value>) -> Result
 
 /// Refuses to leave a container out of the pod's annotations that was given a GPU: its name may be
 /// misspelt in the list, and it would have all of the GPU ([ADR
-/// 222](../../../docs/adr/0222-a-container-with-a-gpu-is-not-left-out.md)). An image's `all`
+/// 222](../../../docs/adr/0222-a-container-with-a-gpu-is-not-left-out.md)). An image's `all` alone
 /// says nothing about that.
 fn may_be_left_out(
     config: &Value,
     annotations: &Map<String, Value>,
     variables: &Environment,
 ) -> Result<(), Refusal> {
-    let mut given = devices(config, None, annotations, variables)?;
+    let mut given = devices::evidently_given(config, annotations);
+    if given.is_empty() && !says_an_image(annotations, variables) {
+        given = devices(config, None, annotations, variables)?;
+    }
     given.retain(|device| !device.is_empty());
-    if given.is_empty() || says_an_image(annotations, variables) {
+    if given.is_empty() {
         return Ok(());
     }
     let own = Engine::of(config, annotations).and_then(|engine| annotations.get(engine.name));
@@ -303,7 +306,7 @@ fn may_be_left_out(
         own = own.unwrap_or(&Value::Null),
         given = given.join(","),
         // Of one that says so it has the device files, as a privileged container has them all.
-        void = match variables.last(devices::VISIBLE) == Some(devices::APPLIED) {
+        void = match devices::are_files(&given) {
             true => "'s device file (a privileged container has them all)",
             false => " (NVIDIA_VISIBLE_DEVICES=void)",
         },

@@ -231,12 +231,18 @@ fn a_container_with_a_gpu_is_not_left_out_in_silence() {
     let void = "NVIDIA_VISIBLE_DEVICES=void";
     let file = json!([{"path": "/dev/nvidia0", "type": "c", "major": 195, "minor": 0}]);
     let (gpu, all) = ("NVIDIA_VISIBLE_DEVICES=GPU-a", "NVIDIA_VISIBLE_DEVICES=all");
-    for (env, files) in [(&[all, gpu][..], json!([])), (&[void], file.clone())] {
+    for (env, files) in [
+        (&[all, gpu][..], json!([])),
+        (&[void], file.clone()),
+        (&[], file.clone()),
+        (&[all], file.clone()),
+    ] {
+        let by_file = files != json!([]);
         let told = with("mian", env, files).unwrap_err().0;
         for word in ["mian", "main", "accepted"] {
             assert!(told.contains(word), "{word} in {told}");
         }
-        assert_ne!(told.contains("_DEVICES=void"), env == [void], "{told}");
+        assert_ne!(told.contains("_DEVICES=void"), by_file, "{told}");
     }
     // `all` of no image: an annotation beside the image's, a mount, and a CDI name.
     let with_all = |key: &str, value: &str, env: &[&str], mounts: Value| {
@@ -259,7 +265,8 @@ fn a_container_with_a_gpu_is_not_left_out_in_silence() {
     let by_name = "NVIDIA_VISIBLE_DEVICES=nvidia.com/gpu=all";
     for told in [
         with_all("cdi.k8s.io/x", "nvidia.com/gpu=all", &[all], json!([])),
-        with_all("other", "", &[&by_mount], mounts),
+        with_all("other", "", &[&by_mount], mounts.clone()),
+        with_all("other", "", &[all], mounts),
         with_all("other", "", &[by_name], json!([])),
     ] {
         assert!(told.contains("has a GPU (all)"), "{told}");
@@ -273,11 +280,26 @@ fn a_container_with_a_gpu_is_not_left_out_in_silence() {
         (&[all], json!([])),
         (&["NVIDIA_VISIBLE_DEVICES=none"], json!([])),
         (&[void], json!([])),
-        (&[], file),
     ] {
         let left = with("mian", env, files).unwrap();
         assert!(asks_nothing(left), "{env:?}");
     }
+    // A privileged one has all device files, and nobody gave it a GPU.
+    let mut privileged = json!({
+        "annotations": {
+            "gpushare.io/mem-limit": "25%",
+            "gpushare.io/containers": "mian",
+            CONTAINERD.name: "main",
+        },
+        "linux": {
+            "cgroupsPath": "/kubepods/pod1/a",
+            "devices": file,
+            "resources": {"devices": [{"allow": true, "access": "rwm"}]},
+        },
+    });
+    assert!(asks_nothing(Request::of(&privileged).unwrap()));
+    privileged["linux"]["resources"]["devices"][0]["allow"] = json!(false);
+    Request::of(&privileged).unwrap_err();
     // A list beside no limit leaves nothing out.
     let bare = json!({"gpushare.io/containers": "mian", CONTAINERD.name: "main"});
     assert!(asks_nothing(Request::of(&config(&bare, &[gpu])).unwrap()));

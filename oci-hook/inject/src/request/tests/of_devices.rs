@@ -190,7 +190,8 @@ fn a_pods_container_says_which_devices_it_was_given() {
     assert_eq!(given(pod(), &[all], files()), ["/dev/nvidia3"]);
     assert_eq!(given(pod(), &[all], mounts), ["GPU-b"]);
     assert_eq!(given(by_cdi.clone(), &[all], none()), ["GPU-a"]);
-    assert_eq!(given(by_cdi, &[all], files()), ["GPU-a", "/dev/nvidia3"]);
+    // A file is that of all its GPU's MIG instances: it says nothing beside a name.
+    assert_eq!(given(by_cdi, &[all], files()), ["GPU-a"]);
     assert_eq!(given(pod(), &["DOCKER_RESOURCE_GPU=all"], none()), [""]);
     // An image's `all` is not what a pod's container names, where it has a GPU otherwise.
     let named = |annotations: Value, variable: &str| {
