@@ -115,9 +115,10 @@ fn a_version_that_a_cdi_specification_names_stays_and_is_told() {
     let said = add(&machine, "5");
     assert!(!said.contains(file), "{said}");
     // A removal keeps none for a specification.
+    names("4");
     let remove = format!("rm /run/gpushare/cdi; sh '{HERE}/versions.sh' remove");
     let said = machine.sh(ROOT, &remove);
-    let told = format!("{file} names {HERE}/versions/3: no container");
+    let told = format!("{file} names {HERE}/versions/4: no container");
     assert!(said.contains(&told), "{said}");
     assert_eq!(versions(&machine), "");
 }
