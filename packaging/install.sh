@@ -66,14 +66,17 @@ install_all() {
         put 644 "$unit" "$units/$service.service"
     done
     rm "$unit"
+    # Engines pass over a file of hooks that names a program which is not there, and start containers
+    # without limits: so it is put there with its path.
+    hook=share/containers/oci/hooks.d/gpushare.json
     (cd "$here/share" && find . -type f) | while read -r file; do
-        put 644 "$here/share/$file" "$root$prefix/share/$file"
+        [ "share/${file#./}" = $hook ] || put 644 "$here/share/$file" "$root$prefix/share/$file"
     done
-    hook="$root$prefix/share/containers/oci/hooks.d/gpushare.json"
-    if [ -f "$hook" ]; then
-        sed "s|\"/usr/bin/|\"$prefix/bin/|g" "$hook" >"$hook.new"
-        chmod 644 "$hook.new"
-        mv "$hook.new" "$hook"
+    if [ -f "$here/$hook" ]; then
+        own=$(mktemp)
+        sed "s|\"/usr/bin/|\"$prefix/bin/|g" "$here/$hook" >"$own"
+        put 644 "$own" "$root$prefix/$hook"
+        rm "$own"
     fi
     if systemd; then systemctl daemon-reload; fi
     if [ "$start" = yes ] && systemd; then
@@ -169,13 +172,13 @@ uninstall_all() {
     leave lib
     case "$prefix" in /usr | /usr/local) ;; *) rmdir "$root$prefix" 2>/dev/null || true ;; esac
     # Where another installation's daemon runs, its units start. Our own is gone by now.
-    leans=$(
-        others || sh "$here/lib/wrapped.sh" "$prefix" "$root" units
-        sh "$here/lib/wrapped.sh" "$prefix" "$root" hooks
-    )
+    leans=$(others || sh "$here/lib/wrapped.sh" "$prefix" "$root" units)
     leans=$(echo "$leans" | tr '\n' ' ' | sed 's/ *$//')
     [ -z "$leans" ] ||
-        echo "these keep engines or containers from starting without gpushare: $leans. Remove them, then: systemctl daemon-reload" >&2
+        echo "these keep engines from starting without gpushare: $leans. Remove them, then: systemctl daemon-reload" >&2
+    hooks=$(sh "$here/lib/wrapped.sh" "$prefix" "$root" hooks | tr '\n' ' ' | sed 's/ *$//')
+    [ -z "$hooks" ] ||
+        echo "engines pass over these files, whose hook is gone, so that their containers run without limits: $hooks. Remove them" >&2
     if others; then
         echo "removed from $root$prefix; the folders of the daemon are another installation's"
         if [ ! -e "$units/gpushared.service" ] && [ ! -e "$packaged/gpushared.service" ]; then

@@ -1,13 +1,14 @@
 #!/bin/sh
-# Keeps the library of each installed version in a folder of its own, for as long as a process or a
-# mount uses it: programs that run across an upgrade start their children with the library that they
+# Keeps the library of each installed version in a folder of its own, for as long as a process, a
+# mount or a CDI specification uses it: programs that run across an upgrade start their children with the library that they
 # began with. Called by the package's scripts and by install.sh.
 #
 #   versions.sh add     adds the packaged library, makes it current, drops older
-#                      versions out of use but for the last one
+#                      versions out of use but for the last one, names CDI specifications of older ones
 #   versions.sh users   lists the processes that use another version than the current one, or whose
 #                      mounts show one: pid, program, version, the container's id if it is in one
-#   versions.sh remove  drops all versions out of use, and names those in use; once more by a purge
+#   versions.sh remove  drops all versions out of use, and names those in use and CDI specifications
+#                      of any; once more by a purge
 #
 # The folder that holds this file has package/ (the library and VERSION, the name of its folder),
 # versions/ and the link libgpushare.so to the current one.
@@ -86,6 +87,14 @@ unused() {
     [ "$(is_mounted "$(spelt "$1")")" = no ] && [ "$(is_mapped "$1")" = no ]
 }
 
+# The CDI specifications that name this folder, but for the daemon's own, which it writes anew.
+specifications() {
+    text=$(printf '%s' "$1" | sed 's/[][\.*^$+?(){}|]/\\&/g')
+    grep -lsE "$text([/\"',[:space:]]|\$)" /etc/cdi/* /run/cdi/* | while IFS= read -r file; do
+        grep -qsxF -e "$file" -e "/var$file" /run/gpushare/cdi || echo "$file"
+    done
+}
+
 add() {
     version=$(cat "$here/package/VERSION")
     before=$(readlink "$here/libgpushare.so" 2>/dev/null || true)
@@ -113,6 +122,12 @@ add() {
     mv -T "$here/.libgpushare.so.new" "$here/libgpushare.so"
     # The one before stays in any case: a program that is about to start may have its path already.
     drop "$version" "${before%%/*}" "the next upgrade or removal"
+    for folder in "$here"/versions/*; do
+        [ "$folder" != "$here/versions/$version" ] || continue
+        specifications "$folder" | while IFS= read -r file; do
+            echo "gpushare: $file gives containers the library in $folder: for this version, gpushare cdi generate >$file"
+        done
+    done
 }
 
 # Drops versions that nothing uses, but for the two named. What removes the others later is named,
@@ -121,7 +136,11 @@ drop() {
     for folder in "$here"/versions/*; do
         [ -d "$folder" ] || continue
         case "${folder##*/}" in "$1" | "$2") continue ;; esac
-        if unused "$folder"; then
+        specification=$([ -z "$1" ] || specifications "$folder")
+        if [ -n "$specification" ]; then
+            # Without it no container of its classes would start.
+            echo "gpushare: kept $folder: a CDI specification names it; once none does, $3 removes it"
+        elif unused "$folder"; then
             rm -rf "$folder"
         else
             echo "gpushare: kept $folder: programs use it; once they have ended, $3 removes it"
@@ -151,6 +170,11 @@ case "${1:-}" in
     users) users ;;
     remove)
         rm -f "$here/libgpushare.so"
+        for folder in "$here"/versions/*; do
+            specifications "$folder" | while IFS= read -r file; do
+                echo "gpushare: $file names $folder: no container with a device of it starts any more; remove it"
+            done
+        done
         drop "" "" "a purge or the next installation"
         rmdir "$here/versions" 2>/dev/null || true
         ;;

@@ -7,7 +7,8 @@
 #   wrapped.sh PREFIX [ROOT]
 #   wrapped.sh PREFIX [ROOT] units    prints the units that do not start without gpushare's daemon
 #   wrapped.sh PREFIX [ROOT] hooks    prints files of hooks that name this installation's, but for
-#                                     the one that it brings: no container starts where one is read
+#                                     the one that it brings: engines pass over them without the
+#                                     program, and their containers have no limits
 set -eu
 prefix=$1 root=${2:-} ask=${3:-}
 # By its path, or by its name alone as in NVIDIA's list of runtimes; not another installation's.

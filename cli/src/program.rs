@@ -78,6 +78,38 @@ pub(crate) enum OutOfReach {
     WithItsChildren(&'static str),
 }
 
+/// What a program does that starts others in a root of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Container {
+    /// They are its children, with a root in which the preload's path is not there by itself.
+    OfItsOwn,
+    /// An engine starts them elsewhere, with an environment that is not the program's.
+    OfAnEngine,
+}
+
+/// Programs that start others in containers, by the names of their files.
+const OWN: [&str; 8] = [
+    "apptainer",
+    "singularity",
+    "enroot",
+    "ch-run",
+    "sarus",
+    "bwrap",
+    "chroot",
+    "systemd-nspawn",
+];
+const ENGINES: [&str; 5] = ["docker", "podman", "podman-hpc", "nerdctl", "shifter"];
+
+/// Whether a command is known to start programs in containers.
+pub(crate) fn container(command: &OsStr) -> Option<Container> {
+    let name = Path::new(command).file_name()?;
+    let is_in = |names: &[&str]| names.iter().any(|known| name == *known);
+    if is_in(&OWN) {
+        return Some(Container::OfItsOwn);
+    }
+    is_in(&ENGINES).then_some(Container::OfAnEngine)
+}
+
 /// Why a preload will not be loaded into the program, if so. A script is judged by its interpreter.
 pub(crate) fn out_of_reach(command: &OsStr, environment: &Environment) -> Option<OutOfReach> {
     let mut file = resolve(command, environment)?;
@@ -233,6 +265,20 @@ mod tests {
             out_of_reach(OsStr::new("no-such-program"), &environment()),
             None
         );
+    }
+
+    #[test]
+    fn programs_that_start_others_in_containers_are_known_by_their_names() {
+        let of = |command: &str| container(OsStr::new(command));
+        for own in ["apptainer", "/opt/bin/singularity", "bwrap"] {
+            assert_eq!(of(own), Some(Container::OfItsOwn), "{own}");
+        }
+        for engine in ["docker", "/usr/bin/podman"] {
+            assert_eq!(of(engine), Some(Container::OfAnEngine), "{engine}");
+        }
+        for other in ["python3", "apptainer.py", "/opt/apptainer/run", "", "/"] {
+            assert_eq!(of(other), None, "{other}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::args::Run;
 use crate::daemon::Talk;
 use crate::failure::{Failure, NOT_FOUND, NOT_STARTED};
 use crate::listener::Listener;
-use crate::program::OutOfReach;
+use crate::program::{Container, OutOfReach};
 use crate::settings::Environment;
 use crate::supervise::Supervisor;
 use crate::{output, plan, program, registered};
@@ -26,6 +26,9 @@ pub(crate) fn run(arguments: Run) -> Result<ExitCode, Failure> {
         .map_err(|errno| not_started(command, &plan.environment, &errno.into()))?;
     if let Some(reach) = program::out_of_reach(command, &plan.environment) {
         output::note(&uncovered(command, reach));
+    }
+    if let Some(container) = program::container(command) {
+        output::note(&contained(command, container));
     }
     if let Some(note) = &plan.note {
         output::note(note);
@@ -51,6 +54,18 @@ fn uncovered(command: &OsStr, reach: OutOfReach) -> String {
         ),
         OutOfReach::WithItsChildren(why) => format!(
             "note: {command} {why}, so the library is loaded neither into it nor into programs it starts, and no limit holds there; have it start gpushare, as in `sudo gpushare run -- CMD`"
+        ),
+    }
+}
+
+fn contained(command: &OsStr, container: Container) -> String {
+    let command = command.display();
+    match container {
+        Container::OfItsOwn => format!(
+            "note: the library is loaded into no program in a root that {command} makes, and no limit holds there, unless /usr/lib/gpushare and /run/gpushare are bound in it and LD_PRELOAD is passed on (OPERATIONS, Batch systems)"
+        ),
+        Container::OfAnEngine => format!(
+            "note: the containers of {command} are none of this run's, and its limits hold in none of them: give a container limits of its own (CONTAINERS)"
         ),
     }
 }

@@ -11,7 +11,10 @@ use gpushare_inject::Request;
 use gpushare_protocol::wire::{
     Control, ControlReply, Decoder, ErrorCode, Hello, Injection, MAGIC, MAJOR, decode, encode,
 };
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, sendmsg, socket_with,
+};
 
 use crate::{Failure, mandatory};
 
@@ -187,8 +190,14 @@ impl Asked<'_> {
     }
 }
 
+/// Connects, and does not wait for room: with a full queue of a daemon that hangs, connecting would
+/// block until the runtime kills the hook, and what the daemon's rules allow would be refused, too.
 fn connect(path: &Path, end: Instant) -> io::Result<UnixStream> {
-    let socket = UnixStream::connect(path)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    let socket = UnixStream::from(socket);
+    socket.set_nonblocking(false)?;
     let left = end.saturating_duration_since(Instant::now());
     let left = left.max(PAUSE);
     socket.set_read_timeout(Some(left))?;
@@ -390,6 +399,25 @@ mod tests {
         ] {
             assert_eq!(judged(minor, &reply), (told, 1), "{minor} {reply:?}");
         }
+    }
+
+    #[test]
+    fn a_daemon_whose_queue_is_full_is_not_waited_for_to_connect() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control.sock");
+        let flags = SocketFlags::CLOEXEC;
+        let listener = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+        rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        let end = Instant::now() + PATIENCE;
+        let mut all = vec![connect(&path, end).expect("the queue has room")];
+        let error = loop {
+            match connect(&path, end) {
+                Ok(socket) => all.push(socket),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
     }
 
     #[test]

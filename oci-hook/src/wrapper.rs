@@ -134,12 +134,26 @@ impl Call {
         bundle.or_else(|| std::env::current_dir().ok())
     }
 
+    /// Whether the runtime is told another file than `config.json`, by crun's option or a beginning
+    /// of its name.
+    fn names_another_file(&self) -> bool {
+        let all = self.arguments.get(self.subcommand..).unwrap_or_default();
+        let mut all = all.iter().map(|argument| argument.as_bytes());
+        all.any(|text| text.starts_with(b"--conf") || text.starts_with(b"-f"))
+    }
+
     /// Adds the hook to the configuration in `bundle`, if the container asks for a share, or the
     /// daemon is to be asked about it, and the hook is not there from the last time.
     ///
     /// # Errors
     /// Why the container must not start.
     pub fn prepare(&self, bundle: &Path, hook: &Path) -> Result<(), Failure> {
+        if self.names_another_file() {
+            return Err(Failure(
+                "--config names another file than config.json, which would get no hook; leave the option out"
+                    .to_owned(),
+            ));
+        }
         let bundle = fs::canonicalize(bundle).map_err(cannot("find the bundle"))?;
         let mut config = bundle::config(&bundle)?;
         if !self.concerns(&config)? {
@@ -379,6 +393,30 @@ mod tests {
             1,
             "nothing is left"
         );
+    }
+
+    #[test]
+    fn another_file_than_the_one_that_is_edited_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        fs::write(place.path().join("config.json"), "{}").unwrap();
+        let prepare = |options: &[&str]| {
+            let all = [&["create", "--bundle", "/b"], options, &["id"]].concat();
+            call(&all).prepare(place.path(), Path::new("/h"))
+        };
+        for options in [
+            &["--config", "other.json"][..],
+            &["--config=other.json"],
+            &["--conf=other.json"],
+            &["-f", "other.json"],
+            &["-fother.json"],
+        ] {
+            let told = prepare(options).unwrap_err().to_string();
+            assert!(told.contains("config.json"), "{told}");
+        }
+        prepare(&["--console-socket", "/c", "--pid-file=/p"]).unwrap();
+        // Before the subcommand it is another option.
+        let before = call(&["--conf", "create", "--bundle", "/b", "id"]);
+        before.prepare(place.path(), Path::new("/h")).unwrap();
     }
 
     #[test]

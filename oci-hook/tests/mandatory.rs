@@ -70,6 +70,7 @@ fn a_container_of_this_daemons_class_has_its_limits_already() {
         config["mounts"] = json!([
             {"source": class, "destination": "/run/gpushare"},
             {"source": class.join("ld.so.preload"), "destination": "/etc/ld.so.preload"},
+            {"source": "/usr/lib/gpushare/versions/1", "destination": "/usr/lib/gpushare"},
         ]);
         assert_eq!(is_hooked(folder, &config), is_hooked_then, "{classes:?}");
     }
@@ -86,6 +87,7 @@ fn hooked_without_a_daemon(prepare: impl Fn(&Path)) -> Result<(), String> {
     prepare(&daemon.join("mandatory"));
     let mut config = with_a_gpu();
     config["annotations"] = json!({"io.kubernetes.cri.sandbox-namespace": "system"});
+    config["linux"] = json!({"cgroupsPath": "system.slice:cri-containerd:a"});
     fs::write(bundle.join("config.json"), config.to_string()).unwrap();
     let pid = std::process::id();
     let state = json!({"id": "a", "pid": pid, "bundle": bundle}).to_string();

@@ -21,6 +21,7 @@ mod layer;
 mod maxima;
 mod maxima_read;
 mod model;
+mod outranked;
 mod policy;
 mod seen;
 mod setting;
@@ -166,6 +167,14 @@ impl Limits {
     /// If the name is misspelt: that of [`Self::from_env`].
     pub fn asks(name: &str, value: &str) -> Result<bool, LimitError> {
         table::asks(name, &value.into())
+    }
+
+    /// The refusal of the first of these variables that sets a lower limit aside, or one that
+    /// cannot be compared with it, for a reader that cannot tell an operator's from an image's. The
+    /// groups have precedence in their order, each hiding what later ones say of memory, or of
+    /// time, where it says something of that itself.
+    pub fn outranked(groups: &[&[(String, String)]]) -> Option<LimitError> {
+        outranked::outranked(groups)
     }
 
     /// Whether programs see their request as the total.

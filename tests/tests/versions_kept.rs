@@ -84,6 +84,45 @@ fn a_version_whose_library_alone_is_mounted_stays_and_a_neighbour_goes() {
     assert_eq!(versions(&machine), "1 2 3");
 }
 
+/// As `gpushare cdi generate >FILE` leaves it, which nothing keeps current.
+#[test]
+fn a_version_that_a_cdi_specification_names_stays_and_is_told() {
+    let Some(machine) = machine() else { return };
+    add(&machine, "1");
+    add(&machine, "10");
+    let file = "/run/cdi/ours.json";
+    let names = |version: &str| {
+        let line = format!(
+            "mkdir -p /run/cdi && echo '{{\"hostPath\": \"{HERE}/versions/{version}\"}}' >{file}"
+        );
+        machine.sh(ROOT, &line);
+    };
+    names("1");
+    let said = upgrade_twice(&machine);
+    let told = format!("{file} gives containers the library in {HERE}/versions/1:");
+    assert!(said.contains(&told), "{said}");
+    assert_eq!(versions(&machine), "1 2 3");
+    names("4");
+    let said = add(&machine, "4");
+    assert!(!said.contains(file), "{said}");
+    assert_eq!(versions(&machine), "3 4");
+    // The daemon's own is written anew by the daemon.
+    names("3");
+    machine.sh(
+        ROOT,
+        &format!("mkdir -p /run/gpushare && echo {file} >/run/gpushare/cdi"),
+    );
+    let said = add(&machine, "5");
+    assert!(!said.contains(file), "{said}");
+    // A removal keeps none for a specification.
+    names("4");
+    let remove = format!("rm /run/gpushare/cdi; sh '{HERE}/versions.sh' remove");
+    let said = machine.sh(ROOT, &remove);
+    let told = format!("{file} names {HERE}/versions/4: no container");
+    assert!(said.contains(&told), "{said}");
+    assert_eq!(versions(&machine), "");
+}
+
 #[test]
 fn processes_with_an_older_version_are_listed_and_others_are_not() {
     let Some(machine) = machine() else { return };

@@ -24,12 +24,17 @@ pub fn add_hook(config: &mut Value, path: &str, arguments: &[String]) -> Result<
         .collect();
     // An empty environment, not none: a runtime may pass the image's where there is none.
     let hook = json!({"path": path, "args": args, "env": [], "timeout": TIMEOUT});
-    let Some(known) = stage.iter().find(|known| known["path"] == path) else {
+    let Some(known) = stage.iter_mut().find(|known| known["path"] == path) else {
         stage.push(hook);
         return Ok(true);
     };
-    match ["args", "env"].iter().all(|key| known[key] == hook[key]) {
-        true => Ok(false),
+    // Podman leaves the empty environment of a file of hooks out.
+    let is_bare = known.get("env").is_none();
+    match known["args"] == hook["args"] && (is_bare || known["env"] == hook["env"]) {
+        true => {
+            *known = hook;
+            Ok(is_bare)
+        }
         false => Err(odd(&format!(
             "{path} is among its hooks already, with other arguments ({}); use either the wrapper or the hook, or take that entry out",
             known["args"]
@@ -115,6 +120,11 @@ mod tests {
         // With the environment of its caller it is not the hook that is added.
         config["hooks"]["createRuntime"][0]["env"] = json!(["A=1"]);
         add_hook(&mut config, "/h", &own("/s")).unwrap_err();
+        // Podman writes no environment where its file of hooks has an empty one.
+        let entry = &mut config["hooks"]["createRuntime"][0];
+        entry.as_object_mut().unwrap().remove("env");
+        assert_eq!(add_hook(&mut config, "/h", &own("/s")), Ok(true));
+        assert_eq!(config, once);
         // Another program's hook is no obstacle.
         assert_eq!(add_hook(&mut config, "/other", &[]), Ok(true));
     }

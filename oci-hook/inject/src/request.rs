@@ -56,14 +56,28 @@ const CRI_O: Engine = Engine {
 };
 
 impl Engine {
-    /// The engine that wrote these. CRI-O copies all annotations of a pod, which its author writes,
-    /// and overwrites its own alone: so those of the other engine mean nothing beside them.
-    fn of(annotations: &Map<String, Value>) -> &'static Self {
-        match annotations.contains_key(CRI_O.kind) {
+    /// The engine of pods that wrote these. CRI-O copies all annotations of a pod, which its author
+    /// writes, and overwrites its own alone: so those of the other engine mean nothing beside them.
+    /// `None` for an engine without pods, which may have taken such annotations from an image.
+    fn of(config: &Value, annotations: &Map<String, Value>) -> Option<&'static Self> {
+        let engine = match annotations.contains_key(CRI_O.kind) {
             true => &CRI_O,
             false => &CONTAINERD,
-        }
+        };
+        (!may_be_an_images(config)).then_some(engine)
     }
+}
+
+/// Whether the annotations may be an image's: Podman copies those of an image's manifest into
+/// a container's configuration ([ADR
+/// 257](../../../docs/adr/0257-an-images-annotations-are-no-operators.md)). Its cgroup tells,
+/// which no image names: `SLICE:libpod:ID` for systemd, else `PARENT/libpod-ID`. One without a
+/// cgroup may be Podman's (`--cgroups=disabled`); engines of pods name one for each container.
+fn may_be_an_images(config: &Value) -> bool {
+    let path = config.pointer("/linux/cgroupsPath").and_then(Value::as_str);
+    let name = path.and_then(|path| path.rsplit('/').next()).unwrap_or("");
+    let is_podmans = name.starts_with("libpod-") || name.split(':').nth(1) == Some("libpod");
+    name.is_empty() || is_podmans
 }
 
 /// Bytes of the names and values taken together.
@@ -120,14 +134,15 @@ impl Request {
             Some(Value::Object(all)) => all,
             Some(_) => return Err(Refusal("config.json: annotations is no object".to_owned())),
         };
-        let told = annotations.get(Engine::of(annotations).kind);
+        let engine = Engine::of(config, annotations);
+        let told = engine.and_then(|engine| annotations.get(engine.kind));
         if told.and_then(Value::as_str) == Some("sandbox") {
             return Ok(None);
         }
         let variables = Environment::of(config)?;
         // Also those of another container: a misspelt one is refused in the whole pod.
         let said = annotated(annotations)?;
-        let is_meant = is_meant(annotations)?;
+        let is_meant = is_meant(engine, annotations)?;
         let is_left_out = !is_meant && (!said.is_empty() || annotations.contains_key(DEVICES));
         let said = if is_meant { said } else { Vec::new() };
         let named = annotations.get(DEVICES).filter(|_| is_meant);
@@ -147,6 +162,7 @@ impl Request {
             return Ok(unlimited::request(config, annotations, &variables));
         }
         variables.once()?;
+        outranks_none(config, &said, &environment, &variables)?;
         let lengths = environment
             .iter()
             .map(|(name, value)| name.len() + value.len());
@@ -218,12 +234,34 @@ fn variable(ours: &str) -> Option<String> {
     })
 }
 
+/// Refuses a limit that sets a lower one aside, where an image may have said the former and an
+/// operator the latter: among variables, which both say, and in a container of Podman's also among
+/// annotations ([ADR 257](../../../docs/adr/0257-an-images-annotations-are-no-operators.md)).
+fn outranks_none(
+    config: &Value,
+    said: &[(String, String)],
+    environment: &[(String, String)],
+    variables: &Environment,
+) -> Result<(), Refusal> {
+    let outranks = if may_be_an_images(config) {
+        let all: Vec<_> = variables.limits()?.into_iter().cloned().collect();
+        Limits::outranked(&[said, &all])
+    } else {
+        let beside = environment.get(said.len()..).unwrap_or_default();
+        Limits::outranked(&[beside])
+    };
+    let Some(error) = outranks else { return Ok(()) };
+    Err(Refusal(format!(
+        "{error}; an annotation counts before all variables, and no image has one but under Podman"
+    )))
+}
+
 /// Whether our annotations hold for this container of the pod.
 ///
 /// # Errors
 /// A list of names where the engine does not say this container's name: without a refusal it would
 /// run without the limits of the annotations beside it.
-fn is_meant(annotations: &Map<String, Value>) -> Result<bool, Refusal> {
+fn is_meant(engine: Option<&Engine>, annotations: &Map<String, Value>) -> Result<bool, Refusal> {
     let Some(list) = annotations.get(CONTAINERS) else {
         return Ok(true);
     };
@@ -237,7 +275,7 @@ fn is_meant(annotations: &Map<String, Value>) -> Result<bool, Refusal> {
     if named.contains(&"") {
         return Err(refuse("a name is empty"));
     }
-    let own = annotations.get(Engine::of(annotations).name);
+    let own = engine.and_then(|engine| annotations.get(engine.name));
     let own = own
         .and_then(Value::as_str)
         .ok_or_else(|| refuse("this engine does not say which of a pod's containers this is"))?;
@@ -246,26 +284,29 @@ fn is_meant(annotations: &Map<String, Value>) -> Result<bool, Refusal> {
 
 /// Refuses to leave a container out of the pod's annotations that was given a GPU: its name may be
 /// misspelt in the list, and it would have all of the GPU ([ADR
-/// 222](../../../docs/adr/0222-a-container-with-a-gpu-is-not-left-out.md)). An image's `all`
+/// 222](../../../docs/adr/0222-a-container-with-a-gpu-is-not-left-out.md)). An image's `all` alone
 /// says nothing about that.
 fn may_be_left_out(
     config: &Value,
     annotations: &Map<String, Value>,
     variables: &Environment,
 ) -> Result<(), Refusal> {
-    let mut given = devices(config, None, annotations, variables)?;
+    let mut given = devices::evidently_given(config, annotations);
+    if given.is_empty() && !says_an_image(annotations, variables) {
+        given = devices(config, None, annotations, variables)?;
+    }
     given.retain(|device| !device.is_empty());
-    if given.is_empty() || says_an_image(annotations, variables) {
+    if given.is_empty() {
         return Ok(());
     }
-    let own = annotations.get(Engine::of(annotations).name);
+    let own = Engine::of(config, annotations).and_then(|engine| annotations.get(engine.name));
     Err(Refusal(format!(
         "annotation {CONTAINERS}={list} is refused: container {own} has a GPU ({given}) and is not named, so that it would have no limits; accepted: that name too, limits of its own (such as the variable GPUSHARE_MEM_LIMIT=100%), or no GPU{void}",
         list = annotations.get(CONTAINERS).unwrap_or(&Value::Null),
         own = own.unwrap_or(&Value::Null),
         given = given.join(","),
         // Of one that says so it has the device files, as a privileged container has them all.
-        void = match variables.last(devices::VISIBLE) == Some(devices::APPLIED) {
+        void = match devices::are_files(&given) {
             true => "'s device file (a privileged container has them all)",
             false => " (NVIDIA_VISIBLE_DEVICES=void)",
         },
@@ -276,15 +317,17 @@ fn may_be_left_out(
 /// namespace, the pod and the container's name in it, and the image, from annotations that only the
 /// engine sets; and the user of the first process.
 fn labels(config: &Value, annotations: &Map<String, Value>) -> Vec<(String, String)> {
-    let engine = Engine::of(annotations);
-    let known = [
-        ("namespace", engine.namespace),
-        ("image", engine.image),
-        ("pod", engine.pod),
-        ("pod_container", engine.name),
-    ];
+    let of_engine = |engine: &Engine| {
+        [
+            ("namespace", engine.namespace),
+            ("image", engine.image),
+            ("pod", engine.pod),
+            ("pod_container", engine.name),
+        ]
+    };
+    let known = Engine::of(config, annotations).map(of_engine);
     let mut all: Vec<(String, String)> = Vec::new();
-    for (kind, name) in known {
+    for (kind, name) in known.into_iter().flatten() {
         let value = annotations.get(name).and_then(Value::as_str);
         if let Some(value) = value.filter(|value| value.len() <= 1024) {
             all.push((kind.to_owned(), value.to_owned()));

@@ -102,19 +102,23 @@ const LEANS: [(&str, &str); 3] = [
 ];
 
 #[test]
-fn a_removal_names_what_does_not_start_without_gpushare() {
+fn a_removal_names_what_leans_on_gpushare() {
     for (path, text) in LEANS {
         let Some(node) = Node::new() else { return };
         node.install();
         node.put(path, text);
         let said = node.delete();
-        let named = format!("without gpushare: /{path}. Remove");
+        let word = match path.ends_with(".json") {
+            true => "run without limits",
+            false => "without gpushare",
+        };
+        let named = format!("{word}: /{path}. Remove");
         assert!(said.contains(&named), "{said}");
     }
 }
 
 #[test]
-fn a_removal_names_nothing_that_starts_without_gpushare() {
+fn a_removal_names_nothing_that_does_not_lean_on_gpushare() {
     let Some(node) = Node::new() else { return };
     node.install();
     for (path, text) in [

@@ -85,18 +85,20 @@ fn a_removal_finds_the_settings_beside_nvidias_runtime() {
 }
 
 #[test]
-fn a_removal_names_what_does_not_start_without_gpushare() {
+fn a_removal_names_what_leans_on_gpushare() {
     let hook = |prefix: &str| format!("{{\"path\": \"{prefix}/bin/gpushare-oci-hook\"}}");
     let (own, other) = (hook("/opt/own"), hook("/usr"));
     let asserts = "[Unit]\nAssertPathExists=/run/gpushare/mandatory\n";
     let hooks = "etc/containers/oci/hooks.d/gpushare.json";
     let drop_in = "etc/systemd/system/docker.service.d/gpushare.conf";
-    for (file, text, has_other, names) in [
-        (drop_in, asserts, false, true),
-        (drop_in, asserts, true, false),
-        (hooks, &*own, false, true),
-        (hooks, &*own, true, true),
-        (hooks, &*other, false, false),
+    let (engines, passed_over) = ("without gpushare: ", "run without limits: ");
+    for (file, text, has_other, word, names) in [
+        (drop_in, asserts, false, engines, true),
+        (drop_in, asserts, true, engines, false),
+        (hooks, &*own, false, passed_over, true),
+        (hooks, &*own, true, passed_over, true),
+        (hooks, &*own, false, engines, false),
+        (hooks, &*other, false, passed_over, false),
     ] {
         let (unpacked, root) = (unpacked(), tempfile::tempdir().expect("a folder"));
         let (unpacked, root) = (unpacked.path(), root.path());
@@ -117,10 +119,43 @@ fn a_removal_names_what_does_not_start_without_gpushare() {
             make_program(&root.join("opt/other/gpushared"));
         }
         let said = uninstall(unpacked, root);
-        let named = said.contains(&format!("without gpushare: /{file}. Remove"));
+        let named = said.contains(&format!("{word}/{file}. Remove"));
         assert_eq!(named, names, "{file}: {said}");
         assert_eq!(root.join("run/gpushare/mandatory").exists(), has_other);
     }
+}
+
+/// Podman passes over a file of hooks whose program is not there, and starts containers without it.
+#[test]
+fn an_upgrade_never_has_a_file_of_hooks_that_names_another_place() {
+    let (unpacked, root) = (unpacked(), tempfile::tempdir().expect("a folder"));
+    let (unpacked, root) = (unpacked.path(), root.path());
+    let tools = tempfile::tempdir().expect("a folder");
+    let hook = root.join("opt/own/share/containers/oci/hooks.d/gpushare.json");
+    let log = tools.path().join("log");
+    // Each file is put in place by mv.
+    let mv = format!(
+        "#!/bin/sh\n/bin/mv \"$@\"\ncat {} >>{} 2>/dev/null; exit 0\n",
+        hook.display(),
+        log.display()
+    );
+    fs::write(tools.path().join("mv"), mv).expect("written");
+    make_program(&tools.path().join("mv"));
+    for _ in 0..2 {
+        let done = Command::new("sh")
+            .arg(unpacked.join("install.sh"))
+            .args(["--prefix", "/opt/own"])
+            .env("DESTDIR", root)
+            .env("PATH", format!("{}:/usr/bin:/bin", tools.path().display()))
+            .output();
+        assert!(done.expect("a shell").status.success());
+    }
+    let seen = fs::read_to_string(log).expect("moved");
+    assert!(
+        seen.contains("\"/opt/own/bin/gpushare-oci-hook\""),
+        "{seen}"
+    );
+    assert!(!seen.contains("/usr/bin/"), "{seen}");
 }
 
 fn make_program(path: &Path) {

@@ -195,8 +195,8 @@ fn add_all(files: &Files, engine: &mut Engine, config: &Value) {
         engine.default = default.map(str::to_owned).or_else(|| engine.default.take());
         for (name, runtime) in plugin["runtimes"].as_object().into_iter().flatten() {
             let path = runtime["options"]["BinaryName"].as_str();
-            // `*` stops at a slash.
-            let passes = |pattern: &str| pattern.starts_with("gpushare.io/") || pattern == "*/*";
+            // All of ours, not one of them; `*` stops at a slash.
+            let passes = |pattern: &str| ["gpushare.io/*", "*/*"].contains(&pattern);
             let passes = texts(&runtime["pod_annotations"]).any(passes);
             add(files, engine, name, path.unwrap_or_default(), Some(passes));
         }

@@ -24,10 +24,10 @@ fn judged(engine: &Engine, facts: &Facts) -> Judged {
     if let Some(wrong) = &engine.wrong {
         return warn(format!("{name}: {wrong}"), "correct that file");
     }
-    if let Some((way, path)) = missing(engine) {
+    if let Some((way, path, then)) = missing(engine) {
         return fail(
             format!("{name}: {way} is {}, which is not there", path.display()),
-            "install gpushare there, or correct the path: its containers do not start",
+            format!("install gpushare there, or correct the path: its containers {then}"),
         );
     }
     let deaf = |runtime: &&Runtime| runtime.passes == Some(false);
@@ -122,13 +122,15 @@ fn judged(engine: &Engine, facts: &Facts) -> Judged {
     ok(way)
 }
 
-/// A runtime or a hook whose program is not there.
-fn missing(engine: &Engine) -> Option<(String, &PathBuf)> {
+/// A runtime or a hook whose program is not there, and what its containers do then: Podman and
+/// CRI-O pass over such a file of hooks without a word.
+fn missing(engine: &Engine) -> Option<(String, &PathBuf, &'static str)> {
     let runtime = engine.runtimes.iter().find(|runtime| !runtime.runs);
-    let runtime = runtime.map(|one| (format!("runtime {}", one.name), &one.path));
+    let runtime = runtime.map(|one| (format!("runtime {}", one.name), &one.path, "do not start"));
     let hook = || {
         let hook = engine.hooks.iter().find(|hook| !hook.runs)?;
-        Some((format!("the hook of {}", hook.file.display()), &hook.path))
+        let way = format!("the hook of {}", hook.file.display());
+        Some((way, &hook.path, "start without limits"))
     };
     runtime.or_else(hook)
 }

@@ -29,7 +29,7 @@ const MOUNTS: &str = "/var/run/nvidia-container-devices";
 /// The variable's value once NVIDIA's devices are in the configuration: every specification of its
 /// toolkit for CDI has it, also that which its runtime makes and applies by itself (the default
 /// since toolkit 1.18), so that the names that were there before are gone.
-pub(super) const APPLIED: &str = "void";
+const APPLIED: &str = "void";
 /// The major number of GPUs' files in `/dev`, and the first of the minor numbers that are no GPU's
 /// (`nvidia-modeset`, `nvidiactl`).
 const GPUS: (u64, u64) = (195, 254);
@@ -84,9 +84,44 @@ pub(super) fn all_given(
     })
 }
 
-/// The GPUs of a pod's container by what no image says: CDI's annotations, mounts and device files.
+/// The GPUs of a container by what no image says: CDI's annotations and mounts, and where these
+/// name none, device files, each of which is that of all MIG instances of its GPU.
 pub(super) fn evident(config: &Value, annotations: &Map<String, Value>) -> Vec<String> {
-    [cdi(annotations), mounted(config), files(config)].concat()
+    let named = by_name(config, annotations);
+    match named.is_empty() {
+        true => files(config),
+        false => named,
+    }
+}
+
+/// The [`evident`] GPUs that somebody gave the container: a privileged one has all device files.
+pub(super) fn evidently_given(config: &Value, annotations: &Map<String, Value>) -> Vec<String> {
+    match is_privileged(config) {
+        true => by_name(config, annotations),
+        false => evident(config, annotations),
+    }
+}
+
+/// Whether device files alone name these GPUs.
+pub(super) fn are_files(given: &[String]) -> bool {
+    given.iter().all(|name| name.starts_with(DEVICE_FILE))
+}
+
+fn by_name(config: &Value, annotations: &Map<String, Value>) -> Vec<String> {
+    [cdi(annotations), mounted(config)].concat()
+}
+
+/// Whether the container may use each device of the node, as engines say of a privileged one.
+fn is_privileged(config: &Value) -> bool {
+    let rules = config.pointer("/linux/resources/devices");
+    let rules = rules.and_then(Value::as_array).into_iter().flatten();
+    let is_of_all = |rule: &Value| {
+        let is_one = |key| rule.get(key).is_some_and(|value| !value.is_null());
+        let is_any = rule.get("type").is_none_or(|kind| kind == "a");
+        is_any && !is_one("major") && !is_one("minor")
+    };
+    let mut of_all = rules.rev().filter(|rule| is_of_all(rule));
+    of_all.next().is_some_and(|rule| rule["allow"] == true)
 }
 
 /// The devices that a pod's container was given, which the daemon compares with those that the

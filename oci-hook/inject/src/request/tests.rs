@@ -4,9 +4,14 @@ use super::*;
 use serde_json::json;
 
 mod of_devices;
+mod of_images;
 
 fn config(annotations: &Value, env: &[&str]) -> Value {
-    json!({"annotations": annotations, "process": {"env": env, "args": ["sh"], "user": {"uid": 7}}})
+    json!({
+        "annotations": annotations,
+        "process": {"env": env, "args": ["sh"], "user": {"uid": 7}},
+        "linux": {"cgroupsPath": "/kubepods/burstable/pod1/a"},
+    })
 }
 
 fn of(annotations: &Value, env: &[&str]) -> Request {
@@ -95,7 +100,11 @@ fn the_environment_asks_where_no_annotation_does_and_never_raises_one() {
             ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "10"),
         ])
     );
-    let asked = of(&json!({"gpushare.io/sm-limit": "20"}), &env);
+    let lower = env.map(|one| match one {
+        "GPUSHARE_MEM_LIMIT_0=16GiB" => "GPUSHARE_MEM_LIMIT_0=6GiB",
+        other => other,
+    });
+    let asked = of(&json!({"gpushare.io/sm-limit": "20"}), &lower);
     assert_eq!(asked.environment.len(), 5, "{:?}", asked.environment);
     assert!(
         asked
@@ -222,12 +231,18 @@ fn a_container_with_a_gpu_is_not_left_out_in_silence() {
     let void = "NVIDIA_VISIBLE_DEVICES=void";
     let file = json!([{"path": "/dev/nvidia0", "type": "c", "major": 195, "minor": 0}]);
     let (gpu, all) = ("NVIDIA_VISIBLE_DEVICES=GPU-a", "NVIDIA_VISIBLE_DEVICES=all");
-    for (env, files) in [(&[all, gpu][..], json!([])), (&[void], file.clone())] {
+    for (env, files) in [
+        (&[all, gpu][..], json!([])),
+        (&[void], file.clone()),
+        (&[], file.clone()),
+        (&[all], file.clone()),
+    ] {
+        let by_file = files != json!([]);
         let told = with("mian", env, files).unwrap_err().0;
         for word in ["mian", "main", "accepted"] {
             assert!(told.contains(word), "{word} in {told}");
         }
-        assert_ne!(told.contains("_DEVICES=void"), env == [void], "{told}");
+        assert_ne!(told.contains("_DEVICES=void"), by_file, "{told}");
     }
     // `all` of no image: an annotation beside the image's, a mount, and a CDI name.
     let with_all = |key: &str, value: &str, env: &[&str], mounts: Value| {
@@ -250,7 +265,8 @@ fn a_container_with_a_gpu_is_not_left_out_in_silence() {
     let by_name = "NVIDIA_VISIBLE_DEVICES=nvidia.com/gpu=all";
     for told in [
         with_all("cdi.k8s.io/x", "nvidia.com/gpu=all", &[all], json!([])),
-        with_all("other", "", &[&by_mount], mounts),
+        with_all("other", "", &[&by_mount], mounts.clone()),
+        with_all("other", "", &[all], mounts),
         with_all("other", "", &[by_name], json!([])),
     ] {
         assert!(told.contains("has a GPU (all)"), "{told}");
@@ -264,11 +280,26 @@ fn a_container_with_a_gpu_is_not_left_out_in_silence() {
         (&[all], json!([])),
         (&["NVIDIA_VISIBLE_DEVICES=none"], json!([])),
         (&[void], json!([])),
-        (&[], file),
     ] {
         let left = with("mian", env, files).unwrap();
         assert!(asks_nothing(left), "{env:?}");
     }
+    // A privileged one has all device files, and nobody gave it a GPU.
+    let mut privileged = json!({
+        "annotations": {
+            "gpushare.io/mem-limit": "25%",
+            "gpushare.io/containers": "mian",
+            CONTAINERD.name: "main",
+        },
+        "linux": {
+            "cgroupsPath": "/kubepods/pod1/a",
+            "devices": file,
+            "resources": {"devices": [{"allow": true, "access": "rwm"}]},
+        },
+    });
+    assert!(asks_nothing(Request::of(&privileged).unwrap()));
+    privileged["linux"]["resources"]["devices"][0]["allow"] = json!(false);
+    Request::of(&privileged).unwrap_err();
     // A list beside no limit leaves nothing out.
     let bare = json!({"gpushare.io/containers": "mian", CONTAINERD.name: "main"});
     assert!(asks_nothing(Request::of(&config(&bare, &[gpu])).unwrap()));
@@ -358,7 +389,8 @@ fn a_pods_own_container_asks_for_nothing() {
         ("io.kubernetes.cri.container-type", "container", true),
         ("io.kubernetes.cri-o.ContainerType", "container", true),
     ] {
-        let config = json!({"annotations": {"gpushare.io/mem-limit": "1GiB", name: kind}});
+        let annotations = json!({"gpushare.io/mem-limit": "1GiB", name: kind});
+        let config = config(&annotations, &[]);
         let request = Request::of(&config).unwrap();
         assert_eq!(request.is_some(), asks, "{name}={kind}");
     }

@@ -1,9 +1,9 @@
 //! A container that has a GPU and asks for nothing: what the node has to know of it.
 
-use gpushare_protocol::injection::{FOLDER, PRELOAD, PRELOADED};
+use gpushare_protocol::injection::{FOLDER, LIBRARY_FOLDER, PRELOAD, PRELOADED};
 use serde_json::{Map, Value};
 
-use super::devices::all_given;
+use super::devices::{all_given, evident, says_an_image};
 use super::environment::Environment;
 use super::{Request, labels, program};
 
@@ -30,7 +30,11 @@ pub(super) fn request(
     annotations: &Map<String, Value>,
     variables: &Environment,
 ) -> Option<Request> {
-    let devices = all_given(config, annotations, variables);
+    let mut devices = all_given(config, annotations, variables);
+    let evident = evident(config, annotations);
+    if says_an_image(annotations, variables) && !evident.is_empty() {
+        devices = evident;
+    }
     if devices.is_empty() {
         return None;
     }
@@ -66,6 +70,8 @@ fn folder(config: &Value) -> Option<String> {
         last?.get("source")?.as_str()
     };
     let folder = source(FOLDER)?;
+    // Without the library programs pass over the preload file.
+    source(LIBRARY_FOLDER)?;
     let is_whole = source(PRELOADED)? == format!("{folder}/{PRELOAD}");
     is_whole.then(|| folder.to_owned())
 }

@@ -135,7 +135,8 @@ fn containerd_has_the_runtimes_of_its_files_under_both_names() {
         let second = section("two", "pod_annotations = [\"*\"]\n");
         machine.put("etc/containerd/conf.d/two.toml", &second);
         machine.put("etc/containerd/conf.d/ten.off", &section("ten", ""));
-        machine.put("etc/containerd/more.toml", &section("three", ""));
+        let one_of_ours = "pod_annotations = [\"gpushare.io/mem-limit\"]\n";
+        machine.put("etc/containerd/more.toml", &section("three", one_of_ours));
         let engine = machine.engine();
         assert_eq!(engine.name, "containerd");
         assert_eq!(engine.default.as_deref(), Some("one"));

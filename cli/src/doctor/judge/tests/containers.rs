@@ -48,13 +48,16 @@ fn a_runtime_or_a_hook_that_is_not_there_is_named() {
     breaks(
         "containers",
         Verdict::Fail,
-        (absent, "correct the path"),
+        (absent, "its containers do not start"),
         |facts| facts.engines[0].runtimes[0].runs = false,
     );
     breaks(
         "containers",
         Verdict::Fail,
-        ("gpushare.json is /usr/bin/gpushare-oci-hook", "install"),
+        (
+            "gpushare.json is /usr/bin/gpushare-oci-hook",
+            "its containers start without limits",
+        ),
         |facts| {
             facts.engines.push(podman());
             facts.engines[1].hooks[0].runs = false;

@@ -175,7 +175,7 @@ fn a_pods_container_says_which_devices_it_was_given() {
     let pod = || json!({namespace: "team"});
     let none = || ("hostname", json!("a"));
     let file = json!([{"path": "/dev/nvidia3", "type": "c", "major": 195, "minor": 3}]);
-    let files = || ("linux", json!({"devices": file}));
+    let files = || ("linux", json!({"devices": file, "cgroupsPath": "a:crio:b"}));
     let place = "/var/run/nvidia-container-devices/GPU-b";
     let mounts = (
         "mounts",
@@ -190,12 +190,13 @@ fn a_pods_container_says_which_devices_it_was_given() {
     assert_eq!(given(pod(), &[all], files()), ["/dev/nvidia3"]);
     assert_eq!(given(pod(), &[all], mounts), ["GPU-b"]);
     assert_eq!(given(by_cdi.clone(), &[all], none()), ["GPU-a"]);
-    assert_eq!(given(by_cdi, &[all], files()), ["GPU-a", "/dev/nvidia3"]);
+    // A file is that of all its GPU's MIG instances: it says nothing beside a name.
+    assert_eq!(given(by_cdi, &[all], files()), ["GPU-a"]);
     assert_eq!(given(pod(), &["DOCKER_RESOURCE_GPU=all"], none()), [""]);
     // An image's `all` is not what a pod's container names, where it has a GPU otherwise.
     let named = |annotations: Value, variable: &str| {
         let mut config = config(&annotations, &["GPUSHARE_MEM_LIMIT=25%", variable]);
-        config["linux"] = json!({"devices": file});
+        config["linux"]["devices"] = file.clone();
         Request::of(&config).unwrap().unwrap().devices
     };
     assert_eq!(named(pod(), all), ["/dev/nvidia3"]);

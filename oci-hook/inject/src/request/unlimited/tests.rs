@@ -4,7 +4,11 @@ use super::*;
 use serde_json::json;
 
 fn config(annotations: &Value, env: &[&str]) -> Value {
-    json!({"annotations": annotations, "process": {"env": env, "args": ["sh"], "user": {"uid": 7}}})
+    json!({
+        "annotations": annotations,
+        "process": {"env": env, "args": ["sh"], "user": {"uid": 7}},
+        "linux": {"cgroupsPath": "/kubepods/burstable/pod1/a"},
+    })
 }
 
 fn of(config: &Value) -> Request {
@@ -45,6 +49,18 @@ fn device_files_are_a_gpu_whatever_the_variable_says() {
     assert_eq!(Request::of(&privileged), Ok(None), "no GPU's");
     privileged["linux"]["devices"][0] = json!({"type": "c", "major": 195, "minor": 2});
     assert_eq!(of(&privileged).devices, ["/dev/nvidia2"]);
+}
+
+/// A tenant of all GPUs would hold its request on each.
+#[test]
+fn an_images_all_names_no_gpu_beside_those_that_the_container_has() {
+    let mut one = config(&json!({}), &["NVIDIA_VISIBLE_DEVICES=all"]);
+    assert_eq!(of(&one).devices, ["all"], "nothing else tells");
+    one["linux"]["devices"] = json!([{"type": "c", "major": 195, "minor": 3}]);
+    assert_eq!(of(&one).devices, ["/dev/nvidia3"]);
+    // What names a GPU is no image's.
+    one["process"]["env"] = json!(["NVIDIA_VISIBLE_DEVICES=GPU-1"]);
+    assert_eq!(of(&one).devices, ["GPU-1"]);
 }
 
 #[test]
@@ -140,11 +156,15 @@ fn a_schedulers_annotation_is_told_where_nothing_of_ours_is_asked() {
 }
 
 #[test]
-fn a_class_is_known_by_the_folder_that_both_its_mounts_are_of() {
+fn a_class_is_known_by_its_folder_and_a_library() {
     let mount = |source: &str, place: &str| json!({"source": source, "destination": place});
     let folder = "/run/gpushare/classes/half";
     let preload = format!("{folder}/ld.so.preload");
-    let whole = [mount(folder, FOLDER), mount(&preload, PRELOADED)];
+    let whole = [
+        mount(folder, FOLDER),
+        mount(&preload, PRELOADED),
+        mount("/usr/lib/gpushare/versions/1", LIBRARY_FOLDER),
+    ];
     let found = |mounts: &[Value]| {
         let mut config = config(&json!({}), &["NVIDIA_VISIBLE_DEVICES=0"]);
         config["mounts"] = json!(mounts);
@@ -152,8 +172,10 @@ fn a_class_is_known_by_the_folder_that_both_its_mounts_are_of() {
     };
     assert_eq!(found(&whole).as_deref(), Some(folder));
     assert_eq!(found(&[]), None);
+    for at in 0..3 {
+        assert_eq!(found(&[&whole[..at], &whole[at + 1..]].concat()), None);
+    }
     for at in 0..2 {
-        assert_eq!(found(&whole[at..=at]), None);
         // A later mount at the same place covers it.
         let covered = mount("/other", whole[at]["destination"].as_str().unwrap());
         assert_eq!(found(&[&whole[..], &[covered]].concat()), None);
