@@ -4,7 +4,8 @@
 Most crates build their integration tests as one binary, `tests/main.rs`, with `autotests = false`. Cargo then says nothing of a
 file that `main.rs` does not name, and its tests would never run.
 
-A library or program without unit tests says `test = false`, and a unit test in it would never run.
+A library or program without unit tests says `test = false`, and a unit test in it would never run. The same holds for one
+without examples in its documentation: `doctest = false`.
 
 Tests of real time are run again when they fail (docs/adr/0122). `.config/nextest.toml` names their files: exactly those that
 assert a figure of real time (`assert_measured!`)."""
@@ -54,6 +55,21 @@ def untested():
     return found
 
 
+def examples_untested():
+    """Files with an example that rustdoc would compile, of a library with `doctest = false`."""
+    found = []
+    for manifest in MANIFESTS:
+        part = next((p for p in re.split(r"^\[", manifest.read_text(), flags=re.MULTILINE) if p.startswith("lib]")), "")
+        if not re.search(r"^doctest = false$", part, re.MULTILINE):
+            continue
+        path = re.search(r'^path = "([^"]+)"', part, re.MULTILINE)
+        root = (manifest.parent / (path.group(1) if path else "src/lib.rs")).resolve()
+        fences = ((file, re.findall(r"^\s*//[/!] ?```(.*)$", file.read_text(), re.MULTILINE)) for file in compiled(root, root.parent))
+        # Each second fence ends a block.
+        found += [file for file, marks in fences if any(mark.strip() in ("", "rust", "no_run", "should_panic") for mark in marks[::2])]
+    return found
+
+
 def run_again():
     """The files of tests whose failures are run again, by .config/nextest.toml."""
     text = (ROOT / ".config/nextest.toml").read_text()
@@ -82,12 +98,15 @@ def main():
     unseen = untested()
     for file in unseen:
         print(f"{file.relative_to(ROOT)}: has unit tests, and its target says `test = false`")
+    unheard = examples_untested()
+    for file in unheard:
+        print(f"{file.relative_to(ROOT)}: has an example, and its library says `doctest = false`")
     again, may = run_again(), measured()
     for name in sorted(again - may):
         print(f".config/nextest.toml runs {name} again, which asserts no figure of real time")
     for name in sorted(may - again):
         print(f"tests/tests/{name}.rs asserts a figure of real time: name it in .config/nextest.toml, where tests are run again")
-    return 1 if lost or unseen or again != may else 0
+    return 1 if lost or unseen or unheard or again != may else 0
 
 
 sys.exit(main())

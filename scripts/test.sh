@@ -25,6 +25,7 @@ flaky="$CARGO_TARGET_DIR/flaky"
 mkdir -p "$CARGO_TARGET_DIR"
 : >"$GPUTEST_NOT_RUNNABLE"
 : >"$flaky"
+: >"$log"
 failed=()
 times=()
 
@@ -62,20 +63,36 @@ quick_tests() {
         --status-level slow --final-status-level fail -E "$chosen" 2>&1 | tee "$log"
 }
 
-# With them a node of 1,000 tenants and 20 devices for three minutes of its own time, in the long
-# tier for an hour; scripts/soak.sh runs a day. Instructions are counted in the packaged library.
+# Random mixes of tenants, and minutes of a node of 1,000 tenants and 20 devices in its own time; scripts/soak.sh runs a day.
+export GPUTEST_SIM_MINUTES=3 GPUTEST_MIXES=80
+! $all || export GPUTEST_SIM_MINUTES=60 GPUTEST_MIXES=1000
+# The longest simulations, which only compute and need nothing that is packaged.
+SIMULATIONS='package(gpushare-core) & test(/^(sim_node|together_\w+)::/)'
+
+# nextest ARGUMENT...: the tests of this tier, into the log.
+nextest() {
+    local ignored=() profile=default
+    $all && ignored=(--run-ignored all) profile=long
+    GPUTEST_BUILT=1 linted cargo nextest run --profile $profile "${tested[@]}" --no-fail-fast --status-level slow \
+        --final-status-level fail "${ignored[@]}" "$@" 2>&1 | tee -a "$log"
+}
+
+# The library is packaged meanwhile, mostly by one processor.
+simulations() {
+    have cargo-nextest || { note "cargo-nextest is not installed: with the other tests"; return 0; }
+    nextest --test-threads "$(nproc)" -E "$SIMULATIONS"
+}
+
+# Instructions are counted in the packaged library.
 tests() {
-    local answer=0 ignored=() minutes=3 profile=default shipped="$PWD/dist/lib/libgpushare.so"
-    ! $all || minutes=60 profile=long
-    export GPUTEST_BUILT=1 GPUTEST_SIM_MINUTES=$minutes
+    local answer=0 ignored=() profile=default shipped="$PWD/dist/lib/libgpushare.so"
+    ! $all || profile=long
+    export GPUTEST_BUILT=1
     [ ! -f "$shipped" ] || export GPUTEST_SHIPPED_LIBRARY=$shipped
     if have cargo-nextest; then
-        $all && ignored=(--run-ignored all)
         rm -f target/nextest/$profile/junit.xml
         # Most tests wait for other processes more than they compute.
-        linted cargo nextest run --profile $profile "${tested[@]}" --no-fail-fast \
-            --test-threads $(($(nproc) * 3)) --status-level slow --final-status-level fail \
-            "${ignored[@]}" 2>&1 | tee "$log" || answer=1
+        nextest --test-threads $(($(nproc) * 3)) -E "not ($SIMULATIONS)" || answer=1
         # Tests of real time may have been run again (docs/adr/0122).
         scripts/flaky.py target/nextest/$profile/junit.xml >"$flaky" || answer=1
     else
@@ -227,6 +244,7 @@ else
     step "clippy" lints
     begin_package
     step "documentation" documentation
+    step "simulations" simulations
     step "package" package
     $all && step "PyCUDA" scripts/clients.sh pycuda
     $all && step "kernels" kernels
@@ -248,6 +266,8 @@ grep -aE '^ +Summary|^test result:' "$log" || note "the tests did not get as far
 count=$(awk '/^ +Summary/ { for (i = 2; i <= NF; i++) if ($i ~ /^tests?$/ && $(i + 1) ~ /^run/) total += $(i - 1) }
     /^test result:/ { total += $4 + $6 } END { print total + 0 }' "$log")
 sed 's/^/   /' "$flaky"
+# The library's tests run twice.
+sort -u -o "$GPUTEST_NOT_RUNNABLE" "$GPUTEST_NOT_RUNNABLE"
 skipped=$(wc -l <"$GPUTEST_NOT_RUNNABLE")
 sed 's/^/   not runnable here: /' "$GPUTEST_NOT_RUNNABLE"
 # A test that found itself not runnable was counted by the runner as run.

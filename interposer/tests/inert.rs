@@ -24,7 +24,7 @@ fn unchanged(program: &str, arguments: &[&str]) {
         with_preload(&mut command, preload).output()
     };
     let Ok(bare) = run(&[]) else {
-        skipped(&format!("{program} is not installed"));
+        skipped(&format!("{program} is unchanged"), "it is not installed");
         return;
     };
     let preloaded = run(&[&library()]).expect("it ran a moment ago");
@@ -138,7 +138,10 @@ fn a_musl_program_is_unchanged_by_a_preload_path_that_only_glibc_can_read() {
         .args([&client, &source])
         .output()
     else {
-        skipped("musl-gcc is not installed");
+        skipped(
+            "a_musl_program_is_unchanged_by_a_preload_path_that_only_glibc_can_read",
+            "musl-gcc is not installed",
+        );
         return;
     };
     assert!(made.status.success(), "{}", text(&made));
@@ -204,7 +207,10 @@ fn a_privileged_program_gets_the_drivers_own_functions() {
     };
     let answer = |mut command: Command| command.output().map(|output| text(&output));
     let Ok(plain) = answer(as_user()) else {
-        skipped("needs root to become another user");
+        skipped(
+            "a_privileged_program_gets_the_drivers_own_functions",
+            "needs root to become another user",
+        );
         return;
     };
     assert_eq!(plain, "secure 0, cuInit in libgpushare.so\n");
@@ -213,15 +219,18 @@ fn a_privileged_program_gets_the_drivers_own_functions() {
         .arg(&client)
         .status();
     if !capable.is_ok_and(|status| status.success()) {
-        skipped("setcap is not possible here");
+        skipped(
+            "a_privileged_program_gets_the_drivers_own_functions",
+            "setcap is not possible here",
+        );
         return;
     }
     let secure = answer(as_user()).expect("runs");
     if secure.starts_with("secure 0") {
-        skipped(&format!(
-            "file capabilities have no effect on {}",
-            folder.display()
-        ));
+        skipped(
+            "a_privileged_program_gets_the_drivers_own_functions",
+            &format!("file capabilities have no effect on {}", folder.display()),
+        );
         return;
     }
     assert_eq!(secure, "secure 1, cuInit in libcuda.so.1\n");

@@ -155,7 +155,10 @@ fn jemalloc_before_and_after_us_works() {
     .map(Path::new)
     .into_iter()
     .find(|path| path.exists()) else {
-        skipped("libjemalloc.so.2 is not installed");
+        skipped(
+            "jemalloc_before_and_after_us_works",
+            "libjemalloc.so.2 is not installed",
+        );
         return;
     };
     beside(jemalloc, Command::new("python3").args(["-c", "import threading, json; t = threading.Thread(target=print, args=(1,)); t.start(); t.join(); print(json.dumps([2] * 1000))"]));
@@ -237,7 +240,10 @@ fn a_program_with_the_sanitizer_of_threads_starts_and_works() {
     let runtime = String::from_utf8(runtime.stdout).expect("text");
     // A name that the compiler does not know is answered unchanged.
     let Ok(runtime) = std::fs::canonicalize(runtime.trim()) else {
-        skipped("the compiler has no libtsan");
+        skipped(
+            "a_program_with_the_sanitizer_of_threads_starts_and_works",
+            "the compiler has no libtsan",
+        );
         return;
     };
     compile(
@@ -248,7 +254,10 @@ fn a_program_with_the_sanitizer_of_threads_starts_and_works() {
     let bare = Command::new(&program).output().expect("it can be run");
     if !bare.status.success() {
         // Its memory does not fit beside some systems' randomised addresses.
-        skipped(&text(&bare));
+        skipped(
+            "a_program_with_the_sanitizer_of_threads_starts_and_works",
+            &text(&bare),
+        );
         return;
     }
     let bare = String::from_utf8(bare.stdout).expect("text");

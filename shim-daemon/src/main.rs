@@ -114,7 +114,20 @@ impl From<String> for Failed {
     }
 }
 
+/// A panic of a thread other than the first ends that thread alone. A build for tests ends with it,
+/// so that no test passes over one.
+fn end_with_panics() {
+    if cfg!(debug_assertions) {
+        let told = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            told(panic);
+            std::process::abort();
+        }));
+    }
+}
+
 fn main() -> ExitCode {
+    end_with_panics();
     let args = Args::parse();
     if args.check_config {
         return check_config(&Source {

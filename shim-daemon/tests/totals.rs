@@ -73,6 +73,7 @@ fn another_tenant_of_that_name_begins_at_nothing() {
         match command.answer(id) {
             ControlReply::Record(record) if record.kind == "gone" => {
                 assert_eq!(record.number_of("peak_bytes"), Some(0));
+                assert_eq!(record.number_of("busy_ms").unwrap_or(0), 0);
                 break;
             }
             ControlReply::Record(_) => {}

@@ -218,7 +218,7 @@ impl Lab {
         let config = format!("{LAB}/config.toml");
         let words = [command, &[&program, "--config", &config]].concat();
         let mut daemon = self.machine.as_user(ROOT, words[0]);
-        daemon.args(&words[1..]).stderr(Stdio::piped());
+        daemon.args(&words[1..]);
         daemon.env("SOFTGPU_FOLDER", GPU);
         self.machine.start_this(daemon);
     }

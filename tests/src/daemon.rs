@@ -1,10 +1,10 @@
 //! A daemon for one test, the tenants it registers, and programs in them with a plain `LD_PRELOAD`.
 
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use gpushare_protocol::wire::{
@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use crate::gpu::{Gpu, links};
 use crate::guest::{Guest, clean};
+use crate::serving::Serving;
 use crate::{artefacts, clients};
 
 /// The longest wait for an expected state.
@@ -32,7 +33,7 @@ pub struct Daemon {
     program: PathBuf,
     /// More environment variables of it.
     environment: Vec<(String, String)>,
-    child: Option<Child>,
+    child: Option<Serving>,
 }
 
 /// A registered tenant. It exists as long as this value lives or a process is in it.
@@ -152,14 +153,14 @@ impl Daemon {
 
     /// Its process id.
     pub fn pid(&self) -> u32 {
-        self.child.as_ref().map_or(0, Child::id)
+        self.child.as_ref().map_or(0, Serving::pid)
     }
 
-    /// Kills it with SIGKILL.
+    /// Kills it with SIGKILL; it must not have ended by itself.
+    #[track_caller]
     pub fn kill(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            child.kill().expect("a child can be killed");
-            child.wait().expect("a child can be waited for");
+        if let Some(child) = self.child.take() {
+            child.kill();
         }
     }
 
@@ -176,26 +177,8 @@ impl Daemon {
             .args(&self.flags)
             .env("LD_LIBRARY_PATH", links())
             .env("SOFTGPU", &self.spec)
-            .envs(std::mem::take(&mut self.environment))
-            .stderr(Stdio::piped());
-        let mut child = command.spawn().expect("gpushared starts");
-        let mut lines = BufReader::new(child.stderr.take().expect("piped"));
-        let mut line = String::new();
-        while !line.contains("serving") {
-            line.clear();
-            let read = lines.read_line(&mut line).expect("it writes text");
-            assert!(read > 0, "gpushared ended before it served");
-        }
-        // The rest of the output is read and dropped, so that the daemon never blocks on the pipe.
-        std::thread::spawn(move || {
-            let mut rest = String::new();
-            while lines.read_line(&mut rest).is_ok_and(|read| read > 0) {
-                if std::env::var_os("GPUTEST_DAEMON_LOG").is_some() {
-                    eprint!("gpushared: {rest}");
-                }
-                rest.clear();
-            }
-        });
+            .envs(std::mem::take(&mut self.environment));
+        let child = Serving::start(command).expect("gpushared serves");
         self.child = Some(child);
     }
 

@@ -34,6 +34,7 @@ mod residency;
 pub mod rivals;
 pub mod runnable;
 pub mod schema;
+pub mod serving;
 pub mod sweep;
 mod talk;
 pub mod terminal;
@@ -49,6 +50,7 @@ pub use gpu::{Gpu, links};
 pub use guest::{Ended, Guest};
 pub use home::Home;
 pub use machine::Machine;
+pub use serving::Serving;
 pub use turns::Watch;
 pub use waiting::{Meeting, until, until_some};
 

@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::gpu::{Gpu, links};
 use crate::guest::{Guest, clean};
 use crate::runnable::not_runnable_here;
+use crate::serving::Serving;
 use crate::{artefacts, clients};
 
 /// Root.
@@ -59,7 +60,7 @@ exec cat
 pub struct Machine {
     gpu: Gpu,
     keeper: Child,
-    daemon: Option<Child>,
+    daemon: Option<Serving>,
 }
 
 impl Machine {
@@ -146,28 +147,28 @@ impl Machine {
     /// Starts a daemon by this command, and waits until it serves.
     #[track_caller]
     pub fn start_this(&mut self, daemon: Command) {
-        self.daemon = Some(serving(daemon).expect("it serves"));
+        self.daemon = Some(Serving::start(daemon).expect("it serves"));
     }
 
     /// The command of [`Machine::start_daemon`].
     pub fn daemon_command(&self, flags: &[&str]) -> Command {
         let program = artefacts::gpushared();
         let mut command = self.as_user(ROOT, &program.to_string_lossy());
-        command.args(flags).stderr(Stdio::piped());
+        command.args(flags);
         command
     }
 
-    /// Kills root's daemon.
+    /// Kills root's daemon; it must not have ended by itself.
+    #[track_caller]
     pub fn kill_daemon(&mut self) {
-        if let Some(mut daemon) = self.daemon.take() {
-            let _ = daemon.kill();
-            let _ = daemon.wait();
+        if let Some(daemon) = self.daemon.take() {
+            daemon.kill();
         }
     }
 
     /// The pid of root's daemon.
     pub fn daemon_pid(&self) -> u32 {
-        self.daemon.as_ref().expect("it runs").id()
+        self.daemon.as_ref().expect("it runs").pid()
     }
 
     /// Sends root's daemon a signal.
@@ -249,28 +250,6 @@ impl Machine {
         let rows: Vec<Value> = serde_json::from_slice(&output.stdout).expect("a list");
         rows.into_iter().find(|row| row["name"] == name)
     }
-}
-
-/// Waits until a daemon whose standard error is piped serves.
-///
-/// # Errors
-/// The daemon's output, if it ended before it served.
-pub fn serving(mut daemon: Command) -> Result<Child, String> {
-    let mut child = daemon.spawn().expect("the program exists");
-    let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
-    let mut said = String::new();
-    for line in lines.by_ref().map_while(Result::ok) {
-        said.push_str(&line);
-        said.push('\n');
-        if line.contains("serving") {
-            // The rest of the output is read and dropped, so that the daemon never blocks on the
-            // pipe.
-            std::thread::spawn(move || lines.count());
-            return Ok(child);
-        }
-    }
-    let _ = child.wait();
-    Err(said)
 }
 
 fn quota() -> PathBuf {

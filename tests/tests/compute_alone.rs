@@ -90,8 +90,9 @@ fn a_program_that_ends_in_its_kernel_pays_for_it_too() {
     // What the gate's thread has seen of it: it has to run meanwhile.
     assert_measured!(debt(&alone) >= 100, "{} ms", debt(&alone));
     let mut next = capped();
-    next.does(&format!("post {MS}"));
+    next.does(&format!("post {}", 500 * MS));
     until_thread_waits(next.pid(), "poster");
+    next.answers("posted", "0");
     next.kill();
 }
 
@@ -166,11 +167,13 @@ fn an_idle_process_launches_nothing_against_the_debt_of_its_sibling() {
     works.does(&format!("launch 1 {}", 300 * MS));
     works.does("sync 1");
     // Its launch pays for the kernel.
+    let before = gpu.served();
     for guest in [&mut works, &mut idle] {
-        guest.does(&format!("post {MS}"));
+        guest.does(&format!("post {}", 500 * MS));
         until_thread_waits(guest.pid(), "poster");
         guest.answers("posted", "0");
     }
+    assert_eq!(gpu.served(), before, "neither launch runs");
     works.kill();
     idle.kill();
 }
@@ -209,7 +212,7 @@ fn a_stopped_or_killed_process_costs_its_sibling_nothing() {
     kill(pid, Signal::SIGKILL).expect("it lives");
     let mut guests = [other];
     let share = share(&gpu, &mut guests);
-    assert_measured!((0.05..=0.40).contains(&share), "{share}");
+    assert_measured!((0.15..=0.40).contains(&share), "{share}");
     guests.into_iter().for_each(Guest::stops);
 }
 

@@ -178,7 +178,16 @@ fn an_endless_kernel_takes_no_more_than_its_share() {
     let mut other = working(&two, 500 * US);
     other.goes_on(20);
     assert_eq!(hung.ask(&format!("launch 1 {}", 600_000 * MS)), "launch 0");
-    other.goes_on(200);
+    other.goes_on(20);
+    let pids = [hung.pid(), other.pid()];
+    let had = || pids.map(|pid| served_to(&gpu, pid));
+    let before = had();
+    other.goes_on(1_000);
+    let after = had();
+    let [hungs, others] = [0, 1].map(|at| after[at] - before[at]);
+    let part = others as f64 / (hungs + others) as f64;
+    println!("beside an endless kernel: {:.1} %", part * 100.0);
+    assert_measured!(part >= 0.3, "{part}");
     assert_eq!(hung.ask("query 1"), "query 600");
     assert_eq!(hung.ask("sync 2"), "sync 0", "its other calls still return");
     hung.kill();

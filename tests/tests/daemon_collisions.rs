@@ -26,6 +26,18 @@ fn crowded(daemon: &Daemon, second: &[(&str, &str)]) -> (Tenant, Tenant, Guest, 
     (first, second, a, b)
 }
 
+/// How long the tenant's ask waited before it was refused, by the daemon's own clock: milliseconds.
+fn waited(daemon: &Daemon, tenant: &str) -> u64 {
+    let past = daemon.commands().past();
+    let at = |kind: &str| {
+        let mut of = past.iter().filter(|event| event.kind == kind);
+        let own = of.find(|event| event.tenant.as_deref() == Some(tenant));
+        own.unwrap_or_else(|| panic!("no event {kind}: {past:?}"))
+            .at_ms
+    };
+    at("refused") - at("waiting")
+}
+
 #[test]
 fn a_burst_that_does_not_fit_waits_and_is_served_when_the_other_frees() {
     let gpu = Gpu::new("mem=16GiB");
@@ -54,9 +66,13 @@ fn a_burst_that_waits_is_served_when_the_other_dies() {
 fn a_wait_ends_in_out_of_memory_at_its_timeout_and_the_program_goes_on() {
     let gpu = Gpu::new("mem=16GiB");
     let daemon = Daemon::start(&gpu);
-    let timeout = [("GPUSHARE_WAIT_TIMEOUT", "200ms")];
+    let timeout = [("GPUSHARE_WAIT_TIMEOUT", "2s")];
     let (_first, _second, _a, mut b) = crowded(&daemon, &timeout);
-    assert_eq!(b.ask(&alloc(10 * GIB)), REFUSED);
+    b.send(&alloc(10 * GIB));
+    daemon.until_one_waits("b");
+    assert_eq!(b.line(), REFUSED);
+    let waited = waited(&daemon, "b");
+    assert!((1_900..=10_000).contains(&waited), "{waited} ms");
     assert_eq!(b.ask(&alloc(GIB)), GRANTED);
     assert_eq!(b.ask("check"), "check 1");
 }
@@ -65,7 +81,11 @@ fn a_wait_ends_in_out_of_memory_at_its_timeout_and_the_program_goes_on() {
 fn with_fail_a_collision_is_an_out_of_memory_at_once() {
     let gpu = Gpu::new("mem=16GiB");
     let daemon = Daemon::start(&gpu);
-    let fail = [("GPUSHARE_ON_COLLISION", "fail")];
+    // A wait would outlast the test.
+    let fail = [
+        ("GPUSHARE_ON_COLLISION", "fail"),
+        ("GPUSHARE_WAIT_TIMEOUT", "1h"),
+    ];
     let (_first, _second, mut a, mut b) = crowded(&daemon, &fail);
     assert_eq!(b.ask(&alloc(10 * GIB)), REFUSED);
     assert_eq!(a.ask("free 1"), "free 0");

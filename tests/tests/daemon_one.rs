@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Stdio};
 use std::thread;
 
-use gpushare_tests::machine::{ALICE, BOB, Machine, ROOT, serving};
+use gpushare_tests::machine::{ALICE, BOB, Machine, ROOT};
 use gpushare_tests::{Gpu, Guest, Home, artefacts, clients, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -309,7 +309,7 @@ fn a_second_machines_daemon_does_not_start_beside_the_first() {
     let Some(machine) = Machine::start(test) else {
         return;
     };
-    let told = serving(machine.daemon_command(&[])).unwrap_err();
+    let told = gpushare_tests::Serving::start(machine.daemon_command(&[])).unwrap_err();
     assert!(
         told.contains("another daemon serves /run/gpushare"),
         "{told}"

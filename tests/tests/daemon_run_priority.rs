@@ -68,10 +68,12 @@ fn no_tenant_is_ended_within_its_request_or_without_consent() {
 #[test]
 fn if_no_tenant_may_be_ended_the_higher_priority_waits_then_fails() {
     let home = Home::new("mem=16GiB");
-    let timeout = ["--on-collision", "priority,wait", "--wait-timeout", "300ms"];
+    let timeout = ["--on-collision", "priority,wait", "--wait-timeout", "1s"];
     let mut firm = holds(&home, "firm", &[&BURST, &LOW], 10 * GIB);
     let mut high = home.guest("high", &[&BURST[..], &timeout].concat());
-    assert_eq!(high.ask(&alloc(10 * GIB)), REFUSED);
+    high.send(&alloc(10 * GIB));
+    home.events().until("waiting", "high");
+    assert_eq!(high.line(), REFUSED);
     assert_eq!(high.ask(&alloc(GIB)), GRANTED);
     assert_eq!(firm.ask("check"), "check 1");
     firm.finish().silently();

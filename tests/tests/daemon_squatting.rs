@@ -111,7 +111,7 @@ fn a_runtime_folder_that_a_user_made_is_refused_by_the_daemon() {
         let make = thing.replace("NAME", "/dev/shm/place");
         machine.sh(ALICE, &make);
         let daemon = machine.daemon_command(&["--runtime-dir", "/dev/shm/place"]);
-        let told = gpushare_tests::machine::serving(daemon).unwrap_err();
+        let told = gpushare_tests::Serving::start(daemon).unwrap_err();
         assert!(told.contains("/dev/shm/place"), "{make}: {told}");
         machine.sh(ROOT, "rm -r /dev/shm/place");
     }

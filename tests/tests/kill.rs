@@ -183,11 +183,12 @@ fn end(victim: &mut Child) {
     clippy::zombie_processes,
     reason = "a victim that has finished was waited for by its pid"
 )]
-fn kill_after_each_store(forks: bool) -> u64 {
+fn kill_after_each_store(forks: bool) -> (u64, u64) {
     // Orphans become children of this process, so that it can wait for their end.
     nix::sys::prctl::set_child_subreaper(true).expect("every process may");
     let mut tenant = Tenant::start();
     let child_file = tenant.child_file();
+    let mut children = 0;
     for store in 1.. {
         let when = format!(
             "killed after store {store}{}",
@@ -207,6 +208,7 @@ fn kill_after_each_store(forks: bool) -> u64 {
             end(&mut victim);
         }
         if let Ok(child) = fs::read_to_string(&child_file) {
+            children += u64::from(!finished);
             tenant.agree(&format!("{when}, which lives"), LARGEST);
             assert!(
                 finished || tenant.truth() > KEPT,
@@ -223,7 +225,7 @@ fn kill_after_each_store(forks: bool) -> u64 {
         tenant.all_can_be_had(&when);
         assert_eq!(tenant.truth(), KEPT, "{when}");
         if finished {
-            return store - 1;
+            return (store - 1, children);
         }
     }
     unreachable!("a victim makes fewer than 2^64 stores")
@@ -231,16 +233,17 @@ fn kill_after_each_store(forks: bool) -> u64 {
 
 #[test]
 fn a_process_killed_after_any_of_its_stores_leaves_true_books() {
-    let kills = kill_after_each_store(false);
+    let (kills, _) = kill_after_each_store(false);
     eprintln!("{kills} kills, all of them inside the library");
     assert!(kills >= 50, "only {kills} stores were tried");
 }
 
 #[test]
 fn a_killed_parent_counts_as_long_as_its_forked_child_lives() {
-    let kills = kill_after_each_store(true);
-    eprintln!("{kills} kills, all of them inside the library");
+    let (kills, children) = kill_after_each_store(true);
+    eprintln!("{kills} kills, all of them inside the library; {children} with a living child");
     assert!(kills >= 50, "only {kills} stores were tried");
+    assert!(children >= 15, "only {children} had a living child");
 }
 
 #[test]

@@ -174,12 +174,19 @@ fn prepare() -> Phase {
 
 /// This copy of std is the library's own: the program's panics are not affected, ours print
 /// nothing. Once a process tree: a child may be forked while another thread holds the hook's lock.
+/// A build for tests ends instead: the walls and the threads pass over a panic so well that no test
+/// would see it.
 fn silence_panics() {
     static SILENT: AtomicBool = AtomicBool::new(false);
     if !SILENT.swap(true, Ordering::AcqRel) {
-        std::panic::set_hook(Box::new(
-            |panic| tracing::error!(%panic, "a defect in gpushare"),
-        ));
+        std::panic::set_hook(Box::new(|panic| {
+            tracing::error!(%panic, "a defect in gpushare");
+            if cfg!(debug_assertions) {
+                let line = format!("a defect in gpushare: {panic}\n");
+                sys::write(libc::STDERR_FILENO, line.as_bytes());
+                std::process::abort();
+            }
+        }));
     }
 }
 

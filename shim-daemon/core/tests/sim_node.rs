@@ -8,9 +8,9 @@
 //! The books are checked after every operation, and where memory moves after every event: the books
 //! and `node/watch.rs`. At the end all programs stop, and everything drains (`sim_node/end.rs`).
 //!
-//! The seeds in `seeds.txt` run first and always; `GPUTEST_SIM_SEED` adds one,
-//! `GPUTEST_SIM_MINUTES` says how long (`soak.sh` runs a day). A failing seed is printed and kept
-//! in the file.
+//! The seeds in `seeds.txt` run first and always: even ones share devices, odd ones deal them in
+//! turns. `GPUTEST_SIM_SEED` adds one, `GPUTEST_SIM_MINUTES` says how long (`soak.sh` runs a day).
+//! A failing seed is printed and kept in the file.
 
 mod end;
 mod host;
@@ -271,8 +271,8 @@ fn keep(seed: u64) {
     }
 }
 
-#[test]
-fn a_thousand_tenants_on_twenty_devices_in_virtual_time() {
+/// Runs the kept seeds, and the given one, that share devices (even) or deal them in turns (odd).
+fn run_seeds(parity: u64) {
     let number = |name| {
         std::env::var(name)
             .ok()
@@ -285,7 +285,10 @@ fn a_thousand_tenants_on_twenty_devices_in_virtual_time() {
         .map(|line| line.trim().parse().expect("one seed a line"))
         .collect();
     let given = number("GPUTEST_SIM_SEED").filter(|seed| !kept.contains(seed));
-    for seed in kept.into_iter().chain(given) {
+    let all = kept.iter().copied().chain(given);
+    let seeds: Vec<u64> = all.filter(|seed| seed % 2 == parity).collect();
+    assert!(kept.iter().any(|seed| seed % 2 == parity), "no seed of it");
+    for seed in seeds {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(seed, seconds))) {
             eprintln!("the simulated node fails with seed {seed}");
             if given == Some(seed) {
@@ -294,4 +297,14 @@ fn a_thousand_tenants_on_twenty_devices_in_virtual_time() {
             resume_unwind(panic);
         }
     }
+}
+
+#[test]
+fn a_thousand_tenants_share_twenty_devices_in_virtual_time() {
+    run_seeds(0);
+}
+
+#[test]
+fn a_thousand_tenants_take_turns_on_twenty_devices_in_virtual_time() {
+    run_seeds(1);
 }

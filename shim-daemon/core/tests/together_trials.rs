@@ -136,15 +136,19 @@ fn tenants_that_pause_do_not_make_bad_help_go_on() {
 #[test]
 fn a_program_that_launches_faster_than_another_is_not_held_for_it() {
     let small = |kernel: u64, launch: u64| Program::queue(kernel * US).launch(launch * US);
-    for estimates in [1_000, 2_000] {
-        for [fast, slow] in [[(2, 6), (2, 8)], [(3, 7), (3, 10)], [(4, 6), (4, 12)]] {
-            let both = [fast, slow].map(|(kernel, launch)| small(kernel, launch).depth(3_000));
-            let programs = both.map(|program| program.estimates(estimates));
-            let what = format!("{fast:?} and {slow:?} us, estimates of {estimates}");
-            let pair = case(&what, &programs).times(2 * S, 10 * S).pair();
-            at_least(&what, pair.useful_of_bare(), 93.0);
-            let [had, bare] = [&pair.steered, &pair.bare].map(|report| report.useful(1));
-            at_least(&what, had, 0.95 * bare);
+    for [fast, slow] in [[(2, 6), (2, 8)], [(3, 7), (3, 10)], [(4, 6), (4, 12)]] {
+        let both = [fast, slow].map(|(kernel, launch)| small(kernel, launch).depth(3_000));
+        let what = format!("{fast:?} and {slow:?} us");
+        // Trials of 400 ms, given up for 4 s.
+        let timed = |programs: &[Program]| case(&what, programs).times(2 * S, 5 * S);
+        let bare = timed(&both).bare();
+        for estimates in [1_000, 2_000] {
+            let programs = both.clone().map(|program| program.estimates(estimates));
+            let steered = timed(&programs).steered().report;
+            let what = format!("{what}, estimates of {estimates}");
+            let of_bare = 100.0 * steered.all_useful() / bare.all_useful();
+            at_least(&what, of_bare, 93.0);
+            at_least(&what, steered.useful(1), 0.95 * bare.useful(1));
         }
     }
 }
@@ -179,7 +183,7 @@ fn bound_by_launches_beside(class: u16, estimate: u64) -> (f64, u64) {
     };
     let rare = Program::every(10 * MS, 200 * US);
     let case = case("launch-bound", &[small(6), small(8), rare]);
-    let case = case.of(2, class, Compute::default()).times(5 * S, 8 * S);
+    let case = case.of(2, class, Compute::default()).times(4 * S, 4 * S);
     let steered = case.steered();
     (steered.report.all_useful(), steered.changes)
 }
@@ -191,6 +195,6 @@ fn equals_above_a_lower_class_are_not_steered_in_vain() {
         let (equal, _) = bound_by_launches_beside(500, estimate);
         let (useful, changes) = bound_by_launches_beside(100, estimate);
         at_least("useful", useful, equal - 1.0);
-        assert!(changes <= 50, "{changes} changes of the mode");
+        assert!(changes <= 30, "{changes} changes of the mode");
     }
 }

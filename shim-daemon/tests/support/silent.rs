@@ -84,7 +84,7 @@ impl Drop for Silent {
     }
 }
 
-fn not_runnable_here(test: &str, why: &str) {
+pub(crate) fn not_runnable_here(test: &str, why: &str) {
     eprintln!("{test}: not runnable here: {why}");
     if let Some(list) = std::env::var_os(LIST) {
         let list = File::options().append(true).create(true).open(list);
