@@ -2,8 +2,8 @@
 
 use crate::paths;
 
-/// The one of our names that another was perhaps meant to be: one that differs in at most a third of
-/// the letters after the prefix, or else the only one that has its letters or that it has.
+/// The one of our names that another was perhaps meant to be: one that differs in at most a third
+/// of the letters after the prefix, or else the only one that has its letters or that it has.
 pub(super) fn close<'a>(name: &str, prefix: &str, ours: &[&'a str]) -> Option<&'a str> {
     let own = name.strip_prefix(prefix).unwrap_or(name);
     if own == "NAME" {
