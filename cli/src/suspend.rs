@@ -2,9 +2,10 @@
 //! return once that is done.
 
 use crate::args::{Named, Suspend};
+use crate::daemon::Has;
 use crate::failure::Failure;
 use crate::when::local;
-use crate::{names, order, output, why};
+use crate::{daemon, names, order, output, why};
 use gpushare_client::{Talk, TalkError};
 use gpushare_protocol::wire::{Control, EventRecord};
 use nix::errno::Errno;
@@ -76,14 +77,25 @@ pub(crate) fn resume(named: &Named) -> Result<ExitCode, Failure> {
             tenant: tenant.clone(),
         })?;
         if daemon.reply_within(id, SILENT)?.is_some() {
-            return Ok(());
+            return is_back(daemon, &tenant);
         }
         let why = keeps_away(daemon, &tenant).unwrap_or_default();
         output::note(&format!(
             "note: {tenant} is not back yet, and this command waits until it is. {why}"
         ));
-        daemon.reply(id).map(drop)
+        daemon.reply(id)?;
+        is_back(daemon, &tenant)
     })
+}
+
+/// The daemon answers, too, where the tenant has ended instead.
+fn is_back(daemon: &mut Talk, tenant: &str) -> Result<(), TalkError> {
+    match daemon::has(daemon, tenant)? {
+        Has::Nothing => Err(TalkError {
+            message: format!("{tenant} has ended before its memory was back"),
+        }),
+        Has::Ours | Has::AnotherUsers => Ok(()),
+    }
 }
 
 /// Why a tenant is not back, in sentences: what an event of its return says that nothing has
