@@ -159,6 +159,7 @@ impl Server {
             now,
             !remembered.is_empty(),
         );
+        node.warn_of_absent();
         node.is_on(devices.as_mut());
         if folder.is_private() {
             node.serves_only(nix::unistd::geteuid().as_raw());
