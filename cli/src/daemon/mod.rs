@@ -164,7 +164,7 @@ fn is_named(own: &Path) -> bool {
 fn died(folder: &Path, error: &Error) -> Option<String> {
     if let Some(holder) = Holder::of(folder, error) {
         return Some(format!(
-            "your own daemon at {} does not answer ({error}), and `gpushare run` for that GPU waits for it: continue or end {holder}",
+            "your own daemon at {} does not answer, and `gpushare run` for that GPU waits for it: continue or end {holder}",
             folder.display()
         ));
     }

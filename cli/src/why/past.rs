@@ -127,7 +127,7 @@ pub(super) fn refusals(facts: &Facts, life: &[EventRecord]) -> Vec<String> {
         let parts = refused.iter().filter_map(|record| record.number_of(name));
         parts.sum()
     };
-    let (count, name) = (sum("count"), &facts.name);
+    let count = sum("count");
     // Of a life that began later: since then.
     let first = life.first().filter(|record| begins(record));
     let since_ms = first.map_or(facts.since_ms, |record| record.at_ms);
@@ -215,9 +215,17 @@ pub(super) fn overruns(life: &[EventRecord]) -> Option<String> {
     let many = kind(life, "overrun").count();
     let last = kind(life, "overrun").next_back()?;
     Some(format!(
-        "{many} times it did not finish in time for the next tenant, lately at {}.",
+        "{} it did not finish in time for the next tenant, lately at {}.",
+        times(many),
         local(last.at_ms)
     ))
+}
+
+fn times(many: usize) -> String {
+    match many {
+        1 => "Once".to_owned(),
+        many => format!("{many} times"),
+    }
 }
 
 /// Moves of its memory that did not go as they should.
@@ -235,7 +243,8 @@ pub(super) fn moves(life: &[EventRecord]) -> Option<String> {
     let many = life.iter().filter(is_one).count();
     let last = life.iter().rev().find(is_one)?;
     Some(format!(
-        "{many} times a move of its memory did not go well, lately at {}: {}.",
+        "{} a move of its memory did not go well, lately at {}: {}.",
+        times(many),
         local(last.at_ms),
         last.text
     ))
