@@ -128,7 +128,7 @@ fn a_queued_run_is_told_of_the_devices_without_room_alone() {
     let home = Home::new("count=2,mem=4GiB");
     let limits = ["--mem-limit", "0=1GiB", "--mem-limit", "1=2GiB"];
     let first = home.guest("first", &limits);
-    for (limit, devices) in [("1800MiB", 1), ("3GiB", 2)] {
+    for (limit, devices) in [("2500MiB", 1), ("3500MiB", 2)] {
         let said = waits(&home, limit);
         let waits = said.lines().find(|line| line.contains("waits until"));
         let found = waits.map(|line| line.matches(" are promised").count());
