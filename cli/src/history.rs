@@ -9,6 +9,7 @@ use crate::output;
 use crate::settings::Environment;
 use gpushare_journal::in_order;
 use gpushare_protocol::wire::EventRecord;
+use nix::unistd::{AccessFlags, User, access, geteuid};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -16,13 +17,26 @@ use std::path::{Path, PathBuf};
 /// Where the machine's daemon keeps its journal.
 pub(crate) const MACHINE: &str = "/var/lib/gpushare";
 
-/// Where this user's daemons have theirs: the folder for state of the XDG base directories.
+/// Where this user's daemons have theirs: the folder for state of the XDG base directories. Where
+/// the environment names no home, as that of many services and containers, it is the user's own.
 pub(crate) fn own_state(environment: &Environment) -> Option<PathBuf> {
+    state_of(environment, home)
+}
+
+/// This user's home by the list of users, if a journal can be in it.
+fn home() -> Option<PathBuf> {
+    let home = User::from_uid(geteuid()).ok().flatten()?.dir;
+    let usable = AccessFlags::W_OK | AccessFlags::X_OK;
+    (home.is_absolute() && access(&home, usable).is_ok()).then_some(home)
+}
+
+fn state_of(environment: &Environment, home: impl FnOnce() -> Option<PathBuf>) -> Option<PathBuf> {
     let folder = |name: &str| {
         let folder = environment.get(OsStr::new(name)).map(PathBuf::from);
         folder.filter(|folder| folder.is_absolute())
     };
-    let state = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")));
+    let state = folder("XDG_STATE_HOME")
+        .or_else(|| Some(folder("HOME").or_else(home)?.join(".local/state")));
     Some(state?.join("gpushare"))
 }
 
@@ -108,7 +122,14 @@ pub(crate) fn journals() -> Vec<PathBuf> {
     let environment: Environment = std::env::vars_os().collect();
     let own = own_state(&environment).map(|state| host::journals(state).1);
     let machine = std::iter::once(PathBuf::from(MACHINE));
-    machine.chain(own.into_iter().flatten()).collect()
+    // Where a daemon keeps it that was started without a home.
+    let beside = daemon::own_folders().into_iter();
+    let beside = beside.map(|folder| folder.join("state"));
+    let beside = beside.filter(|state| state.is_dir());
+    machine
+        .chain(own.into_iter().flatten())
+        .chain(beside)
+        .collect()
 }
 
 /// Each event once, in order: those since then, and all of the daemon `whole`.
@@ -212,7 +233,8 @@ mod tests {
             let environment = pairs
                 .iter()
                 .map(|(name, value)| (name.into(), value.into()));
-            own_state(&environment.collect()).map(|path| path.to_string_lossy().into_owned())
+            state_of(&environment.collect(), || None)
+                .map(|path| path.to_string_lossy().into_owned())
         };
         let home = ("HOME", "/home/a");
         assert_eq!(
@@ -228,5 +250,13 @@ mod tests {
             Some("/home/a/.local/state/gpushare")
         );
         assert_eq!(folder(&[]), None);
+        let own = || Some(PathBuf::from("/home/b"));
+        let without = state_of(&Environment::new(), own);
+        assert_eq!(without, Some("/home/b/.local/state/gpushare".into()));
+        let named = [("HOME".into(), "/home/a".into())].into();
+        assert_eq!(
+            state_of(&named, own),
+            Some("/home/a/.local/state/gpushare".into())
+        );
     }
 }

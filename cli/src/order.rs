@@ -52,11 +52,11 @@ pub(crate) fn daemon_of(tenant: &str) -> Result<Talk, Failure> {
 }
 
 fn shown(tenant: &str, daemon: &mut Talk) -> Result<ExitCode, Failure> {
-    let text = ps::json_of(tenant, daemon).map_err(|failure| {
+    let printed = ps::json_of(tenant, daemon).and_then(|text| output::data(&text));
+    printed.map_err(|failure| {
         let message = format!("it is done, and cannot be shown: {}", failure.message);
         Failure { message, ..failure }
     })?;
-    output::data(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 

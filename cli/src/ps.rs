@@ -73,8 +73,11 @@ pub(crate) fn listed(arguments: &Ps) -> Result<Listed, Failure> {
     match (rows.is_empty(), unused) {
         (true, 0) => notes.push(format!("note: there is no tenant{place}")),
         (false, 0) => {}
+        (_, 1) => notes.push(format!(
+            "note: 1 tenant may use the GPU and has used nothing{place}: `ps --all` lists it"
+        )),
         (_, many) => notes.push(format!(
-            "note: {many} that may use it hold and had nothing{place}: `ps --all` lists them"
+            "note: {many} tenants may use the GPU and have used nothing{place}: `ps --all` lists them"
         )),
     }
     if !unknown.is_empty() {

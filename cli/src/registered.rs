@@ -12,7 +12,8 @@ use gpushare_protocol::limits::Limits;
 use gpushare_protocol::mps::ACTIVE_THREADS;
 use gpushare_protocol::paths::{IN_FILES, TENANT};
 use gpushare_protocol::wire::{Control, ControlReply};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -178,6 +179,9 @@ pub(crate) fn check_without_daemon(
 /// Refuses what a `run` inside a registered tenant asks for and cannot have: another tenant,
 /// another part of the device than less memory, other terms, no daemon.
 pub(crate) fn check_nested(arguments: &Run, plan: &Plan) -> Result<(), Failure> {
+    if let Some(ended) = ended_outer(&plan.environment) {
+        return Err(Failure::ours(ended));
+    }
     let outer = outer_name(&plan.environment);
     let (inside, change) = match &outer {
         Some(name) => (format!("tenant {name}"), format!("`gpushare set {name}`")),
@@ -244,6 +248,24 @@ fn variable_of_tenant(environment: &Environment, by_mps: bool) -> Option<(String
     let said = settings::of_limits(environment).into_iter();
     let mut said = said.filter(|(name, value)| !is_kept(name) && !says_none(name, value));
     said.next()
+}
+
+/// That the tenant of this environment has ended, so that no program in it can use CUDA; `None`
+/// where it has not, or there is none.
+pub(crate) fn ended_outer(environment: &Environment) -> Option<String> {
+    let folder = Path::new(environment.get(OsStr::new(SOCKET))?);
+    // The folder of a tenant lies there as long as it lives, whether its daemon serves or not.
+    let error = fs::symlink_metadata(folder).err()?;
+    if daemon::is_container() || error.kind() != ErrorKind::NotFound {
+        return None;
+    }
+    let name = environment.get(OsStr::new(TENANT)).map(OsString::as_os_str);
+    let name = name.or_else(|| folder.file_name()).unwrap_or_default();
+    Some(format!(
+        "tenant {}, in which this shell was started, has ended: {SOCKET}={} is not there, and CUDA is refused in all that is started here; unset {SOCKET} {TENANT}, or open a new shell",
+        name.display(),
+        folder.display()
+    ))
 }
 
 /// The name of the tenant we run in: as `run` said it, else that of its socket's folder. A

@@ -2,9 +2,10 @@
 //! return once that is done.
 
 use crate::args::{Named, Suspend};
+use crate::daemon::Has;
 use crate::failure::Failure;
 use crate::when::local;
-use crate::{names, order, output, why};
+use crate::{daemon, names, order, output, why};
 use gpushare_client::{Talk, TalkError};
 use gpushare_protocol::wire::{Control, EventRecord};
 use nix::errno::Errno;
@@ -17,7 +18,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How long `resume` waits before it says what it waits for: longer than the daemon waits for a
+/// How long an order waits before it says what it waits for: longer than the daemon waits for a
 /// return that makes no progress (5 s) before an event tells of it.
 const SILENT: Duration = Duration::from_secs(7);
 /// The events of a tenant's way out and back.
@@ -37,11 +38,10 @@ pub(crate) fn suspend(given: &Suspend) -> Result<ExitCode, Failure> {
     let tenant = names::of_living(&given.tenant)?;
     let Some(folder) = &given.to else {
         return order::give((&tenant, given.json), |daemon| {
-            daemon
-                .call(&Control::Suspend {
-                    tenant: tenant.clone(),
-                })
-                .map(drop)
+            let id = daemon.ask(&Control::Suspend {
+                tenant: tenant.clone(),
+            })?;
+            awaited(daemon, &tenant, (id, "away"))
         });
     };
     let (write, read) = file_in(folder).map_err(|error| {
@@ -64,7 +64,7 @@ pub(crate) fn suspend(given: &Suspend) -> Result<ExitCode, Failure> {
             tenant: tenant.clone(),
         };
         let id = daemon.ask_with(&request, &[write.as_fd(), read.as_fd()])?;
-        daemon.reply(id).map(drop)
+        awaited(daemon, &tenant, (id, "away"))
     })
 }
 
@@ -75,15 +75,31 @@ pub(crate) fn resume(named: &Named) -> Result<ExitCode, Failure> {
         let id = daemon.ask(&Control::Resume {
             tenant: tenant.clone(),
         })?;
-        if daemon.reply_within(id, SILENT)?.is_some() {
-            return Ok(());
-        }
-        let why = keeps_away(daemon, &tenant).unwrap_or_default();
-        output::note(&format!(
-            "note: {tenant} is not back yet, and this command waits until it is. {why}"
-        ));
-        daemon.reply(id).map(drop)
+        awaited(daemon, &tenant, (id, "back"))?;
+        is_back(daemon, &tenant)
     })
+}
+
+/// Waits for the reply to an order. Where that takes long, it says why the tenant is not there yet.
+fn awaited(daemon: &mut Talk, tenant: &str, (id, there): (u32, &str)) -> Result<(), TalkError> {
+    if daemon.reply_within(id, SILENT)?.is_some() {
+        return Ok(());
+    }
+    let why = keeps_away(daemon, tenant).unwrap_or_default();
+    output::note(&format!(
+        "note: {tenant} is not {there} yet, and this command waits until it is. {why}"
+    ));
+    daemon.reply(id).map(drop)
+}
+
+/// The daemon answers, too, where the tenant has ended instead.
+fn is_back(daemon: &mut Talk, tenant: &str) -> Result<(), TalkError> {
+    match daemon::has(daemon, tenant)? {
+        Has::Nothing => Err(TalkError {
+            message: format!("{tenant} has ended before its memory was back"),
+        }),
+        Has::Ours | Has::AnotherUsers => Ok(()),
+    }
 }
 
 /// Why a tenant is not back, in sentences: what an event of its return says that nothing has

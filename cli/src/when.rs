@@ -1,9 +1,11 @@
 //! Times as people give and read them: `8h`, `2026-11-22 08:00`, ages, local time.
 
 use crate::failure::Failure;
+use crate::output;
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
+use std::sync::Once;
 
 /// Milliseconds since 1970, now.
 #[expect(
@@ -17,7 +19,7 @@ pub(crate) fn now_ms() -> u64 {
 
 /// A moment in the past, as milliseconds since 1970: an age such as `8h`, or a local date or time.
 pub(crate) fn since(text: &str, now_ms: u64) -> Result<u64, Failure> {
-    let zone = TimeZone::system();
+    let zone = zone();
     let found = age(text)
         .map(|age| now_ms.saturating_sub(age))
         .or_else(|| moment(text, now_ms, &zone));
@@ -80,7 +82,23 @@ fn at(ms: u64, zone: &TimeZone) -> Option<Zoned> {
 
 /// Local date and time, to the second.
 pub(crate) fn local(ms: u64) -> String {
-    written(ms, &TimeZone::system())
+    written(ms, &zone())
+}
+
+/// The zone of this shell, and UTC where it names none that is known here, which is said once.
+fn zone() -> TimeZone {
+    static TOLD: Once = Once::new();
+    TimeZone::try_system().unwrap_or_else(|_| {
+        if let Some(name) = std::env::var_os("TZ") {
+            TOLD.call_once(|| {
+                output::note(&format!(
+                    "note: TZ={} names no time zone that is known here: times are UTC",
+                    name.display()
+                ));
+            });
+        }
+        TimeZone::UTC
+    })
 }
 
 fn written(ms: u64, zone: &TimeZone) -> String {
@@ -146,6 +164,31 @@ mod tests {
             );
         }
         assert_eq!(since("99999999999w", NOON).ok(), Some(0));
+    }
+
+    /// A file of the format TZif for a zone with one rule, as of `tzfile(5)`.
+    fn tzif(offset: i32, name: &str, rule: &str) -> Vec<u8> {
+        let letters = u32::try_from(name.len() + 1).unwrap();
+        let counts = [0, 0, 0, 0, 1, letters];
+        let mut block = [&b"TZif2"[..], &[0; 15]].concat();
+        block.extend(counts.iter().flat_map(|count: &u32| count.to_be_bytes()));
+        block.extend(offset.to_be_bytes());
+        block.extend([0, 0]);
+        block.extend(name.bytes().chain([0]));
+        [&block[..], &block, format!("\n{rule}\n").as_bytes()].concat()
+    }
+
+    #[test]
+    fn a_zone_is_found_by_its_name_and_another_name_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("Asia")).unwrap();
+        let file = tzif(19_800, "IST", "IST-5:30");
+        std::fs::write(dir.path().join("Asia/Kolkata"), file).unwrap();
+        let known = jiff::tz::TimeZoneDatabase::from_dir(dir.path()).unwrap();
+        let zone = known.get("Asia/Kolkata").unwrap();
+        assert_eq!(written(NOON, &zone), "2026-11-22 17:30:00");
+        assert_eq!(moment("17:30", NOON, &zone), Some(NOON));
+        assert!(known.get("Asia/Calcuta").is_err());
     }
 
     #[test]

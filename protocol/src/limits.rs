@@ -21,6 +21,7 @@ mod layer;
 mod maxima;
 mod maxima_read;
 mod model;
+mod near;
 mod outranked;
 mod policy;
 mod seen;

@@ -114,6 +114,7 @@ struct File {
 
 mod containers;
 pub mod file;
+mod room;
 mod spare;
 mod swap;
 
@@ -442,6 +443,7 @@ pub fn read(text: &str, base: Settings) -> Result<Settings, String> {
     if let Some(Amount(capacity)) = file.capacity {
         settings.capacity = Some(capacity);
     }
+    room::check(&settings)?;
     if let Some(Amount(step)) = file.step {
         settings.policy.step = step;
     }

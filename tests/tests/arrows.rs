@@ -139,7 +139,7 @@ const PARTS: &[Part] = &[
             &["compute"],
             &["maxima"],
             &["policy", "amounts"],
-            &["setting"],
+            &["setting", "near"],
             &["layer"],
             &["error"],
         ],

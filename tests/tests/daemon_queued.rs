@@ -113,3 +113,70 @@ fn a_start_timeout_bounds_the_wait_for_the_next_daemon() {
     assert!(told.contains("registered again"), "{told}");
     assert!(told.contains(over), "{told}");
 }
+
+/// What a `run` with this limit says that is not started at once.
+fn waits(home: &Home, limit: &str) -> String {
+    let flags = ["--mem-limit", limit, "--start-timeout", "1s"];
+    let ended = home.run("late", &flags).arg("true").output();
+    let ended = ended.expect("gpushare starts");
+    assert_eq!(ended.status.code(), Some(125), "{ended:?}");
+    String::from_utf8_lossy(&ended.stderr).into_owned()
+}
+
+#[test]
+fn a_queued_run_is_told_of_the_devices_without_room_alone() {
+    let home = Home::new("count=2,mem=4GiB");
+    let limits = ["--mem-limit", "0=1GiB", "--mem-limit", "1=2GiB"];
+    let first = home.guest("first", &limits);
+    for (limit, devices) in [("2500MiB", 1), ("3500MiB", 2)] {
+        let said = waits(&home, limit);
+        let waits = said.lines().find(|line| line.contains("waits until"));
+        let found = waits.map(|line| line.matches(" are promised").count());
+        assert_eq!(found, Some(devices), "{limit}: {said}");
+    }
+    first.finish().silently();
+}
+
+#[test]
+fn a_queued_run_is_told_of_memory_that_no_lower_request_frees() {
+    let home = Home::new("mem=16GiB");
+    let mut first = home.guest("first", &["--mem-limit", "15GiB"]);
+    assert_eq!(first.ask(&format!("alloc {}", 14_u64 << 30)), "alloc 0");
+    let (above, whose) = ("above requests", "not that of first");
+    let said = waits(&home, "12GiB");
+    assert!(!said.contains(above) && !said.contains(whose), "{said}");
+    let set = home.gpushare(&["set", "first", "--mem-request", "1GiB"]);
+    assert!(set.status.success(), "{set:?}");
+    let said = waits(&home, "12GiB");
+    assert!(said.contains(above) && said.contains(whose), "{said}");
+    first.finish().silently();
+}
+
+#[test]
+fn a_stopped_daemon_is_named_by_its_process_and_one_that_died_is_not() {
+    let home = Home::new("mem=16GiB");
+    let mut first = home.guest("first", &["--mem-limit", "1GiB"]);
+    let pid = home.daemons()[0];
+    let signal = |which| kill(Pid::from_raw(pid.cast_signed()), which).unwrap();
+    let says = |command: &[&str]| {
+        let said = home.gpushare(command);
+        assert!(!said.status.success(), "{said:?}");
+        let texts = [said.stdout, said.stderr].concat();
+        String::from_utf8_lossy(&texts).replace('\n', " ")
+    };
+    signal(Signal::SIGSTOP);
+    let process = format!("process {pid} (which is stopped)");
+    for command in [&["ps"][..], &["why", "first"]] {
+        let said = says(command);
+        assert!(said.contains(&process), "{said}");
+        assert!(!said.contains("takes them over"), "{said}");
+    }
+    signal(Signal::SIGCONT);
+    assert_eq!(first.ask("alloc 1024"), "alloc 0");
+    signal(Signal::SIGKILL);
+    until("it is gone", || home.daemons().is_empty());
+    let said = says(&["ps"]);
+    assert!(said.contains("takes them over"), "{said}");
+    assert!(!said.contains("process"), "{said}");
+    first.finish().silently();
+}

@@ -458,3 +458,20 @@ fn a_missing_file_of_settings_is_refused_by_its_variable() {
     let words = "GPUSHARE_DAEMON_CONFIG=/nonexistent is refused: it cannot be read";
     assert!(ended.stderr.contains(words), "{ended:?}");
 }
+
+#[test]
+fn settings_that_no_device_can_serve_are_no_reason_to_run_without() {
+    let text = "reserve = \"100GiB\"\n[defaults]\nGPUSHARE_MEM_LIMIT = \"1GiB\"\n";
+    let home = Home::with_config("mem=16GiB", text);
+    let run = |name: &str, more: &[&str]| {
+        let mut run = home.run(name, more);
+        run.arg("true");
+        Guest::start(run).finish()
+    };
+    let refused = run("one", &[]);
+    assert_eq!(refused.status.code(), Some(125), "{refused:?}");
+    let words = "reserve = 100 GiB leaves nothing of the";
+    assert!(refused.stderr.contains(words), "{refused:?}");
+    let meant = run("two", &["--daemon", "off"]);
+    assert!(meant.status.success(), "{meant:?}");
+}

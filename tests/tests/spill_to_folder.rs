@@ -131,11 +131,9 @@ fn a_command_suspends_to_a_folder_where_its_user_may_write() {
     );
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().to_string_lossy();
+    let to = ["suspend", "one", "--to", &path, "--json"];
     for (order, is_there) in [
-        (
-            &["suspend", "one", "--to", &path, "--json"][..],
-            ("out", true),
-        ),
+        (&to[..], ("out", true)),
         (&["resume", "one", "--json"], ("in", false)),
     ] {
         let done = home.gpushare(order);
@@ -145,6 +143,12 @@ fn a_command_suspends_to_a_folder_where_its_user_may_write() {
         let place = &rows[0]["residency"];
         let told = (&place["place"], &place["suspended"]);
         assert_eq!(told, (&is_there.0.into(), &is_there.1.into()), "{order:?}");
+        if order == to {
+            // It would stay in the first file.
+            let again = home.gpushare(&to[..4]);
+            let said = String::from_utf8_lossy(&again.stderr).into_owned();
+            assert!(!again.status.success() && said.contains("resume"), "{said}");
+        }
     }
     assert_eq!(guest.ask("check 7"), "check 0");
     assert!(guest.finish().silently().is_empty());

@@ -10,11 +10,12 @@
 
 use super::Talk;
 use super::having::check_apart;
-use super::start::{Without, for_program};
+use super::start::{CONFIG, Without, for_program};
 use crate::args::UseDaemon;
 use crate::failure::Failure;
 use crate::output;
 use crate::plan::Plan;
+use crate::settings::Environment;
 use gpushare_protocol::limits::Limits;
 use std::ffi::OsStr;
 use std::path::Path;
@@ -56,7 +57,7 @@ pub(crate) fn for_plan(
         most,
     ) {
         Ok(talk) => Ok(Some(talk)),
-        Err(Without::Impossible(why)) if when == UseDaemon::Auto && !needed => {
+        Err(Without::Impossible(why)) if may_go_without(when, needed, &plan.environment) => {
             let mended = format!("mend why no daemon starts ({})", why.message);
             check_apart(plan, &mended)?;
             output::note(&format!(
@@ -71,7 +72,28 @@ pub(crate) fn for_plan(
     }
 }
 
+/// Whether a program starts though no daemon can be had. The limits of a file of settings are kept
+/// by the daemon alone, so one that is named is not passed over.
+fn may_go_without(when: UseDaemon, needed: bool, environment: &Environment) -> bool {
+    when == UseDaemon::Auto && !needed && !environment.contains_key(OsStr::new(CONFIG))
+}
+
 /// Whether the limits ask for what only a daemon can do.
 fn is_needed(limits: &Limits) -> bool {
     limits.clone().without_daemon().is_err()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_daemon_no_program_starts_whose_limits_a_file_names() {
+        let plain = Environment::new();
+        let named: Environment = [(CONFIG.into(), "/srv/limits.toml".into())].into();
+        assert!(may_go_without(UseDaemon::Auto, false, &plain));
+        assert!(!may_go_without(UseDaemon::Auto, false, &named));
+        assert!(!may_go_without(UseDaemon::Auto, true, &plain));
+        assert!(!may_go_without(UseDaemon::On, false, &plain));
+    }
 }

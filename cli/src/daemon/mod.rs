@@ -8,6 +8,7 @@ mod answers;
 mod choice;
 mod elsewhere;
 mod having;
+mod holder;
 mod left;
 mod machine;
 mod start;
@@ -16,6 +17,7 @@ pub(crate) use answers::{answers, those_that_answer};
 pub(crate) use choice::for_plan;
 pub(crate) use gpushare_client::Talk;
 pub(crate) use having::{Has, check_apart, has};
+pub(crate) use holder::Holder;
 
 use crate::failure::Failure;
 use crate::output;
@@ -115,8 +117,20 @@ pub(crate) fn all() -> Daemons {
 }
 
 /// Folders of this user's daemons that do not serve and had a tenant of that name whose programs
-/// live.
-pub(crate) fn unserved_with(tenant: &str) -> Vec<PathBuf> {
+/// live, with the process of a daemon that does not answer.
+pub(crate) fn unserved_with(tenant: &str) -> Vec<(PathBuf, Option<Holder>)> {
+    let folders = own_folders().into_iter();
+    let folders = folders.filter(|folder| left::lives(folder, tenant, |_| true));
+    let silent = folders.filter_map(|folder| {
+        let error = Talk::connect(&folder).err()?;
+        let holder = Holder::of(&folder, &error);
+        Some((folder, holder))
+    });
+    silent.collect()
+}
+
+/// Folders of this user's daemons, which need not serve.
+pub(crate) fn own_folders() -> Vec<PathBuf> {
     let Ok(root) = Root::open(runtime_dir().as_deref(), geteuid().as_raw()) else {
         return Vec::new();
     };
@@ -125,8 +139,6 @@ pub(crate) fn unserved_with(tenant: &str) -> Vec<PathBuf> {
     if !is_named(&own) {
         folders.extend(elsewhere::folders(&own));
     }
-    folders
-        .retain(|folder| left::lives(folder, tenant, |_| true) && Talk::connect(folder).is_err());
     folders
 }
 
@@ -147,8 +159,15 @@ fn is_named(own: &Path) -> bool {
     runtime_dir().is_some_and(|dir| own.starts_with(dir))
 }
 
-/// The state of one of this user's daemons that does not serve; `None` if no program needs it.
+/// The state of one of this user's daemons that does not serve; `None` if no program needs it, and
+/// none waits for it either.
 fn died(folder: &Path, error: &Error) -> Option<String> {
+    if let Some(holder) = Holder::of(folder, error) {
+        return Some(format!(
+            "your own daemon at {} does not answer, and `gpushare run` for that GPU waits for it: continue or end {holder}",
+            folder.display()
+        ));
+    }
     let kept = left::living(folder);
     (kept > 0).then(|| {
         let tenants = if kept == 1 { "tenant" } else { "tenants" };

@@ -1,6 +1,6 @@
 //! A daemon for a program that is about to start: the machine's, this user's, or a new one.
 
-use super::{Talk, machine, own_daemons};
+use super::{Holder, Talk, machine, own_daemons};
 use crate::artefacts;
 use crate::failure::Failure;
 use crate::gpu::Gpu;
@@ -19,7 +19,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// The variable that names the file of settings a daemon started here reads.
-const CONFIG: &str = "GPUSHARE_DAEMON_CONFIG";
+pub(super) const CONFIG: &str = "GPUSHARE_DAEMON_CONFIG";
 /// Longest a new daemon may take to serve: NVML's first start on a machine without persistence mode
 /// takes seconds.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -93,8 +93,10 @@ pub(super) fn for_program(
         }
         if error.kind() == ErrorKind::WouldBlock && !told {
             told = true;
+            let holder = Holder::of(&folder, &error);
+            let holder = holder.map_or_else(String::new, |holder| format!(", {holder},"));
             output::note(&format!(
-                "your own daemon at {} is starting, or does not answer: waiting up to {} s for it",
+                "your own daemon at {}{holder} is starting, or does not answer: waiting up to {} s for it",
                 folder.display(),
                 patience.as_secs()
             ));

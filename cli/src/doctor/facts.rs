@@ -168,6 +168,8 @@ pub(crate) struct Facts {
     pub(crate) preloads: Vec<String>,
     /// Our variables in the environment that nothing reads, and how they are refused.
     pub(crate) misspelt: Vec<String>,
+    /// That the tenant in which this shell was started has ended.
+    pub(crate) ended_outer: Option<String>,
     /// How a `GPUSHARE_LOG` is refused that cannot be opened.
     pub(crate) unopened: Option<String>,
     /// `GPUSHARE_DISABLE=1` is set.

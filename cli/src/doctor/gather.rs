@@ -11,7 +11,7 @@ use crate::devices::{self, named};
 use crate::failure::Failure;
 use crate::gpu::Gpu;
 use crate::settings::Environment;
-use crate::{history, log_file, mps, plan, when};
+use crate::{history, log_file, mps, plan, registered, when};
 use gpushare_protocol::limits::Limits;
 use gpushare_protocol::wire::{MINOR, MetricsRow};
 use nix::sys::resource::{Resource, getrlimit};
@@ -99,6 +99,7 @@ pub(super) fn facts(gpu_text: &str) -> Result<Facts, Failure> {
         mps: mps::daemon(&own),
         preloads: preloads(&own),
         misspelt: refused.iter().map(ToString::to_string).collect(),
+        ended_outer: registered::ended_outer(&own),
         unopened: log_file::check(&own).err().map(|error| error.to_string()),
         disabled: own
             .get(OsStr::new("GPUSHARE_DISABLE"))

@@ -71,3 +71,21 @@ fn a_cap_inside_a_tenant_is_kept_for_a_client_of_mps_only() {
     let request = [("GPUSHARE_SM_REQUEST", "30")];
     assert!(refused(&request, true).is_some());
 }
+
+#[test]
+fn a_shell_whose_tenant_has_ended_is_told_from_one_that_lives() {
+    let dir = tempfile::tempdir().unwrap();
+    let told = |folder: &Path| {
+        let environment: Environment = [
+            (SOCKET.into(), folder.as_os_str().to_owned()),
+            (TENANT.into(), "outer".into()),
+        ]
+        .into();
+        ended_outer(&environment)
+    };
+    assert_eq!(told(dir.path()), None);
+    let ended = told(&dir.path().join("sockets/outer")).unwrap();
+    assert!(ended.starts_with("tenant outer, in which"), "{ended}");
+    assert!(ended.contains("unset GPUSHARE_SOCKET"), "{ended}");
+    assert_eq!(ended_outer(&Environment::new()), None);
+}

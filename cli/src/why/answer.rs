@@ -1,6 +1,7 @@
 //! The answer of `why`, from facts. Pure.
 
 use super::{past, status};
+use crate::daemon::Holder;
 use crate::ps;
 use gpushare_protocol::wire::{
     EndRow, EventRecord, ResidencyRow, ShareRow, TenantRow, TenantStatusRow, TenantSwaps,
@@ -29,7 +30,8 @@ pub(super) struct Facts {
     /// Its devices, where it has no daemon and its books are files.
     pub(super) in_files: Vec<InFiles>,
     /// Folders of daemons that do not serve and had it, where programs of it live.
-    pub(super) unserved: Vec<PathBuf>,
+    /// With the process of one that does not answer.
+    pub(super) unserved: Vec<(PathBuf, Option<Holder>)>,
     /// How many other daemons have a tenant of that name.
     pub(super) others: usize,
     /// The daemon that has it.

@@ -1,9 +1,11 @@
 //! Sentences from a tenant's events: its end, and its refusals.
 
 use super::answer::{Facts, State};
+use crate::daemon::Holder;
 use crate::when::local;
 use gpushare_protocol::units::{self, Bytes};
-use gpushare_protocol::wire::EventRecord;
+use gpushare_protocol::uuid::Uuid;
+use gpushare_protocol::wire::{EventRecord, TenantRow};
 use std::path::PathBuf;
 
 /// The events of one life of a name, of all that are known: of the tenant that a daemon has now, if
@@ -74,11 +76,16 @@ pub(super) fn gone(facts: &Facts, life: &[EventRecord]) -> (State, Vec<String>) 
 /// Of one whose programs live on while the daemon that had it does not serve.
 fn unserved(facts: &Facts) -> Vec<String> {
     let name = &facts.name;
-    let one = |folder: &PathBuf| {
-        format!(
-            "{name} has programs that live, and its daemon, at {}, does not serve: they keep what they were granted and get nothing new, and the next `gpushare run` for that GPU takes them over.",
-            folder.display()
-        )
+    let one = |(folder, holder): &(PathBuf, Option<Holder>)| {
+        let folder = folder.display();
+        match holder {
+            None => format!(
+                "{name} has programs that live, and its daemon, at {folder}, does not serve: they keep what they were granted and get nothing new, and the next `gpushare run` for that GPU takes them over."
+            ),
+            Some(holder) => format!(
+                "{name} has programs that live, and its daemon, at {folder}, does not answer: they keep what they were granted and get nothing new until {holder} is continued or ended."
+            ),
+        }
     };
     facts.unserved.iter().map(one).collect()
 }
@@ -120,7 +127,7 @@ pub(super) fn refusals(facts: &Facts, life: &[EventRecord]) -> Vec<String> {
         let parts = refused.iter().filter_map(|record| record.number_of(name));
         parts.sum()
     };
-    let (count, name) = (sum("count"), &facts.name);
+    let count = sum("count");
     // Of a life that began later: since then.
     let first = life.first().filter(|record| begins(record));
     let since_ms = first.map_or(facts.since_ms, |record| record.at_ms);
@@ -139,10 +146,10 @@ pub(super) fn refusals(facts: &Facts, life: &[EventRecord]) -> Vec<String> {
             .number_of("limit_bytes")
             .map(|bytes| Bytes(bytes).human());
         sentences.push(format!(
-            "Its own limit{} refused {} of them, whatever others hold; `gpushare set {name} --mem-limit {}` raises the limit while it runs.",
+            "Its own limit{} refused {} of them, whatever others hold; {}.",
             limit.map_or_else(String::new, |limit| format!(" of {limit}")),
             sum("over_limit"),
-            limit_for(last).unwrap_or_else(|| "SIZE".to_owned())
+            raising(facts, last)
         ));
     }
     if sum("timed_out") > 0 {
@@ -158,6 +165,38 @@ pub(super) fn refusals(facts: &Facts, life: &[EventRecord]) -> Vec<String> {
         ));
     }
     sentences
+}
+
+/// How a tenant gets the limit under which the last refused allocations fit. Of one that runs, what
+/// it is guaranteed and its limits on other devices stay.
+fn raising(facts: &Facts, refused: &EventRecord) -> String {
+    let limit = limit_for(refused).unwrap_or_else(|| "SIZE".to_owned());
+    let name = &facts.name;
+    if !facts.has_it() && facts.unserved.is_empty() {
+        return format!("`gpushare run --mem-limit {limit}` starts it with a limit that is enough");
+    }
+    let own: Vec<&TenantRow> = facts
+        .tenants
+        .iter()
+        .filter(|row| row.name == *name)
+        .collect();
+    let on = refused.device.map(|device| device.uuid);
+    let row = match own[..] {
+        [only] => Some(only),
+        _ => own.iter().copied().find(|row| Some(row.device) == on),
+    };
+    let device = match (own.len(), row) {
+        (2.., Some(row)) => format!("{}=", Uuid(row.device).text(false)),
+        _ => String::new(),
+    };
+    // Without a request of its own it would be guaranteed as much as its new limit.
+    let request = row.filter(|row| row.request == row.limit);
+    let request = request.map_or_else(String::new, |row| {
+        format!(" --mem-request {device}{}", Bytes(row.request))
+    });
+    format!(
+        "`gpushare set {name} --mem-limit {device}{limit}{request}` raises the limit while it runs"
+    )
 }
 
 /// The smallest limit under which the largest of these refused allocations fits beside what was
@@ -176,9 +215,17 @@ pub(super) fn overruns(life: &[EventRecord]) -> Option<String> {
     let many = kind(life, "overrun").count();
     let last = kind(life, "overrun").next_back()?;
     Some(format!(
-        "{many} times it did not finish in time for the next tenant, lately at {}.",
+        "{} it did not finish in time for the next tenant, lately at {}.",
+        times(many),
         local(last.at_ms)
     ))
+}
+
+fn times(many: usize) -> String {
+    match many {
+        1 => "Once".to_owned(),
+        many => format!("{many} times"),
+    }
 }
 
 /// Moves of its memory that did not go as they should.
@@ -196,7 +243,8 @@ pub(super) fn moves(life: &[EventRecord]) -> Option<String> {
     let many = life.iter().filter(is_one).count();
     let last = life.iter().rev().find(is_one)?;
     Some(format!(
-        "{many} times a move of its memory did not go well, lately at {}: {}.",
+        "{} a move of its memory did not go well, lately at {}: {}.",
+        times(many),
         local(last.at_ms),
         last.text
     ))

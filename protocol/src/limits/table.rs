@@ -4,7 +4,7 @@ use super::error::LimitError;
 use super::layer::{Entry, Selector};
 use super::model::{Limits, Owner, View};
 use super::setting::{Setting, Whose};
-use super::{compute, policy};
+use super::{compute, near, policy};
 use crate::paths;
 use crate::size::{self, BadSize, Size};
 use std::collections::BTreeMap;
@@ -249,11 +249,15 @@ fn find(name: &str, value: &OsString) -> Result<Option<(usize, Selector)>, Limit
         Some((_, accepted)) => {
             let problem =
                 "there is no such variable, and ignoring a misspelt limit would mean none";
+            let accepted = match near::close(name, OURS, &of_ours()).filter(|_| is_misspelt(name)) {
+                Some(known) => format!("{known}, if that was meant, or: {accepted}"),
+                None => (*accepted).to_owned(),
+            };
             Err(LimitError::new(
                 name,
                 value.to_string_lossy(),
                 problem,
-                *accepted,
+                accepted,
             ))
         }
         None if row.is_none() && name.starts_with(OURS) && !PLUMBING.contains(&name) => {
@@ -263,12 +267,21 @@ fn find(name: &str, value: &OsString) -> Result<Option<(usize, Selector)>, Limit
     }
 }
 
+/// Whether a name is one of ours that is misspelt in its own letters, not in those of a device.
+fn is_misspelt(name: &str) -> bool {
+    name.starts_with(OURS) && !of_ours().iter().any(|known| name.starts_with(known))
+}
+
+/// The names of our variables.
+fn of_ours() -> Vec<&'static str> {
+    let names = TABLE.iter().map(|(known, ..)| *known).chain(PLUMBING);
+    names.filter(|known| known.starts_with(OURS)).collect()
+}
+
 /// The refusal of a variable of ours that there is not, with the one it may have been meant to be.
 fn unknown(name: &str, value: &OsString) -> LimitError {
-    let names = TABLE.iter().map(|(known, ..)| *known).chain(PLUMBING);
-    let ours: Vec<&str> = names.filter(|known| known.starts_with(OURS)).collect();
-    let closest = ours.iter().min_by_key(|known| distance(name, known));
-    let accepted = match closest.filter(|known| distance(name, known) <= 3) {
+    let ours = of_ours();
+    let accepted = match near::close(name, OURS, &ours) {
         Some(known) => format!("{known}, if that was meant"),
         None => ours.join(", "),
     };
@@ -280,32 +293,17 @@ fn unknown(name: &str, value: &OsString) -> LimitError {
     )
 }
 
-/// How many letters have to be put in, left out or exchanged to make one name of the other.
-fn distance(one: &str, other: &str) -> usize {
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (at, letter) in one.bytes().enumerate() {
-        let mut before = row[0];
-        row[0] = at + 1;
-        for (place, wanted) in other.bytes().enumerate() {
-            let same = before + usize::from(letter != wanted);
-            before = row[place + 1];
-            row[place + 1] = same.min(before + 1).min(row[place] + 1);
-        }
-    }
-    row[other.len()]
-}
-
-/// Refuses a limit under which nothing can run.
-fn meant(set: &Setting<'_>, bytes: u64) -> Result<(), LimitError> {
+/// Refuses a limit under which nothing can run. Of a bare number it asks whether one of `perhaps`
+/// was meant: a part of the device and a size for one up to 100, and a size for a larger one.
+fn meant(set: &Setting<'_>, bytes: u64, perhaps: [&[&str]; 2]) -> Result<(), LimitError> {
     if bytes >= LEAST {
         return Ok(());
     }
     let value = set.value;
-    let accepted = match value.bytes().all(|byte| byte.is_ascii_digit()) && bytes <= 100 {
-        true => format!("at least 1MiB; did you mean {value}% or {value}GiB?"),
-        false if value.bytes().all(|byte| byte.is_ascii_digit()) => {
-            format!("at least 1MiB; did you mean {value}MiB?")
-        }
+    let units = perhaps[usize::from(bytes > 100)].iter();
+    let perhaps: Vec<String> = units.map(|unit| format!("{value}{unit}")).collect();
+    let accepted = match value.bytes().all(|byte| byte.is_ascii_digit()) {
+        true => format!("at least 1MiB; did you mean {}?", perhaps.join(" or ")),
         false => "at least 1MiB".to_owned(),
     };
     let problem = format!("{bytes} bytes of device memory are less than any program needs");
@@ -359,7 +357,7 @@ fn ours(limits: &mut Limits, set: &Setting<'_>, request: bool) -> Result<(), Lim
     };
     let size = size.map_err(|(bad, accepted)| set.refuse(problem(bad, set.value), accepted))?;
     if let (Size::Bytes(bytes), false) = (size, request) {
-        meant(set, bytes)?;
+        meant(set, bytes, [&["%", "GiB"], &["MiB"]])?;
     }
     limits.insert(set, Owner::Gpushare, request, set.device, size);
     Ok(())
@@ -369,9 +367,9 @@ fn hami(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
     let accepted =
         "bytes, or a whole number with k, m or g (powers of two: 4g); 0 or empty for no limit";
     let bytes = size::parse_letters(set.value, false)
-        .map_err(|bad| set.refuse(problem(bad, set.value), accepted))?;
+        .map_err(|bad| set.refuse(plain(bad, set.value), accepted))?;
     if let Some(bytes) = bytes {
-        meant(set, bytes)?;
+        meant(set, bytes, [&["g"], &["m"]])?;
         limits.insert(set, Owner::Hami, false, set.device, Size::Bytes(bytes));
     }
     Ok(())
@@ -380,7 +378,7 @@ fn hami(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
 fn toolkit(limits: &mut Limits, set: &Setting<'_>, request: bool) -> Result<(), LimitError> {
     let accepted = "a whole number of MiB (4096); 0 or empty for none";
     let bytes = size::parse_mebibytes(set.value)
-        .map_err(|bad| set.refuse(problem(bad, set.value), accepted))?;
+        .map_err(|bad| set.refuse(plain(bad, set.value), accepted))?;
     if let Some(bytes) = bytes {
         limits.insert(set, Owner::Toolkit, request, set.device, Size::Bytes(bytes));
     }
@@ -460,16 +458,22 @@ pub fn flag<'a>(kind: Kind, flag: &str, value: &'a str) -> Result<(Selector, &'a
     Ok((device, amount))
 }
 
+/// What is wrong with a size of our grammar, and which one was perhaps meant.
 fn problem(bad: BadSize, text: &str) -> String {
-    let problem = match bad {
+    let problem = plain(bad, text);
+    match size::perhaps(text).filter(|_| bad == BadSize::Grammar) {
+        Some(meant) => format!("{problem}; did you mean {meant}?"),
+        None => problem.to_owned(),
+    }
+}
+
+/// What is wrong with a size, whose grammar may be another's.
+fn plain(bad: BadSize, text: &str) -> &'static str {
+    match bad {
         BadSize::Grammar => "not understood as a size",
         BadSize::Zero => "it comes to zero",
         BadSize::TooLarge if text.ends_with('%') => "it is too large: the device is 100%",
         BadSize::TooLarge => "it is too large",
-    };
-    match size::perhaps(text).filter(|_| bad == BadSize::Grammar) {
-        Some(meant) => format!("{problem}; did you mean {meant}?"),
-        None => problem.to_owned(),
     }
 }
 

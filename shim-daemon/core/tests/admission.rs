@@ -58,7 +58,7 @@ fn changed(request: u64, limit: u64) -> Option<SpecError> {
     // Contexts take more than was set aside for them.
     node.guarantees = false;
     let device = node.device(16);
-    node.devices.get_mut(&device).unwrap().context = gib(2);
+    node.devices.get_mut(&device).expect("it is there").context = gib(2);
     let (tenant, _) = node.run(spec(device, 15, 16));
     node.sample(device);
     assert_eq!(node.world.context_cost(device), gib(2));
@@ -66,7 +66,7 @@ fn changed(request: u64, limit: u64) -> Option<SpecError> {
         tenant,
         spec: ranked(900, spec(device, request, limit)),
     });
-    let priority = node.world.spec(tenant).unwrap().priority;
+    let priority = node.world.spec(tenant).expect("it is there").priority;
     assert_eq!(priority == 900, node.guests[&tenant].refused.is_none());
     node.guests[&tenant].refused
 }

@@ -466,3 +466,17 @@ fn a_class_names_devices_as_a_node_has_them() {
         with(accepted).unwrap();
     }
 }
+
+#[test]
+fn a_reserve_is_smaller_than_the_capacity() {
+    let with = |reserve: &str, capacity: &str| {
+        let text = format!("reserve = \"{reserve}\"\ncapacity = \"{capacity}\"\n");
+        read(&text, Settings::default())
+    };
+    for reserve in ["5GiB", "4GiB"] {
+        let error = with(reserve, "4GiB").unwrap_err();
+        assert!(error.contains("leaves nothing of capacity"), "{error}");
+    }
+    with("3GiB", "4GiB").unwrap();
+    read("reserve = \"900GiB\"", Settings::default()).unwrap();
+}

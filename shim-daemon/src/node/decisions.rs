@@ -359,56 +359,6 @@ impl Node {
         self.event_with(kind, (tenant, device), text, &facts);
     }
 
-    /// Describes, with numbers, what a tenant waits for before its admission.
-    pub(super) fn waits_for(&self, tenant: TenantId) -> String {
-        if self.is_recovering() {
-            return "waits until programs of the previous daemon have reported their memory"
-                .to_owned();
-        }
-        if let Some(first) = self.world.queues_behind(tenant) {
-            let first = self.name(first);
-            return format!(
-                "fits, and waits behind {first}, which no later request overtakes (gpushare why {first}); to start it sooner, end {first} or lower its request (gpushare set {first} --mem-request SIZE)"
-            );
-        }
-        let mut least: Option<Bytes> = None;
-        let mut asked = Vec::new();
-        let device_ids = self.tenants.get(&tenant).map(|known| known.device_ids());
-        for device in device_ids.into_iter().flatten() {
-            let quota = self.world.spec(tenant).and_then(|spec| spec.quota(*device));
-            let (Some(quota), Some(view)) = (quota, self.world.device(*device)) else {
-                continue;
-            };
-            if quota.request.is_zero() {
-                continue;
-            }
-            let context = self.world.context_cost(*device);
-            let left = view.usable - view.firm - context;
-            least = Some(least.map_or(left, |least| least.min(left)));
-            asked.push(format!(
-                "{} and {} for a context on {}, where {} of {} are promised",
-                quota.request.human(),
-                context.human(),
-                self.device_name(*device),
-                view.firm.human(),
-                view.usable.human()
-            ));
-        }
-        let left = least.unwrap_or(Bytes::ZERO);
-        let start = if left.is_zero() {
-            String::new()
-        } else {
-            format!(
-                ", or start this with a --mem-request of at most {}",
-                left.human()
-            )
-        };
-        format!(
-            "waits until its request fits beside all others: {}; to start it sooner, end another (gpushare ps), lower another's request (gpushare set NAME --mem-request SIZE){start}",
-            asked.join("; ")
-        )
-    }
-
     /// Tells all that still wait for admission once it is not the previous daemon's programs they
     /// wait for.
     pub(super) fn tell_queued_after_recovery(&mut self) {

@@ -395,6 +395,12 @@ impl Node {
         // The file comes first: a tenant that is out already would count as moved without it.
         let suspended = self.storable_by_name(command.0, name).and_then(|tenant| {
             self.may_wait(command.0, tenant)?;
+            if self.residency.storing.is_elsewhere(tenant) {
+                let text = format!(
+                    "the memory of {name} is in a file of an earlier suspend --to already, and stays there; `gpushare resume {name}` first"
+                );
+                return Err(WireError::new(ErrorCode::OutOfOrder, text));
+            }
             let lane = self.lane(tenant);
             let (write, read) = (write.onto(&lane), read.onto(&lane));
             self.residency.storing.store_elsewhere(tenant, write, read);

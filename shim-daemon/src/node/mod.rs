@@ -3,6 +3,7 @@
 //! Every method takes the time and returns nothing. Messages to send and processes or devices to
 //! watch are collected as [`Effect`]s. This module touches no socket, so all of it runs in a test.
 
+mod absent;
 mod allowed;
 mod asks;
 mod awaited;
@@ -44,6 +45,7 @@ mod outside;
 mod pids;
 mod pods;
 mod processes;
+mod queueing;
 mod reaped;
 mod refusals;
 mod registrations;
@@ -374,6 +376,7 @@ impl Node {
         self.may_take(settings)?;
         self.defaults.clone_from(&settings.defaults);
         self.maxima.clone_from(&settings.maxima);
+        self.warn_of_absent();
         self.containers.clone_from(&settings.containers);
         self.deal(now, settings.policy.lease);
         Ok(())

@@ -58,6 +58,11 @@ fn words(
             most.human(),
             request.human()
         ),
+        SpecError::NoRoom { device, short } if let Some(flags) = &implying => format!(
+            "on {} {} are missing to guarantee that request now, and {flags} without --mem-request requests as much; add a --mem-request that is smaller by that, or 0 for none, or wait until other tenants end",
+            name(*device),
+            short.human()
+        ),
         SpecError::NoRoom { device, short } => format!(
             "on {} {} are missing to guarantee that request now; ask for less, or wait until other tenants end",
             name(*device),
@@ -184,5 +189,21 @@ mod tests {
             "{}",
             said(599)
         );
+    }
+
+    #[test]
+    fn a_limit_that_requests_as_much_is_told_of_the_request() {
+        let device = DeviceId(0);
+        let error = SpecError::NoRoom {
+            device,
+            short: Bytes::gib(1),
+        };
+        let asked = |name: &str| vec![(name.to_owned(), "8GiB".to_owned())];
+        let said = |asked: &[(String, String)]| words(&error, asked, |_| "it".to_owned());
+        let implied = said(&asked("GPUSHARE_MEM_LIMIT"));
+        let flags = "--mem-limit 8GiB without --mem-request";
+        assert!(implied.contains(flags), "{implied}");
+        let given = said(&asked("GPUSHARE_MEM_REQUEST"));
+        assert!(!given.contains("without"), "{given}");
     }
 }

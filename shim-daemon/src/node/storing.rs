@@ -440,6 +440,11 @@ impl Storing {
         is_known && self.elsewhere.remove(&tenant).is_some()
     }
 
+    /// Whether all of a tenant's memory is in a file that a command gave.
+    pub(super) fn is_elsewhere(&self, tenant: TenantId) -> bool {
+        self.elsewhere.get(&tenant).is_some_and(|one| one.told)
+    }
+
     /// A command wants a tenant's memory in this file.
     pub(super) fn store_elsewhere(&mut self, tenant: TenantId, write: Foreign, read: Foreign) {
         let number = self.number();

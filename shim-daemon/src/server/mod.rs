@@ -162,6 +162,7 @@ impl Server {
             now,
             !remembered.is_empty(),
         );
+        node.warn_of_absent();
         node.is_on(devices.as_mut());
         if folder.is_private() {
             node.serves_only(nix::unistd::geteuid().as_raw());
@@ -323,15 +324,12 @@ impl Server {
             }
             Source::Reports => {
                 for report in self.reports.all() {
+                    let now = clock::now();
                     match report {
-                        Report::Copied(done) => self.node.copied(clock::now(), done),
-                        Report::Inspected(look) => self.node.inspected(clock::now(), look),
-                        Report::Seen(process, seen) => {
-                            self.node.identified(clock::now(), process, seen);
-                        }
-                        Report::Rows(tenant, dead) => {
-                            self.node.rows_seen(clock::now(), tenant, &dead);
-                        }
+                        Report::Copied(done) => self.node.copied(now, done),
+                        Report::Inspected(look) => self.node.inspected(now, look),
+                        Report::Seen(process, seen) => self.node.identified(now, process, seen),
+                        Report::Rows(tenant, dead) => self.node.rows_seen(now, tenant, &dead),
                     }
                 }
             }
@@ -475,12 +473,12 @@ impl Server {
                     }
                 }
                 Effect::Identify { process, pid, lane } => {
-                    let work = move || Report::Seen(process, Seen::of(pid));
-                    self.reports.want(&lane, work);
+                    self.reports
+                        .want(&lane, move || Report::Seen(process, Seen::of(pid)));
                 }
                 Effect::LookAtRows { tenant, rows, lane } => {
-                    let work = move || Report::Rows(tenant, Row::dead(&rows));
-                    self.reports.want(&lane, work);
+                    self.reports
+                        .want(&lane, move || Report::Rows(tenant, Row::dead(&rows)));
                 }
                 Effect::Fence { key, path, order } => {
                     self.looker.want(Job::Fence { key, path, order });

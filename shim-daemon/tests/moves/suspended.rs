@@ -185,7 +185,7 @@ fn a_suspend_that_failed_stands_under_the_next_daemon() {
         let reply = client.reconnect_with(&socket, Hello::GATED | Hello::MOVABLE);
         assert!(matches!(reply, Reply::Registered(_)), "{reply:?}");
         client.wire.descriptors.pop();
-        super::believed::claims(&mut client, 0);
+        believed::claims(&mut client, 0);
         let mut one = Gated::map(client);
         shows(&daemon, &[(&one, 4)]);
         if resumed {

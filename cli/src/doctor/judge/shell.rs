@@ -23,6 +23,12 @@ pub(super) fn variables(facts: &Facts) -> Judged {
             "correct it, or unset it: CUDA is refused in every program that has it",
         );
     }
+    if let Some(ended) = &facts.ended_outer {
+        return fail(
+            ended.clone(),
+            "tmux, screen, nohup or the server of an editor, started by a job, outlives its tenant",
+        );
+    }
     if let Some(refused) = &facts.unopened {
         return warn(
             refused.clone(),

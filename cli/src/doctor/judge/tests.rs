@@ -40,6 +40,7 @@ fn healthy() -> Facts {
         silent: vec![],
         died: vec![],
         elsewhere: None,
+        ended_outer: None,
         unopened: None,
         no_journal: None,
         container: None,
@@ -425,14 +426,6 @@ fn another_library_at_work_and_a_misspelt_variable_are_named() {
         ("GPUSHARE_PRIORTY", "correct it"),
         |facts| {
             facts.misspelt = vec!["GPUSHARE_PRIORTY=9 is refused".to_owned()];
-        },
-    );
-    breaks(
-        "variables",
-        Verdict::Warn,
-        ("GPUSHARE_DISABLE", "unset"),
-        |facts| {
-            facts.disabled = true;
         },
     );
 }

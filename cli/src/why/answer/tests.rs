@@ -7,7 +7,7 @@ mod refused;
 use super::*;
 use gpushare_protocol::histogram::Histogram;
 use gpushare_protocol::wire::{
-    AskedRow, EndsBy, Fact, Place, ProcessRow, ProcessState, Residue, ShareState, Want,
+    AskedRow, EndsBy, EventDevice, Fact, Place, ProcessRow, ProcessState, Residue, ShareState, Want,
 };
 
 const GPU: [u8; 16] = [7; 16];
@@ -400,7 +400,7 @@ fn a_tenant_that_was_ended_is_told_for_whom() {
 fn a_tenant_whose_daemon_died_is_told_to_live_while_its_programs_do() {
     let mut facts = facts();
     facts.past = vec![event("admitted", "may run", &[])];
-    facts.unserved = vec!["/x/gpushare/d/gpu".into()];
+    facts.unserved = vec![("/x/gpushare/d/gpu".into(), None)];
     let words = ["/x/gpushare/d/gpu", "does not serve", "takes them over"];
     says(&facts, State::Unknown, &words, &["is not known"]);
     facts.unserved.clear();
@@ -411,7 +411,7 @@ fn a_tenant_whose_daemon_died_is_told_to_live_while_its_programs_do() {
         &["takes them over"],
     );
     // A daemon that has it knows better.
-    facts.unserved = vec!["/x/gpushare/d/gpu".into()];
+    facts.unserved = vec![("/x/gpushare/d/gpu".into(), None)];
     facts.tenants = vec![row("web", GIB, ProcessState::Running)];
     says(&facts, State::Running, &["nothing holds it up"], &["takes"]);
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::foreign::{Foreign, Lanes};
-use channel;
+use std::sync::mpsc::channel;
 
 const ONE: ProcessId = ProcessId(1);
 const OTHER: ProcessId = ProcessId(2);

@@ -13,6 +13,22 @@ fn a_log_or_journal_that_cannot_be_had_and_a_daemon_elsewhere_are_told() {
         },
     );
     breaks(
+        "variables",
+        Verdict::Warn,
+        ("GPUSHARE_DISABLE", "unset"),
+        |facts| {
+            facts.disabled = true;
+        },
+    );
+    breaks(
+        "variables",
+        Verdict::Fail,
+        ("tenant outer has ended", "outlives its tenant"),
+        |facts| {
+            facts.ended_outer = Some("tenant outer has ended".to_owned());
+        },
+    );
+    breaks(
         "folders-and-clock",
         Verdict::Warn,
         ("cannot be written", "XDG_STATE_HOME"),

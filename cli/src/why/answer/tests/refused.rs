@@ -61,3 +61,57 @@ fn refusals_are_counted_from_the_begin_of_the_life_that_had_them() {
     let began = facts.past[0].at_ms;
     says(&facts, State::Running, &[&of(began)], &[]);
 }
+
+#[test]
+fn a_limit_that_is_the_request_too_is_raised_alone() {
+    let numbers = [
+        ("count", 1),
+        ("over_limit", 1),
+        ("limit_bytes", 15 * GIB),
+        ("charged_bytes", 15 * GIB),
+        ("largest_bytes", GIB),
+    ];
+    let mut facts = facts();
+    facts.past = vec![event("refused", "REASON", &numbers)];
+    let mut own = row("web", 15 * GIB, ProcessState::Running);
+    (own.request, own.limit) = (15 * GIB, 15 * GIB);
+    facts.tenants = vec![own.clone()];
+    let whole = "`gpushare set web --mem-limit 16384MiB --mem-request 15GiB`";
+    says(&facts, State::Running, &[whole], &[]);
+    own.request = 2 * GIB;
+    facts.tenants = vec![own];
+    let limit = "`gpushare set web --mem-limit 16384MiB`";
+    says(&facts, State::Running, &[limit], &["--mem-request"]);
+}
+
+#[test]
+fn the_limit_of_one_of_several_devices_is_raised_there_alone() {
+    let numbers = [("count", 1), ("over_limit", 1), ("limit_bytes", GIB)];
+    let mut refused = event("refused", "REASON", &numbers);
+    let uuid = [9; 16];
+    refused.device = Some(EventDevice { uuid, index: 1 });
+    let mut facts = facts();
+    facts.past = vec![refused];
+    let first = row("web", GIB, ProcessState::Running);
+    let mut second = first.clone();
+    (second.device, second.request, second.limit) = (uuid, GIB, GIB);
+    let on = format!("GPU-{}", "09090909-0909-0909-0909-090909090909");
+    facts.tenants = vec![first, second.clone()];
+    let both = format!("--mem-limit {on}=SIZE --mem-request {on}=1GiB`");
+    says(&facts, State::Running, &[&both], &[]);
+    facts.tenants = vec![second];
+    let all = "--mem-limit SIZE --mem-request 1GiB`";
+    says(&facts, State::Running, &[all], &[&on]);
+}
+
+#[test]
+fn a_tenant_that_has_ended_is_told_the_limit_to_start_with() {
+    let mut facts = facts();
+    let numbers = [("count", 1), ("over_limit", 1), ("limit_bytes", GIB)];
+    facts.past = vec![
+        event("refused", "REASON", &numbers),
+        event("gone", "has ended", &[]),
+    ];
+    let start = "`gpushare run --mem-limit SIZE`";
+    says(&facts, State::Gone, &[start], &["gpushare set"]);
+}
