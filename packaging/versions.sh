@@ -1,10 +1,11 @@
 #!/bin/sh
 # Keeps the library of each installed version in a folder of its own, for as long as a process, a
-# mount or a CDI specification uses it: programs that run across an upgrade start their children with the library that they
-# began with. Called by the package's scripts and by install.sh.
+# mount or a CDI specification uses it: programs that run across an upgrade start their children with
+# the library that they began with. Called by the package's scripts and by install.sh.
 #
 #   versions.sh add     adds the packaged library, makes it current, drops older
-#                      versions out of use but for the last one, names CDI specifications of older ones
+#                      versions out of use but for the last one, and names CDI specifications of
+#                      older ones
 #   versions.sh users   lists the processes that use another version than the current one, or whose
 #                      mounts show one: pid, program, version, the container's id if it is in one
 #   versions.sh remove  drops all versions out of use, and names those in use and CDI specifications
@@ -90,7 +91,7 @@ unused() {
 # The CDI specifications that name this folder, but for the daemon's own, which it writes anew.
 specifications() {
     text=$(printf '%s' "$1" | sed 's/[][\.*^$+?(){}|]/\\&/g')
-    grep -lsE "$text([/\"',[:space:]]|\$)" /etc/cdi/* /run/cdi/* | while IFS= read -r file; do
+    grep -slE "$text([/\"',[:space:]]|\$)" /etc/cdi/* /run/cdi/* | while IFS= read -r file; do
         grep -qsxF -e "$file" -e "/var$file" /run/gpushare/cdi || echo "$file"
     done
 }

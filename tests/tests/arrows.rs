@@ -126,14 +126,21 @@ const PARTS: &[Part] = &[
     Part {
         sources: CORE,
         module: "ledger",
-        layers: &[&["node"], &["."], &["account", "looks"]],
+        layers: &[&["node", "returns"], &["."], &["account", "looks"]],
     },
     Part {
         sources: "protocol/src",
         module: "limits",
         layers: &[
             &["."],
-            &["maxima_read", "device", "changes", "seen", "flags"],
+            &[
+                "maxima_read",
+                "device",
+                "changes",
+                "seen",
+                "flags",
+                "outranked",
+            ],
             &["table"],
             &["model"],
             &["compute"],

@@ -1,6 +1,6 @@
 //! Two bursts that do not fit one device, and how the collision ends.
 
-use gpushare_tests::{Daemon, GIB, Gpu, Guest, MIB, Tenant};
+use gpushare_tests::{Daemon, GIB, Gpu, Guest, MIB, Tenant, until_some};
 
 const GRANTED: &str = "alloc 0";
 const REFUSED: &str = "alloc 2";
@@ -26,16 +26,20 @@ fn crowded(daemon: &Daemon, second: &[(&str, &str)]) -> (Tenant, Tenant, Guest, 
     (first, second, a, b)
 }
 
-/// How long the tenant's ask waited before it was refused, by the daemon's own clock: milliseconds.
+/// How long the tenant's ask waited until it was told as refused, by the daemon's own clock:
+/// milliseconds.
 fn waited(daemon: &Daemon, tenant: &str) -> u64 {
-    let past = daemon.commands().past();
-    let at = |kind: &str| {
-        let mut of = past.iter().filter(|event| event.kind == kind);
-        let own = of.find(|event| event.tenant.as_deref() == Some(tenant));
-        own.unwrap_or_else(|| panic!("no event {kind}: {past:?}"))
-            .at_ms
-    };
-    at("refused") - at("waiting")
+    until_some("the refusal is told", || {
+        let past = daemon.commands().past();
+        let at = |kind: &str| {
+            let mut of = past.iter().filter(|event| event.kind == kind);
+            let own = of.find(|event| event.tenant.as_deref() == Some(tenant));
+            own.map(|event| event.at_ms)
+        };
+        at("refused")
+            .zip(at("waiting"))
+            .map(|(refused, asked)| refused - asked)
+    })
 }
 
 #[test]
@@ -72,7 +76,7 @@ fn a_wait_ends_in_out_of_memory_at_its_timeout_and_the_program_goes_on() {
     daemon.until_one_waits("b");
     assert_eq!(b.line(), REFUSED);
     let waited = waited(&daemon, "b");
-    assert!((1_900..=10_000).contains(&waited), "{waited} ms");
+    assert!((1_900..=20_000).contains(&waited), "{waited} ms");
     assert_eq!(b.ask(&alloc(GIB)), GRANTED);
     assert_eq!(b.ask("check"), "check 1");
 }
