@@ -14,6 +14,7 @@ PRESETS = (("equal", SECONDS), ("lengths", SECONDS), ("sync", SECONDS), ("graphs
 # Presets that compare tenants with gaps with and without gpushare; the first two come before all
 # other figures about time.
 AGAINST = ("gaps-2", "serving-1", "gaps-4", "gaps-sync", "serving-first", "curve-5ms", "decode-10ms", "copies-trainer", "mixed")
+CAP_WIDE = 5  # percentage points beyond which a hard cap does not hold; an H200 had 0.3
 WIDE = 15  # percentage points that would mean that nothing is shared
 TICK = 20_000  # ns: a clock of the device that ticks more seldom cannot tell whose the time is
 
@@ -41,7 +42,7 @@ def preset(machine, name, seconds):
         said.append(f"idle {outcome['idle'] * 100:.2f} %, goal 1")
     said += [f"{gap['from']} to {gap['to']}: p50 {gap['p50_ns'] / 1e3:.0f} us p99 {gap['p99_ns'] / 1e3:.0f} us" for gap in outcome["handoffs"]]
     worst = max((abs(tenant["error_pp"]) for tenant in outcome["tenants"] if tenant["error_pp"] is not None), default=0)
-    assert machine.soft or worst < WIDE, "; ".join(said)
+    assert machine.soft or worst < (CAP_WIDE if name.startswith("cap") else WIDE), "; ".join(said)
     return "; ".join(said), outcome
 
 

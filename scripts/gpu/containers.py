@@ -185,7 +185,7 @@ def see(place, door):
     total = guest.ask("total")[0]
     assert total == LIMIT, f"the container sees {total // MIB} MiB"
     count, error = guest.ask(f"fill {PIECE}")
-    assert error == OUT_OF_MEMORY and count * PIECE <= LIMIT, f"{count} pieces of {PIECE // MIB} MiB, then error {error}"
+    assert error == OUT_OF_MEMORY and count * PIECE == LIMIT, f"{count} pieces of {PIECE // MIB} MiB, then error {error}"
     row = place.row("half-" if door == "CDI" else name)
     pid = row["processes"][0]["pid"]
     group = pathlib.Path(f"/proc/{pid}/cgroup").read_text()

@@ -64,14 +64,45 @@ static void operands(address at, handle context) {
     CU(cuGraphDestroy, graph);
 }
 
+enum { USED, USED_HIGH, RESERVED, RESERVED_HIGH };
+
 static unsigned long long graph_memory(int which) {
     unsigned long long value = ~0ULL;
     CU(cuDeviceGetGraphMemAttribute, 0, which, &value);
     return value;
 }
 
+// What graphs reserve whose memory is live: of two, with a node each, and of one with two nodes.
+static void live_memory(handle stream) {
+    handle graphs[2] = {NULL, NULL}, execs[2] = {NULL, NULL}, made = NULL;
+    unsigned long long addresses[4] = {0};
+    int count = 0;
+    for (int round = 0; round < 2; round++) {
+        int of_each = 1 + round, all = 2 - round;
+        count = 0;
+        for (int at = 0; at < all; at++) {
+            must("cuGraphCreate", CU(cuGraphCreate, &graphs[at], 0));
+            for (int i = 0; i < of_each; i++) {
+                struct memory_node node = {.type = 1, .location_type = 1, .bytes = 8 << 20};
+                must("cuGraphAddMemAllocNode", CU(cuGraphAddMemAllocNode, &made, graphs[at], NULL, (size_t)0, &node));
+                addresses[count++] = node.out;
+            }
+            must("cuGraphInstantiateWithFlags", CU(cuGraphInstantiateWithFlags, &execs[at], graphs[at], 0ULL));
+            must("cuGraphLaunch", CU(cuGraphLaunch, execs[at], stream));
+        }
+        must("cuStreamSynchronize", CU(cuStreamSynchronize, stream));
+        say_number(round ? "memory.reserved_of_two_live_nodes" : "memory.reserved_of_two_live_graphs", (long long)graph_memory(RESERVED));
+        while (count--)
+            must("cuMemFree_v2", CU(cuMemFree_v2, addresses[count]));
+        for (int at = 0; at < all; at++) {
+            must("cuGraphExecDestroy", CU(cuGraphExecDestroy, execs[at]));
+            must("cuGraphDestroy", CU(cuGraphDestroy, graphs[at]));
+        }
+        must("cuDeviceGraphMemTrim", CU(cuDeviceGraphMemTrim, 0));
+    }
+}
+
 void graph_facts(void) {
-    enum { USED, USED_HIGH, RESERVED, RESERVED_HIGH };
     handle graph = NULL, exec = NULL, first = NULL, second = NULL, clone = NULL, stream = NULL, context = begin();
     address a = 0;
     size_t count = 9;
@@ -141,6 +172,8 @@ void graph_facts(void) {
     say_result("memory.trim", CU(cuDeviceGraphMemTrim, 0));
     say_number("memory.reserved_after_trim", (long long)graph_memory(RESERVED));
     say_result("memory.destroy", CU(cuGraphDestroy, graph));
+
+    live_memory(stream);
 
     must("cuGraphCreate", CU(cuGraphCreate, &graph, 0));
     CU(cuGraphAddEmptyNode, &first, graph, NULL, (size_t)0);

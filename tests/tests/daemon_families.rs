@@ -9,6 +9,11 @@ const PATHS: [&str; 9] = [
 /// The size of one allocation of `take`.
 const CHUNK: u64 = 8 * MIB;
 
+/// The memory that one of a path takes: each graph whose memory is live has steps of its own.
+fn taken_by(name: &str) -> u64 {
+    if name == "graph" { 32 * MIB } else { CHUNK }
+}
+
 fn path(tenant: &Tenant, path: &str) -> Guest {
     let mut command = tenant.command(&clients::compile("matrix", &[]));
     command.args(["v2", path]);
@@ -32,11 +37,11 @@ fn every_path_fills_its_limit_and_no_more() {
         let tenant = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "512MiB")]);
         let mut guest = path(&tenant, name);
         let count = alone(&mut guest);
-        assert!(count * CHUNK <= 512 * MIB, "{name}: {count}");
-        assert!(count * CHUNK >= 448 * MIB, "{name}: {count}");
+        let taken = count * taken_by(name);
+        assert!((448 * MIB..=512 * MIB).contains(&taken), "{name}: {count}");
         let row = daemon.row("one");
         assert!(
-            row.charged >= count * CHUNK && row.charged <= 512 * MIB,
+            row.charged >= taken && row.charged <= 512 * MIB,
             "{name}: {row:?}"
         );
         assert_eq!(guest.ask("give"), "give 0", "{name}");
@@ -78,7 +83,7 @@ fn every_path_waits_for_a_neighbour_and_takes_what_it_frees() {
             .and_then(|count| count.parse().ok())
             .expect("a count");
         assert!(taken.ends_with(" 2"), "{name}: up to its limit: {taken}");
-        assert!(count * CHUNK >= GIB, "{name}: {taken}");
+        assert!(count * taken_by(name) >= GIB, "{name}: {taken}");
     }
 }
 

@@ -80,6 +80,37 @@ fn memory_freed_by_its_graph_stays_reserved_until_trimmed() {
     });
 }
 
+/// As an H200 had it: eight graphs of 8 MiB each under 256 MiB.
+#[test]
+fn graphs_whose_memory_is_live_share_no_step() {
+    alone("graphs_whose_memory_is_live_share_no_step", "", || {
+        start();
+        let stream = free_stream();
+        let launched = |sizes: &[usize]| {
+            let graph = graph();
+            let nodes = sizes.iter().map(|bytes| alloc_node(graph, *bytes).1);
+            let addresses: Vec<CUdeviceptr> = nodes.collect();
+            assert_eq!(cuGraphLaunch(instance(graph, 0), stream), OK);
+            assert_eq!(cuStreamSynchronize(stream), OK);
+            addresses
+        };
+        let first = launched(&[8 << 20]);
+        assert_eq!(reserved(), 32 << 20);
+        // Nodes of one graph do.
+        let second = launched(&[8 << 20, 8 << 20]);
+        assert_eq!(reserved(), 64 << 20);
+        // Once a graph's memory is free, another graph has it.
+        assert_eq!(cuMemFree_v2(first[0]), OK);
+        let third = launched(&[8 << 20]);
+        assert_eq!(reserved(), 64 << 20);
+        for at in second.into_iter().chain(third) {
+            assert_eq!(cuMemFree_v2(at), OK);
+        }
+        assert_eq!(cuDeviceGraphMemTrim(0), OK);
+        assert_eq!(reserved(), 0);
+    });
+}
+
 #[test]
 fn a_graph_with_unfreed_memory_cannot_be_launched_again() {
     alone(

@@ -45,13 +45,18 @@ fn known() -> MutexGuard<'static, Known> {
 }
 
 impl Allocation {
-    /// Reserves an address for `bytes` on `device`.
+    /// Reserves an address for `bytes` on `device`, for a node of the graph with this number.
     ///
     /// # Errors
     /// `INVALID_VALUE` for 0 bytes or properties that name no device, `OUT_OF_MEMORY` for more than
     /// the device has.
-    pub fn new(device: &Arc<Device>, properties: CUmemPoolProps, bytes: u64) -> Result<Arc<Self>> {
-        let address = memory::reserve(device, &properties, bytes)?;
+    pub fn new(
+        device: &Arc<Device>,
+        graph: usize,
+        properties: CUmemPoolProps,
+        bytes: u64,
+    ) -> Result<Arc<Self>> {
+        let address = memory::reserve(device, graph, &properties, bytes)?;
         let made = Self {
             device: Arc::clone(device),
             address,

@@ -176,7 +176,7 @@ pub fn capture_alloc(
     let device = Arc::clone(process()?.device(properties.location.id)?);
     let mut captures = active().ok_or(CUresult::ILLEGAL_STATE)?;
     let (_, session) = captures.of(stream.id()).ok_or(CUresult::ILLEGAL_STATE)?;
-    let memory = Allocation::new(&device, *properties, bytes)?;
+    let memory = Allocation::new(&device, session.graph, *properties, bytes)?;
     let address = memory.address();
     add_work(session, stream, NodeWork::Alloc(memory))?;
     Ok(address)

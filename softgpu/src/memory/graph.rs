@@ -1,8 +1,9 @@
 //! Graph memory: addresses are fixed when a node is created; physical memory is held only from
 //! launch to free.
 //!
-//! The device's graphs take memory in steps. Freed pages stay with them for the next launch until
-//! all of a step are free and it is trimmed. *Reserved* memory is all steps that the graphs hold,
+//! The device's graphs take memory in steps. What is mapped of a step is one graph's: an H200 gives
+//! each graph whose memory is live steps of its own. Freed pages stay with the graphs for the next
+//! launch until all of a step are free and it is trimmed. *Reserved* memory is all steps that the graphs hold,
 //! *used* memory the steps that some node has, from its launch until they are trimmed, it is given
 //! other memory, or its graphs are gone: also between launches, and when its executable graph is
 //! destroyed.
@@ -49,6 +50,8 @@ struct Page {
 /// The memory of one allocation node.
 #[derive(Debug)]
 struct AllocNode {
+    /// The graph's number.
+    graph: usize,
     addresses: Reserved,
     size: u64,
     pages: Vec<Page>,
@@ -70,10 +73,26 @@ impl GraphMemory {
         all.len() as u64 * STEP
     }
 
-    /// Takes so many idle pages, or all if there are fewer: of the steps in `first` before others.
-    fn take_idle(&mut self, count: usize, first: &BTreeSet<u64>) -> Vec<Page> {
-        self.idle
-            .sort_by_key(|page| (first.contains(&page.step), page.step));
+    /// The steps of which another graph has mapped memory.
+    fn of_others(&self, graph: usize) -> BTreeSet<u64> {
+        let others = self.nodes.values().filter(|node| node.graph != graph);
+        let pages = others.flat_map(|node| &node.pages);
+        pages.map(|page| page.step).collect()
+    }
+
+    /// Takes so many idle pages: of the steps in `first` before others, of those in `last` after
+    /// all.
+    fn take_idle(
+        &mut self,
+        count: usize,
+        first: &BTreeSet<u64>,
+        last: &BTreeSet<u64>,
+    ) -> Vec<Page> {
+        let rank = |page: &Page| {
+            let is_last = last.contains(&page.step);
+            (!is_last, first.contains(&page.step), page.step)
+        };
+        self.idle.sort_by_key(rank);
         let rest = self.idle.len().saturating_sub(count);
         self.idle.split_off(rest)
     }
@@ -94,12 +113,18 @@ impl Graphs {
     }
 }
 
-/// Fixes the address of an allocation node. No physical memory is taken.
+/// Fixes the address of an allocation node of the graph with this number. No physical memory is
+/// taken.
 ///
 /// # Errors
 /// `INVALID_VALUE` for 0 bytes or properties that name another device, `OUT_OF_MEMORY` for more
 /// than the device has.
-pub fn reserve(device: &Arc<Device>, props: &CUmemPoolProps, bytes: u64) -> Result<u64> {
+pub fn reserve(
+    device: &Arc<Device>,
+    graph: usize,
+    props: &CUmemPoolProps,
+    bytes: u64,
+) -> Result<u64> {
     let named = i32::try_from(device.ordinal()).unwrap_or(-1);
     if bytes == 0 || props.location.id != named {
         return Err(CUresult::INVALID_VALUE);
@@ -115,6 +140,7 @@ pub fn reserve(device: &Arc<Device>, props: &CUmemPoolProps, bytes: u64) -> Resu
     graphs(device).lock().nodes.insert(
         base,
         AllocNode {
+            graph,
             addresses,
             size: bytes,
             pages: Vec::new(),
@@ -147,13 +173,16 @@ pub fn back(device: &Arc<Device>, address: u64) -> Result {
     }
     let (len, size, had) = (node.addresses.len(), node.size, node.has.clone());
     let count = usize::try_from(len / PAGE).map_err(|_| CUresult::OUT_OF_MEMORY)?;
-    let missing = count.saturating_sub(state.idle.len()) as u64 * PAGE;
+    let taken = state.of_others(node.graph);
+    let idle = state.idle.iter();
+    let free = idle.filter(|page| !taken.contains(&page.step)).count();
+    let missing = count.saturating_sub(free) as u64 * PAGE;
     for step in fresh_steps(device, missing.div_ceil(STEP), state.next)? {
         state.steps.insert(state.next);
         state.next += 1;
         state.idle.extend(step);
     }
-    let mut pages = state.take_idle(count, &had);
+    let mut pages = state.take_idle(count, &had, &taken);
     if let Err(error) = map(device, address, (len, size), &pages) {
         state.idle.append(&mut pages);
         return Err(error);

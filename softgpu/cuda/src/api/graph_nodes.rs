@@ -58,7 +58,7 @@ fn add_alloc(
     required(node.cast_const())?;
     let device = Arc::clone(world::process()?.device(given.poolProps.location.id)?);
     let bytes = u64::try_from(given.bytesize).map_err(|_| CUresult::INVALID_VALUE)?;
-    let memory = Allocation::new(&device, given.poolProps, bytes)?;
+    let memory = Allocation::new(&device, graph.0.addr(), given.poolProps, bytes)?;
     let address = memory.address();
     add(node, graph, after, (NodeWork::Alloc(memory), None))?;
     Ok(address)
