@@ -3,10 +3,10 @@
 //!
 //! The device's graphs take memory in steps. What is mapped of a step is one graph's: an H200 gives
 //! each graph whose memory is live steps of its own. Freed pages stay with the graphs for the next
-//! launch until all of a step are free and it is trimmed. *Reserved* memory is all steps that the graphs hold,
-//! *used* memory the steps that some node has, from its launch until they are trimmed, it is given
-//! other memory, or its graphs are gone: also between launches, and when its executable graph is
-//! destroyed.
+//! launch until all of a step are free and it is trimmed. *Reserved* memory is all steps that the
+//! graphs hold, *used* memory the steps that some node has, from its launch until they are trimmed,
+//! it is given other memory, or its graphs are gone: also between launches, and when its executable
+//! graph is destroyed.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
