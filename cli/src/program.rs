@@ -78,7 +78,7 @@ pub(crate) enum OutOfReach {
     WithItsChildren(&'static str),
 }
 
-/// What a program does that starts others in a root of their own.
+/// How a program starts others in a root of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Container {
     /// They are its children, with a root in which the preload's path is not there by itself.

@@ -236,7 +236,7 @@ mod tests {
         room.took(0, KIB, 1);
         room.tell(0, Some((0, KIB, ONE)));
         assert!(room.streams_with(1).is_empty());
-        // One that begins later is not that free.
+        // A free that begins later is another one.
         room.tell(1, Some((0, KIB, ONE)));
         assert_eq!(room.streams_with(KIB), [ONE]);
     }

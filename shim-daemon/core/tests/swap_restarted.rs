@@ -390,15 +390,21 @@ fn one_found_partly_out_leaves_where_a_command_wants_that() {
     }
 }
 
-#[test]
-fn the_programs_that_ran_when_a_command_moved_them_out_are_gone() {
+/// A tenant that a command had moved out as a whole, and its process, during the recovery.
+fn suspended_survivor() -> (Node, DeviceId, (TenantId, ProcessId)) {
     let (mut node, device) = recovering();
     let running = Running {
         suspended: true,
         ..Running::default()
     };
     let sizes = (mib(1024), Bytes::ZERO);
-    let (tenant, process) = survivor_of(&mut node, device, sizes, running);
+    let survivor = survivor_of(&mut node, device, sizes, running);
+    (node, device, survivor)
+}
+
+#[test]
+fn the_programs_that_ran_when_a_command_moved_them_out_are_gone() {
+    let (mut node, device, (tenant, process)) = suspended_survivor();
     node.vanishes(process);
     node.live(secs(5));
     let process = node.start(tenant);
@@ -410,13 +416,7 @@ fn the_programs_that_ran_when_a_command_moved_them_out_are_gone() {
 
 #[test]
 fn a_stopped_program_that_a_command_moved_out_comes_as_one() {
-    let (mut node, device) = recovering();
-    let running = Running {
-        suspended: true,
-        ..Running::default()
-    };
-    let sizes = (mib(1024), Bytes::ZERO);
-    let (tenant, process) = survivor_of(&mut node, device, sizes, running);
+    let (mut node, device, (tenant, process)) = suspended_survivor();
     node.live(secs(20));
     assert!(node.world.is_suspended(tenant));
     comes(&mut node, device, process);
