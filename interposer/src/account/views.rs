@@ -177,7 +177,7 @@ mod tests {
             is_guaranteed,
         };
         let status = QuotaStatus {
-            // What a daemon writes where neighbours hold all of the rest.
+            // A daemon writes this where neighbours hold all of the rest.
             reach: Some(4 * GIB),
             ..quota_status(Some(8 * GIB), 4 * GIB, GIB)
         };

@@ -110,7 +110,7 @@ struct Books {
     pledged: u32,
     /// As it was last read.
     reserved: u32,
-    /// What is known of the arena's room, if it is a pool.
+    /// The room that the arena certainly has, if it is a pool.
     room: PoolRoom,
     /// Since when a call relies on that.
     turn: Option<Instant>,

@@ -233,7 +233,7 @@ impl Arena for Pool {
             let _ = unnoticed(|| calls::trim_pool(self.handle, 0));
         }
         drop(closed);
-        // What was freed meanwhile.
+        // Memory freed during the trim may have gone to the driver too.
         self.held.forget_room();
     }
 }

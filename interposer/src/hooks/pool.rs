@@ -311,7 +311,7 @@ fn trimmed(pool: CUmemoryPool, keep: usize, call: impl FnOnce() -> CUresult) -> 
     if answer.is_success() {
         pool_facts::trimmed(pool, keep as u64);
     }
-    // What was freed meanwhile.
+    // Memory freed during the trim may have gone to the driver too.
     forget();
     if let Some(known) = known {
         arena::follow(&*known);

@@ -124,7 +124,7 @@ impl<F: Fn() -> CUresult> Request<'_, F> {
     /// Allocates with the growth booked, and follows the pool.
     fn booked(&self, charge: Charge, call: &Deadline) -> CUresult {
         self.pool.held().enter(&charge);
-        // What the driver had none of is the growth, which is charged, and not the allocation.
+        // A driver that is out of memory lacks the growth, which is charged: not the allocation.
         let (device, growth) = (self.pool.device(), growth_of(self.bytes));
         let answer = reclaim::insist(device, growth, Call::Other, call, self.call);
         if !answer.is_success() {

@@ -94,7 +94,8 @@ pub(super) fn evident(config: &Value, annotations: &Map<String, Value>) -> Vec<S
     }
 }
 
-/// The [`evident`] GPUs that somebody gave the container: a privileged one has all device files.
+/// The [`evident`] GPUs that the container was given on purpose: a privileged container has all
+/// device files.
 pub(super) fn evidently_given(config: &Value, annotations: &Map<String, Value>) -> Vec<String> {
     match is_privileged(config) {
         true => by_name(config, annotations),

@@ -1,4 +1,4 @@
-//! What an image says, against what an operator says.
+//! Variables and annotations of an image against those of the operator.
 
 use super::*;
 
