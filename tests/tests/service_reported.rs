@@ -85,9 +85,9 @@ fn runs(gpu: &Gpu, dealer: &Dealer, guest: &mut Guest, rows: u64, row: u64, kern
     }
 }
 
-/// Works until four fifths of the process's latest work are measured. The first operations of a kind
-/// are guessed by the ends that are seen: a stall of milliseconds there needs as much measured work
-/// to outweigh it. Returns what came of the last works.
+/// Works until four fifths of the process's latest work are measured. The first operations of a
+/// kind are guessed by the ends that are seen: a stall of milliseconds there needs as much measured
+/// work to outweigh it. Returns what came of the last works.
 fn until_measured<T>(dealer: &Dealer, mut works: impl FnMut() -> T) -> T {
     until_some("the work is measured", || {
         let came = works();
