@@ -81,6 +81,10 @@ pub(super) fn limits(
     let uuid = Uuid(*uuid);
     let (limit, request) = limits.memory.on(ordinal, uuid);
     let (most, most_request) = limits.maxima.memory_on(ordinal, uuid);
+    let limit = limit.map(|limit| limit.under(most, capacity));
+    let own_limit = limit.as_ref().filter(|limit| limit.is_own());
+    let bounds = || [most_request, most, own_limit].into_iter().flatten();
+    let request = request.map(|request| request.under(bounds(), capacity));
     for (asked, most) in [(&limit, most), (&request, most_request), (&request, most)] {
         if let (Some(asked), Some(most)) = (asked, most)
             && asked.size.on(capacity) > most.size.on(capacity)

@@ -1,9 +1,9 @@
 //! The maxima of a node, which bound every tenant's limits.
 //!
 //! A value above the maximum is refused, with the variable, its value and the maximum. Unset limits
-//! default to the maximum where unset would mean "no limit"; a smaller default is bounded by the
-//! maximum. Maxima are written in our own variables, for all devices or by UUID, because ordinals
-//! are relative to a tenant.
+//! default to the maximum where unset would mean "no limit"; a node's default above the maximum is
+//! the maximum. Maxima are written in our own variables, for all devices or by UUID, because
+//! ordinals are relative to a tenant.
 
 use super::error::LimitError;
 use super::layer::{Entry, Layer, Selector, pick, surely_above};
@@ -26,8 +26,8 @@ pub struct Maxima {
 }
 
 impl Maxima {
-    /// Bounds the values that do not depend on a device. `said` are the values set under a name,
-    /// the environment's before the defaults'.
+    /// Bounds the values that do not depend on a device. `said` are the values that the
+    /// environment sets under a name.
     pub(super) fn hold(
         &self,
         policy: &mut Policy,

@@ -74,6 +74,10 @@ pub struct Policy {
     needs_daemon: Option<(String, String)>,
     /// The tenant itself says its priority, in our variable or an alias.
     says_priority: bool,
+    /// The tenant itself says that its memory stays (`GPUSHARE_OVERSUBSCRIBE=off`).
+    says_off: bool,
+    /// [`Self::preemptible`] is the node's default.
+    is_usual: bool,
     /// Which of the three were set whose defaults depend on each other: resolvers, preemption,
     /// oversubscription.
     says: [bool; 3],
@@ -100,6 +104,8 @@ impl Default for Policy {
             gang: None,
             needs_daemon: None,
             says_priority: false,
+            says_off: false,
+            is_usual: false,
             says: [false; 3],
             moved_by: None,
         }
@@ -174,6 +180,10 @@ impl Policy {
     /// # Errors
     /// Terms that contradict each other.
     pub(super) fn settle(&mut self) -> Result<(), LimitError> {
+        if self.says_off && self.is_usual && self.preemptible == Preemptible::Swap {
+            // The default gives way to what the tenant says.
+            self.preemptible = Preemptible::Never;
+        }
         let moves =
             self.on_collision.contains(&Resolver::Swap) || self.preemptible == Preemptible::Swap;
         if !self.says[OVERSUBSCRIBE] && moves {
@@ -369,6 +379,7 @@ pub(super) fn preemptible(policy: &mut Policy, set: &Setting<'_>) -> Result<(), 
     let (_, worst) = known.ok_or_else(|| set.refuse("not understood", "never, swap or kill"))?;
     policy.preemptible = *worst;
     policy.says[PREEMPTIBLE] = true;
+    policy.is_usual = set.whose == Whose::Default;
     if policy.preemptible == Preemptible::Swap {
         policy.moved_by(set);
     }
@@ -396,6 +407,7 @@ pub(super) fn oversubscribe(policy: &mut Policy, set: &Setting<'_>) -> Result<()
         policy.moved_by(set);
     }
     policy.says[OVERSUBSCRIBE] = true;
+    policy.says_off = how == Oversubscribe::Off && set.whose == Whose::Own;
     policy.oversubscribe = how;
     Ok(())
 }
