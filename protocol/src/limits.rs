@@ -28,7 +28,7 @@ mod seen;
 mod setting;
 mod table;
 
-pub use changes::{changed, is_one, means_nothing, replaces};
+pub use changes::{changed, means_nothing, replaces};
 pub use compute::ComputeLimits;
 pub use device::{DeviceLimits, ImpliedRequest};
 pub use error::LimitError;

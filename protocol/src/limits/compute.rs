@@ -22,7 +22,7 @@ pub(super) const ACCEPTED: &str =
 const MILLIONTHS: u64 = 100_000;
 
 /// The whole of a device's time.
-const THOUSANDTHS: u64 = 1000;
+pub(super) const THOUSANDTHS: u64 = 1000;
 
 /// The owners of variables, highest precedence first.
 #[derive(Clone, Copy)]

@@ -102,7 +102,7 @@ struct Row {
 }
 
 impl Section {
-    /// The rules, none of which allows more than the node's `maxima`.
+    /// The rules, none of which is surely above the node's `maxima`, which hold beside them.
     pub(super) fn rules(
         &self,
         classes: &BTreeMap<String, ClassRow>,

@@ -56,9 +56,13 @@ pub struct Registration {
     /// Limits that this daemon has, or had, the driver keep.
     #[serde(default)]
     pub fences: Vec<Remembered>,
-    /// The most it may ask for: the node's maxima when it was registered.
+    /// The most it may ask for: the node's maxima when it was registered; of a container with those
+    /// of its rule in place of these.
     #[serde(default)]
     pub maxima: Vec<(String, String)>,
+    /// The node's own, which hold beside them where it is a container.
+    #[serde(default)]
+    pub node_maxima: Vec<(String, String)>,
     /// The node's defaults when it was registered; `None` in a file of an earlier version.
     #[serde(default)]
     pub defaults: Option<Vec<(String, String)>>,
@@ -81,6 +85,13 @@ pub struct Registration {
     /// The container that it is, if it is one.
     #[serde(default)]
     pub container: Option<Container>,
+}
+
+impl Registration {
+    /// The maxima, all of which hold.
+    pub(super) fn all_maxima(&self) -> [&[(String, String)]; 2] {
+        [&self.maxima, &self.node_maxima]
+    }
 }
 
 /// A registered tenant.
