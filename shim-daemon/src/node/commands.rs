@@ -219,7 +219,12 @@ impl Node {
             self.let_go();
             WireError::retry(ErrorCode::Full, error.to_string())
         })?;
-        made.found(spec, &self.devices, limits, self.guarantee);
+        made.found(
+            spec,
+            (self.devices.as_slice(), self.capacity),
+            limits,
+            self.guarantee,
+        );
         let heartbeat = &made.control().view().header.heartbeat;
         heartbeat.store(now.0, Ordering::Relaxed);
         let tenant = tenant_id(self.fresh_id());
@@ -370,7 +375,12 @@ impl Node {
         let known = known.ok_or_else(|| no_tenant(name))?;
         let spec = self.world.spec(tenant).cloned().unwrap_or(spec);
         known.change(environment, &limits);
-        known.found(&spec, &self.devices, &limits, self.guarantee);
+        known.found(
+            &spec,
+            (self.devices.as_slice(), self.capacity),
+            &limits,
+            self.guarantee,
+        );
         self.set_shares(tenant, &spec);
         self.note_standing(tenant);
         let known = self.tenants.get(&tenant);

@@ -205,7 +205,12 @@ impl Node {
             let (defaults, [maxima, node_maxima]) = known.terms();
             let environment = &known.registration().environment;
             match limits_under(environment, &defaults, [&maxima, &node_maxima]) {
-                Ok(limits) => known.found(spec, &self.devices, &limits, self.guarantee),
+                Ok(limits) => known.found(
+                    spec,
+                    (self.devices.as_slice(), self.capacity),
+                    &limits,
+                    self.guarantee,
+                ),
                 Err(error) => tracing::error!(%error, "a tenant's limits cannot be read again"),
             }
         }

@@ -189,11 +189,13 @@ impl Tenant {
         }
     }
 
-    /// Writes the limits that processes read into the usage page.
+    /// Writes the limits that processes read into the usage page, each device being treated as if
+    /// it had no more than `most`. The page's capacity is the device's own: a library compares it
+    /// with the total that it is to show.
     pub(super) fn found(
         &self,
         spec: &TenantSpec,
-        devices: &[Device],
+        (devices, most): (&[Device], Option<Bytes>),
         limits: &Limits,
         guarantee: Nanos,
     ) {
@@ -221,15 +223,15 @@ impl Tenant {
             let Some(described) = index(*device).and_then(|at| devices.get(at)) else {
                 continue;
             };
-            let capacity = described.capacity.0;
+            let capacity = described.capacity_under(most);
             let (view, by_request) = limits
-                .for_device(ordinal, &described.uuid, capacity)
-                .map_or((capacity, false), |limits| {
+                .for_device(ordinal, &described.uuid, capacity.0)
+                .map_or((capacity.0, false), |limits| {
                     (limits.view_total, limits.view == View::Request)
                 });
             let quota = spec.quota(*device).unwrap_or(Quota {
                 request: Bytes::ZERO,
-                limit: described.capacity,
+                limit: capacity,
             });
             let implied = spec.implied(*device).is_some() && !quota.request.is_zero();
             let view = if implied && limits.shows_request() {
@@ -245,7 +247,9 @@ impl Tenant {
             device_index
                 .by_request
                 .store(u32::from(by_request), Ordering::Relaxed);
-            device_index.capacity.store(capacity, Ordering::Relaxed);
+            device_index
+                .capacity
+                .store(described.capacity.0, Ordering::Relaxed);
             device_index.claim(&described.uuid);
         }
     }
