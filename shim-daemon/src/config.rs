@@ -424,8 +424,8 @@ pub fn no_host_without(file: Option<&Path>) -> String {
     }
 }
 
-/// Reads a file's text over `base`, with these flags in place of its settings of the same names. The
-/// error names line, key and accepted values.
+/// Reads a file's text over `base`, with these flags in place of its settings of the same names.
+/// The error names line, key and accepted values.
 ///
 /// # Errors
 /// A text for a person: of several lines, because it shows the place.

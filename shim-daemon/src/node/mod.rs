@@ -378,8 +378,8 @@ impl Node {
         self.may_take(settings)?;
         self.defaults.clone_from(&settings.defaults);
         self.maxima.clone_from(&settings.maxima);
-        self.warn_of_absent();
         self.containers.clone_from(&settings.containers);
+        self.warn_of_absent();
         self.deal(now, settings.policy.lease);
         Ok(())
     }
