@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::{NO_HOST, Variables};
 use crate::containers::{Class, Containers, Rule, Unlimited};
 
-/// A limit of memory, or the beginning of one for a device.
+/// A limit of memory.
 const MEMORY: &str = "GPUSHARE_MEM_LIMIT";
 
 /// The section as it is written.
@@ -203,7 +203,8 @@ pub(super) fn refuse_unlimited(
     defaults: &Variables,
     maxima: &Variables,
 ) -> Result<(), String> {
-    let limits_memory = |all: &Variables| all.iter().any(|(name, _)| name.starts_with(MEMORY));
+    let limits_memory =
+        |all: &Variables| Limits::from_env(pairs(all)).is_ok_and(|all| all.limits_memory());
     if limits_memory(defaults) || limits_memory(maxima) {
         return Ok(());
     }
