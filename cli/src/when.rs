@@ -17,8 +17,8 @@ pub(crate) fn now_ms() -> u64 {
     u64::try_from(now.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A moment in the past, as milliseconds since 1970: an age such as `8h`, or a local date or time. A
-/// time of day that has not come yet today is yesterday's.
+/// A moment in the past, as milliseconds since 1970: an age such as `8h`, or a local date or time.
+/// A time of day that has not come yet today is yesterday's.
 pub(crate) fn since(text: &str, now_ms: u64) -> Result<u64, Failure> {
     let zone = zone();
     let found = age(text)
@@ -65,7 +65,8 @@ fn age(text: &str) -> Option<u64> {
     Some(number.parse::<u64>().ok()?.saturating_mul(seconds * 1000))
 }
 
-/// `08:00` of today, or of yesterday where that is yet to come, `2026-11-22`, `2026-11-22 08:00`, in this zone.
+/// `08:00` of today, or of yesterday where that is yet to come, `2026-11-22`, `2026-11-22 08:00`,
+/// in this zone.
 fn moment(text: &str, now_ms: u64, zone: &TimeZone) -> Option<u64> {
     let now = at(now_ms, zone)?.datetime();
     let civil: DateTime = match text.parse::<DateTime>() {

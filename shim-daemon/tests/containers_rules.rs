@@ -48,7 +48,8 @@ fn a_rules_maximum_above_the_nodes_gives_no_more_than_the_nodes() {
     }
     let whole = [("GPUSHARE_MEM_LIMIT", "100%")];
     let rule = "GPUSHARE_MEM_LIMIT = \"75%\"\n";
-    let refused = limits(NODE, rule, &whole).unwrap_err();
+    let less = [("GPUSHARE_MEM_LIMIT", "70%")];
+    let refused = limits(NODE, rule, &less).unwrap_err();
     assert!(refused.message.contains("at most 40GiB"), "{refused}");
     let refused = limits("", rule, &whole).unwrap_err();
     assert!(refused.message.contains("at most 75%"), "{refused}");
