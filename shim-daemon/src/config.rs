@@ -316,7 +316,7 @@ impl<'de> Deserialize<'de> for Span {
         let text = String::deserialize(source)?;
         let span = limits::span(&text).ok_or_else(|| {
             D::Error::custom(format!(
-                "{text:?} is refused; accepted: a whole number with ms, s, m or h, such as 10s"
+                "{text:?} is refused; accepted: a whole number with ms, s, m, h, d or w, such as 10s"
             ))
         })?;
         Ok(Self(nanos(span)))

@@ -367,7 +367,8 @@ fn end(policy: &mut Policy, set: &Setting<'_>) -> Result<Option<Duration>, Limit
     if set.value == "off" {
         return Ok(None);
     }
-    let accepted = "off, or a whole number with ms, s, m or h, more than zero, at most a year (2h)";
+    let accepted =
+        "off, or a whole number with ms, s, m, h, d or w, more than zero, at most a year (2h)";
     let after = span(set.value);
     let after = after.ok_or_else(|| set.refuse("not understood as a span of time", accepted))?;
     policy.needs_daemon(set);
@@ -432,11 +433,12 @@ pub(super) fn hami_oversubscribe(policy: &mut Policy, set: &Setting<'_>) -> Resu
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 fn duration(set: &Setting<'_>) -> Result<Duration, LimitError> {
-    let accepted = "a whole number with ms, s, m or h, more than zero, at most a year (30s)";
+    let accepted = "a whole number with ms, s, m, h, d or w, more than zero, at most a year (30s)";
     span(set.value).ok_or_else(|| set.refuse("not understood as a span of time", accepted))
 }
 
-/// A span of time: a whole number with `ms`, `s`, `m` or `h`, more than zero, at most a year.
+/// A span of time: a whole number with `ms`, `s`, `m`, `h`, `d` or `w`, more than zero, at most a
+/// year.
 pub fn span(text: &str) -> Option<Duration> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
@@ -445,6 +447,8 @@ pub fn span(text: &str) -> Option<Duration> {
         "s" => 1_000,
         "m" => 60_000,
         "h" => 3_600_000,
+        "d" => 24 * 3_600_000,
+        "w" => 7 * 24 * 3_600_000,
         _ => return None,
     };
     let span = Duration::from_millis(number.parse::<u64>().ok()?.checked_mul(millis)?);

@@ -209,7 +209,7 @@ fn an_error_names_the_line_the_key_and_what_is_accepted() {
         ),
         (
             "[compute]\noverrun = \"soon\"",
-            ["line 2", "overrun", "ms, s, m or h"],
+            ["line 2", "overrun", "ms, s, m, h, d or w"],
         ),
         (
             "[compute]\nsharing = \"alone\"",
