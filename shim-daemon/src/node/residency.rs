@@ -137,7 +137,8 @@ impl Node {
         let mut all = std::iter::once(("[defaults]".to_owned(), &[][..])).chain(classes);
         all.try_for_each(|(place, environment)| {
             // What is no limits for another reason is refused where it is asked for.
-            let limits = limits_under(environment, &settings.defaults, &settings.maxima).ok();
+            let limits =
+                limits_under(environment, &settings.defaults, [&settings.maxima, &[]]).ok();
             let refused = limits.and_then(|limits| limits.policy().refuse_moves(NOT_YET));
             refused.map_or(Ok(()), |error| Err(format!("{place}: {error}")))
         })
