@@ -193,8 +193,8 @@ impl State {
         Looked {
             steady: self.works.is_some_and(|since| now >= since + STEADY),
             now: self.neighbours,
-            open: matches!(self.stage, Stage::Open(_)),
-            parts: if self.loose { Vec::new() } else { looked },
+            open: matches!(self.stage, Stage::Open(_)) && !self.loose,
+            parts: looked,
         }
     }
 }

@@ -12,11 +12,10 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 pub(super) struct Looked {
     pub(super) now: Neighbours,
-    /// The band's gates are open.
+    /// The band's gates are open, and it is not loose.
     pub(super) open: bool,
     /// It is decided for as one with others like it.
     pub(super) steady: bool,
-    /// None of a band that is loose.
     pub(super) parts: Vec<(DeviceId, Part)>,
 }
 
@@ -25,7 +24,7 @@ pub(super) struct Looked {
 /// they give (ADR 250).
 pub(super) fn are_alike(parts: &[Part]) -> bool {
     let beside = || {
-        let works = parts.iter().filter(|part| part.works.is_some());
+        let works = parts.iter().filter(|part| part.works);
         works.map(|part| part.beside)
     };
     let weights = beside().map(|one| one.weight);
@@ -82,29 +81,27 @@ fn groups(all: &[Looked]) -> Vec<Vec<usize>> {
 }
 
 impl Looked {
-    /// Where it has work, and its class there.
-    fn works(&self) -> impl Iterator<Item = (DeviceId, u16)> + '_ {
-        let parts = self.parts.iter();
-        parts.filter_map(|(device, part)| Some((*device, part.works?)))
-    }
-
-    /// Whether both work on a device; `alike`: and are of one class there.
-    fn meets(&self, other: &Self, alike: bool) -> bool {
-        self.works().any(|(device, class)| {
-            let mut others = other.works();
-            others.any(|(one, other)| one == device && (class == other) == alike)
+    /// Its parts on the devices of the other, each with one of the other's that works there.
+    fn beside<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = (&'a Part, &'a Part)> {
+        self.parts.iter().flat_map(|(device, part)| {
+            let works = other.parts.iter().filter(|(_, other)| other.works);
+            let here = works.filter(move |(one, _)| one == device);
+            here.map(move |(_, other)| (part, other))
         })
     }
 
-    /// Whether both are decided for as one.
+    /// Whether both are decided for as one: they work side by side.
     fn is_beside(&self, other: &Self) -> bool {
-        self.steady && other.steady && self.meets(other, true)
+        let mut beside = self.beside(other);
+        let is_one = self.steady && other.steady;
+        is_one && beside.any(|(part, other)| part.works && part.class == other.class)
     }
 
-    /// Whether the other's holds fall at moments of their own.
+    /// Whether the other's holds would fall at moments of their own.
     fn is_crossed_by(&self, other: &Self) -> bool {
-        let joined = self.steady && other.steady;
-        self.meets(other, false) || (!joined && self.meets(other, true))
+        let is_one = self.is_beside(other);
+        let mut beside = self.beside(other);
+        beside.any(|(part, other)| !is_one || part.class != other.class)
     }
 
     /// Whether its neighbours may be held on all its devices.
@@ -170,7 +167,8 @@ mod tests {
             behind: true,
             lag: lag.map(|lag| (lag, 2)),
             apart: false,
-            works: Some(500),
+            works: true,
+            class: 500,
             beside: Default::default(),
             used: true,
             asks: true,
@@ -277,7 +275,7 @@ mod tests {
             assert_eq!(decide(&both), [Apart; 2]);
             // It has no work now.
             for (_, part) in &mut both[pauses].parts {
-                (part.works, part.lag) = (None, None);
+                (part.works, part.lag) = (false, None);
             }
             let mut one = [Held; 2];
             one[pauses] = Apart;
@@ -296,7 +294,7 @@ mod tests {
         let apart = [on([1, 2], 5), on([3, 4], 0)];
         assert_eq!(decide(&apart), [Held, Open]);
         let mut lower = [on([1, 2], 5), on([2, 3], 0)];
-        lower[1].parts[0].1.works = Some(100);
+        lower[1].parts[0].1.class = 100;
         assert_eq!(decide(&lower), [Apart; 2]);
     }
 
@@ -311,7 +309,7 @@ mod tests {
         assert!(!alike([(1, 300), (2, 300)]));
         // A device on which the gang has no work does not count.
         let mut idle = beside(part(None), 2, 300);
-        idle.works = None;
+        idle.works = false;
         assert!(are_alike(&[part(None), idle]));
         assert!(!are_alike(&[idle]));
     }

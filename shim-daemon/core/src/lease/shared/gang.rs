@@ -41,8 +41,10 @@ pub(crate) struct Part {
     pub(crate) lag: Option<(i64, i64)>,
     /// It is silent or doubted there.
     pub(crate) apart: bool,
-    /// The gang has work there, and is of this class.
-    pub(crate) works: Option<u16>,
+    /// The gang has work there that may wait for a peer.
+    pub(crate) works: bool,
+    /// The tenant's class.
+    pub(crate) class: u16,
     /// Its neighbours there.
     pub(crate) beside: Beside,
     /// The tenant has used the device lately, or a call of it waits there.
@@ -96,8 +98,10 @@ impl Shared {
         let counts = beside.many > 0 && asks && !outranked && mates.first() == Some(&id);
         let stuck = here().any(|mate| mate.is_recent(self.now) && !earns(mate));
         let works = here().any(|mate| mate.is_active() && mate.is_pending(self.now));
+        let works = works && tenant.bond().is_some();
         Some(Part {
-            works: works.then(|| tenant.class()),
+            works,
+            class: tenant.class(),
             beside,
             // A lead on one device repays little of what is owed on another.
             lag: counts.then(|| (lag.max(-least), least)),
