@@ -81,6 +81,7 @@ mod together_more;
 mod together_newcomers;
 mod together_outside;
 mod together_pauses;
+mod together_processes;
 mod together_promises;
 mod together_properties;
 mod together_rows;
