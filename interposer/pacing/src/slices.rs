@@ -262,11 +262,12 @@ mod tests {
     fn one_that_ends_in_time_between_forgives_them() {
         let mut slices = Slices::default();
         for at in 0..20 {
-            strikes(&mut slices, at * 100 * MS);
-            strikes(&mut slices, at * 100 * MS + 30 * MS);
+            let now = at * 100 * MS;
+            strikes(&mut slices, now);
+            strikes(&mut slices, now + 30 * MS);
             slices.emptied();
             slices.admitted(1, SLICE);
-            assert!(slices.ask(at * 100 * MS + 60 * MS, SLICE, SLICE, 0, 0).is_some());
+            assert!(slices.ask(now + 60 * MS, SLICE, SLICE, 0, 0).is_some());
             slices.emptied();
         }
     }
