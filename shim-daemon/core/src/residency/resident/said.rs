@@ -5,8 +5,8 @@ use crate::ids::ProcessId;
 use crate::time::Nanos;
 use gpushare_protocol::units::Bytes;
 
-/// A process says again how much of its memory cannot move once that has changed by both: so many
-/// bytes, and a part in so many. In agreement with `is_much` of the library's `residency/thread.rs`.
+/// A process says again how much of its memory cannot move once that has changed by so many
+/// bytes and by a part in so many. As `is_much` of the library's `residency/thread.rs` has it.
 const SAID_AGAIN: (Bytes, u64) = (Bytes::mib(64), 8);
 
 /// What a tenant's processes say of their memory that cannot move. Bytes.
