@@ -1,5 +1,6 @@
 //! Memory that cannot move is in the books once its process says so, before its tenant has moved.
 
+use crate::node::late::RECOVERY;
 use crate::node::swap::swapping;
 use crate::node::{Node, gib, resolving, secs, spec};
 use crate::swap::denials;
@@ -83,6 +84,45 @@ fn nothing_is_granted_that_memory_which_cannot_move_leaves_no_room_for() {
     pair.stays(gib(3));
     assert!(!pair.gives(3), "12 could not return");
     assert!(pair.gives(1));
+    pair.returns();
+}
+
+#[test]
+fn what_cannot_move_is_known_to_the_next_daemon() {
+    for stays in [gib(3), Bytes::ZERO] {
+        let (mut node, device) = Node::restarted(16 << 10, 64);
+        let (out, all) = node.survives(device, &[(12 << 10, 12 << 10)]);
+        let (tenant, more) = node.survives(device, &[(8 << 10, 0)]);
+        node.guests.get_mut(&tenant).expect("it runs").moves.residue = stays;
+        for process in [all[0], more[0]] {
+            node.comes(process);
+            node.speaks(process, false);
+        }
+        node.live(RECOVERY + secs(2));
+        let places = [out, tenant].map(|tenant| node.place(tenant, device));
+        assert_eq!(places, [Place::Out, Place::In]);
+        let mut pair = Pair {
+            node,
+            device,
+            out,
+            tenant,
+            process: more[0],
+        };
+        assert_eq!(pair.gives(3), stays.is_zero());
+        pair.returns();
+    }
+}
+
+#[test]
+fn one_that_says_that_too_much_stays_only_stays_itself() {
+    let mut pair = Pair::new();
+    pair.says(pair.process, Bytes::MAX);
+    pair.node.world.check().expect("the sums are right");
+    let (_, process) = pair.node.run(spec(pair.device, 8, 8));
+    let ask = pair.node.want(process, pair.device, gib(8));
+    assert!(pair.node.granted(ask), "{:?}", denials(&pair.node));
+    pair.says(pair.process, Bytes::ZERO);
+    pair.node.finish(pair.node.processes[&process].tenant);
     pair.returns();
 }
 

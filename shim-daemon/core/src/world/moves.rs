@@ -145,9 +145,6 @@ impl World {
             one.told(process, epoch, told)
         });
         if let Some(turned) = turned {
-            if let Told::Away { residue, .. } = told {
-                self.note_stays((process, tenant), device, residue);
-            }
             self.follow_move(tenant, device, turned);
         }
         self.place_anew(tenant, device);

@@ -52,7 +52,7 @@ impl World {
 
     /// So much of a process's memory cannot move, as it says. It makes no more than its tenant's
     /// own loan firm. Whether it changes the books.
-    pub(super) fn note_stays(
+    fn note_stays(
         &mut self,
         (process, tenant): (ProcessId, TenantId),
         device: DeviceId,
