@@ -328,12 +328,21 @@ impl Node {
         let host = &mut self.residency.host;
         host.found(process, Bytes(state.host), most);
         self.tell_held(tenant);
+        let bytes = Bytes(state.residue.total());
         self.happened(
             now,
             Event::Shown {
                 process,
                 device,
                 shown,
+            },
+        );
+        self.happened(
+            now,
+            Event::Stays {
+                process,
+                device,
+                bytes,
             },
         );
     }

@@ -246,7 +246,7 @@ impl World {
         let (now, terms) = (self.timers.now(), self.policy.swap);
         let away = self.ledger.change(device, tenant, |account| {
             if !lied && !guessed {
-                account.residue = account.in_use - account.away;
+                account.seen_to_stay(account.in_use - account.away);
             }
             account.away
         });
@@ -275,11 +275,11 @@ impl World {
         let gone = self.ledger.change(device, tenant, |account| {
             let stays = account.in_use - account.away;
             if !lied && !guessed {
-                account.residue = stays;
+                account.seen_to_stay(stays);
             }
             // Of managed memory most may have been on the host before.
-            let moved = account.load_of(account.away + account.residue);
-            let bytes = moved.bytes - account.residue;
+            let moved = account.load_of(account.away + account.stays());
+            let bytes = moved.bytes - account.stays();
             (account.away, stays, Load { bytes, ..moved })
         });
         let (away, residue, moved) = gone.unwrap_or_default();
