@@ -146,19 +146,6 @@ fn claimed_service_hurts_nobody_else() {
     }
 }
 
-/// It claims more while the driver alone decides, and the truth while it yields: yielding seems to
-/// cost much. With an H100's changes of contexts, as without them it is not tried.
-#[test]
-fn claims_of_more_by_the_driver_alone_do_not_end_yielding() {
-    let server = || Program::every(MS, 300 * US);
-    for boasts in [1_000, 1_120, 1_500, 2_000, 4_000] {
-        let what = format!("claims {boasts} by the driver alone");
-        let programs = [trainer().boasts(boasts), server()];
-        let case = Case::new(&what, &programs).h100().times(S, 30 * S);
-        at_least(&what, case.steered().report.useful(1), 16.0);
-    }
-}
-
 /// One operation of two seconds: the driver gives it slices, and the other tenants theirs.
 #[test]
 fn one_that_never_finishes_costs_the_others_no_more_than_its_slices() {

@@ -250,9 +250,7 @@ impl Client {
             return false;
         };
         self.entry.complete(estimate);
-        let is_bound = !matches!(self.gate, Gate::Free | Gate::Open { slice: None, .. });
-        let claimed = if is_bound { 1_000 } else { self.program.boasts };
-        self.books.serve(estimate * claimed / 1_000);
+        self.books.serve(estimate);
         self.tally.useful += ns;
         self.note_pending(now);
         let wakes = match self.thread {

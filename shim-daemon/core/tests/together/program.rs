@@ -49,9 +49,6 @@ pub struct Program {
     pub guesses_until: u64,
     /// How it falsifies its reports to the daemon.
     pub lie: Option<fn(&mut Sample)>,
-    /// It claims so many thousandths of its estimates for what ends while it is open without a
-    /// slice.
-    pub boasts: u64,
     /// It ignores its gate.
     pub ungated: bool,
     /// Its process is not registered: the daemon knows only what the driver's samples say of it.
@@ -79,7 +76,6 @@ impl Program {
             estimate: 1_000,
             guesses_until: 0,
             lie: None,
-            boasts: 1_000,
             ungated: false,
             outside: false,
         }
@@ -179,12 +175,6 @@ impl Program {
     pub fn estimates(self, thousandths: u64) -> Self {
         let estimate = thousandths;
         Self { estimate, ..self }
-    }
-
-    /// It claims so much for what ends while the driver alone decides.
-    pub fn boasts(self, thousandths: u64) -> Self {
-        let boasts = thousandths;
-        Self { boasts, ..self }
     }
 
     /// Its process is not registered.

@@ -258,7 +258,7 @@ impl Shared {
         let useful: Vec<u64> = recent().map(|one| one.own.bill).collect();
         let useful = (known && contended).then_some(&useful[..]);
         let recent = self.roster.ids(|one| one.is_recent(now));
-        self.steering.note((now, span), useful, recent, &self.rules);
+        self.steering.note((now, span), useful, recent);
     }
 
     /// Counts the part of a span in which no tenant had work on the device while one waited at its

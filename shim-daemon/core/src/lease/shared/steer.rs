@@ -82,10 +82,8 @@ impl Steering {
         times: (Nanos, Nanos),
         useful: Option<&[u64]>,
         recent: Vec<TenantId>,
-        rules: &Rules,
     ) {
-        let regime = (self.regime, rules.between_changes());
-        self.trials.note(times, useful, recent, regime);
+        self.trials.note(times, useful, (recent, self.regime));
     }
 
     /// How long a lower mode must do before it is taken.

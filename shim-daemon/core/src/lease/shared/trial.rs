@@ -58,8 +58,6 @@ pub(super) struct Trial {
     /// How long tenants were steered without a verdict, these and those before them; after a bad
     /// verdict, as long as makes it be measured at once.
     tried: Nanos,
-    /// The most that the driver alone can leave useful, in thousandths.
-    most: u64,
     /// By yielding, and by turns: see [`way`].
     ways: [Attempt; 2],
 }
@@ -107,15 +105,13 @@ impl Trial {
 
     /// A sample: its tenants had so much service each in `span`, in their order. `None`: it says
     /// nothing, because some of that is a guess, which adds up to the clock whatever was useful, or
-    /// because only one tenant wanted the device. The driver alone can leave so much useful at
-    /// `most` (thousandths).
+    /// because only one tenant wanted the device.
     pub(super) fn note(
         &mut self,
         (now, span): (Nanos, Nanos),
         useful: Option<&[u64]>,
-        (regime, most): (Regime, u64),
+        regime: Regime,
     ) {
-        self.most = most;
         // A promise that is kept amid what is tried is part of neither. Where one way is given up
         // it is what remains without that.
         let all = self.allows(Regime::Yields, now) && self.allows(Regime::Turns, now);
@@ -160,11 +156,9 @@ impl Trial {
     }
 
     /// Whether less than `keeps` thousandths of what the driver alone leaves are left, as far as
-    /// that is known, and of no more than it can leave: otherwise a tenant that claims more while
-    /// it alone decides would end the help for others.
+    /// that is known.
     fn costs_more_than(&self, during: &Mean, keeps: u64) -> bool {
-        let bare = self.bare.part().min(self.most);
-        self.bare.is_of(Rules::HINT) && during.part() * 1000 < bare * keeps
+        self.bare.is_of(Rules::HINT) && during.part() * 1000 < self.bare.part() * keeps
     }
 
     fn judge(&mut self, now: Nanos, way: usize) {
@@ -176,7 +170,7 @@ impl Trial {
         };
         let during = std::mem::take(&mut self.ways[way].during);
         let in_vain = is_sure
-            && during.part() * 1000 < self.bare.part() * Rules::VAIN
+            && self.costs_more_than(&during, Rules::VAIN)
             && !during.gives(&self.bare, Rules::HELPS);
         let costs = self.costs_more_than(&during, keeps);
         let attempt = &mut self.ways[way];
@@ -206,7 +200,7 @@ mod tests {
     fn samples(trial: &mut Trial, from: Nanos, time: Nanos, part: u64, regime: Regime) -> Nanos {
         (1..=time.0 / TICK.0).fold(from, |now, _| {
             let now = now + TICK;
-            trial.note((now, TICK), Some(&had(part, regime)), (regime, 1000));
+            trial.note((now, TICK), Some(&had(part, regime)), regime);
             now
         })
     }
@@ -268,7 +262,7 @@ mod tests {
                 for _ in 0..Rules::TRIAL.0 / TICK.0 {
                     now = now + TICK;
                     let had = had.map(|part| TICK.0 * part / 1000);
-                    trial.note((now, TICK), Some(&had), (regime, 1000));
+                    trial.note((now, TICK), Some(&had), regime);
                 }
             }
             trial.allows(Regime::Yields, now)
@@ -290,23 +284,6 @@ mod tests {
         };
         assert_eq!(given_up_after(700), Rules::TRIAL);
         assert_eq!(given_up_after(440), Nanos(Rules::TRIAL.0 / 4));
-    }
-
-    /// Claims of more, by the driver alone, make steering look no dearer than it can be.
-    #[test]
-    fn steering_is_compared_with_no_more_than_the_driver_can_leave() {
-        let after = |bare, part| {
-            let (mut trial, mut now) = (Trial::default(), Nanos::ZERO);
-            for (part, regime) in [(bare, Regime::Driver), (part, Regime::Yields)] {
-                for _ in 0..Rules::TRIAL.0 / TICK.0 {
-                    now = now + TICK;
-                    trial.note((now, TICK), Some(&had(part, regime)), (regime, 933));
-                }
-            }
-            trial.allows(Regime::Yields, now)
-        };
-        assert!(after(3000, 800) && after(1000, 800));
-        assert!(!after(3000, 780) && !after(933, 780));
     }
 
     #[test]
@@ -378,7 +355,7 @@ mod tests {
             now = samples(&mut trial, now, Nanos::millis(60), 880, Regime::Driver);
             while !trial.allows(Regime::Yields, now) {
                 now = now + TICK;
-                trial.note((now, TICK), None, (Regime::Driver, 1000));
+                trial.note((now, TICK), None, Regime::Driver);
             }
         }
         assert_eq!(measured, 2);
@@ -462,7 +439,7 @@ mod tests {
         let mut now = Nanos::ZERO;
         for _ in 0..100 {
             now = now + TICK;
-            trial.note((now, TICK), None, (Regime::Driver, 1000));
+            trial.note((now, TICK), None, Regime::Driver);
         }
         let now = samples(&mut trial, now, Rules::TRIAL, 100, Regime::Yields);
         assert!(trial.allows(Regime::Yields, now));

@@ -30,8 +30,7 @@ impl Trials {
         &mut self,
         times: (Nanos, Nanos),
         useful: Option<&[u64]>,
-        tenants: Vec<TenantId>,
-        regime: (Regime, u64),
+        (tenants, regime): (Vec<TenantId>, Regime),
     ) {
         // A tenant alone is not steered.
         if tenants.len() > 1 && tenants != self.tenants {
@@ -87,7 +86,7 @@ mod tests {
                 Regime::Driver => [all, 0],
                 _ => [all / 2, all / 2],
             };
-            trials.note((now, TICK), Some(&useful), set(ids), (regime, 1000));
+            trials.note((now, TICK), Some(&useful), (set(ids), regime));
         }
         (now, steered)
     }
@@ -122,7 +121,7 @@ mod tests {
     fn a_tenant_alone_leaves_the_verdict_as_it_is() {
         let mut trials = Trials::default();
         let (now, _) = run(&mut trials, (Nanos::ZERO, LONG), &[1, 2], 600);
-        trials.note((now + TICK, TICK), None, set(&[1]), (Regime::Driver, 1000));
+        trials.note((now + TICK, TICK), None, (set(&[1]), Regime::Driver));
         assert!(!trials.allows(Regime::Yields, now + TICK));
         assert!(trials.past.iter().all(|(tenants, _)| tenants.is_empty()));
     }
