@@ -1,37 +1,58 @@
-//! Streams of a program that a cap binds run beside each other as without one; and its launches of
-//! new shapes leave the device no longer idle than those of one.
+//! Streams of one program at an open gate that may bind: they run beside each other as without
+//! gpushare, and launches of ever new shapes leave the device not idle for long.
 
-use gpushare_tests::{Alone, Gpu, Guest, assert_measured, clients};
+use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
+use gpushare_tests::guest::plain;
+use gpushare_tests::{Dealer, Gpu, Guest, assert_measured, clients, links};
 
-/// How many kernels the client has done, alone on the device under a cap of 90 %.
-fn done(words: &[&str]) -> f64 {
+const MS: u64 = 1_000_000;
+
+/// How many kernels the client has done: without gpushare, or at a gate that is open beside another
+/// tenant, which may be `contended`.
+fn done(words: &[&str], contended: Option<bool>) -> f64 {
     let gpu = Gpu::new("");
-    let alone = Alone::on(&gpu);
-    let mut command = alone.command(&["--sm-limit", "90"], &clients::compile("beside", &[]));
-    command.args(words);
+    let program = clients::compile("beside", &[]);
+    let dealer = contended.map(|contended| {
+        let dealer = Dealer::start(&gpu);
+        dealer.deal(&Turn {
+            word: LeaseWord::new(1, LeaseState::Open),
+            deadline: NO_DEADLINE,
+            window: 5 * MS,
+            idle_after: 20 * MS,
+            contended,
+            ..Turn::default()
+        });
+        dealer
+    });
+    let mut command = match &dealer {
+        Some(dealer) => dealer.command(&program),
+        None => plain(&gpu, &program),
+    };
+    command.env("LD_LIBRARY_PATH", links()).args(words);
     let said = Guest::start(command).finish().silently();
+    eprintln!("{words:?}, {contended:?}: {said}");
     let numbers: Vec<&str> = said.split_whitespace().collect();
     assert_eq!((numbers[0], numbers[2]), (words[0], "0"), "{said}");
-    println!("{words:?}: {said}");
     numbers[1].parse().expect("a number")
 }
 
 #[test]
-fn streams_that_fit_beside_each_other_keep_their_speed_under_a_cap() {
-    let done = done(&["wide", "8", "20000000", "3000"]);
-    let bare = 8.0 * 3000.0 / 20.0;
-    assert_measured!(done >= 0.9 * 0.75 * bare, "{done} of {bare} kernels");
+fn streams_that_fit_beside_each_other_keep_their_speed() {
+    let [bare, done] = [None, Some(false)].map(|how| done(&["wide", "8", "20000000", "2000"], how));
+    // Two at a time would be a quarter.
+    assert_measured!(done >= 0.5 * bare, "{done} of {bare} kernels");
 }
 
 #[test]
 fn short_kernels_beside_a_long_one_of_another_stream_are_not_kept() {
-    let done = done(&["short", "1500000000", "1500"]);
+    let words = ["short", "1500000000", "1500"];
+    let [bare, done] = [None, Some(true)].map(|how| done(&words, how));
     // One each 20 ms would be 75.
-    assert_measured!(done >= 1500.0, "{done} kernels of 100 us in 1.5 s");
+    assert_measured!(done >= 0.2 * bare, "{done} of {bare} kernels");
 }
 
 #[test]
 fn launches_of_ever_new_shapes_keep_the_device_busy() {
-    let [one, new] = ["shape", "shapes"].map(|how| done(&[how, "50000", "1500"]));
-    assert_measured!(new >= 0.6 * one, "{new} of {one} kernels");
+    let [one, new] = ["shape", "shapes"].map(|how| done(&[how, "50000", "1500"], Some(true)));
+    assert_measured!(new >= 0.25 * one, "{new} of {one} kernels");
 }
