@@ -249,6 +249,6 @@ fn a_span_has_one_unit_up_to_weeks_and_is_at_most_a_year() {
         assert_eq!(crate::limits::span(text), Some(span), "{text}");
     }
     for text in ["366d", "53w", "1.5d", "d", "1y", "1D", "0w", "1d2h"] {
-        assert_eq!(crate::limits::span(text), None, "{text}");
+        assert_eq!(span(text), None, "{text}");
     }
 }
