@@ -354,7 +354,7 @@ fn the_neighbours_of_three_gangs_are_held_for_all_at_once() {
 /// one, and by themselves again.
 #[test]
 fn a_gang_that_pauses_beside_another_leaves_each_device_to_itself() {
-    leaves("now and then", [70.0, 65.0], &|apart| {
+    leaves("now and then", [68.0, 60.0], &|apart| {
         let board = Rc::new(RefCell::new(vec![0; 2]));
         let side = |at| Program::sync(250 * US, 20 * MS).burst(20).meets(&board, at);
         let mut members = two_gangs([60, 10, 30], apart);
