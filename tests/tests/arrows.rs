@@ -56,7 +56,7 @@ const PARTS: &[Part] = &[
                 "cap", "follower", "looks", "mover", "report", "slices", "window",
             ],
             &["queue"],
-            &["estimate"],
+            &["estimate", "ran"],
         ],
     },
     Part {

@@ -13,6 +13,7 @@ pub mod follower;
 pub mod looks;
 pub mod mover;
 mod queue;
+mod ran;
 pub mod report;
 pub mod slices;
 pub mod window;

@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 
 use crate::estimate::{Estimates, Expected, Mix, Service, Timed};
-use crate::window::beside::Ran;
+use crate::ran::Ran;
 
 /// A stream as the window knows it: context, stream, and for a thread's own default stream which
 /// thread's.

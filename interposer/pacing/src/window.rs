@@ -7,7 +7,7 @@
 //! times are `CLOCK_MONOTONIC` nanoseconds passed in; the type of a mark (`M`) is the caller's.
 
 mod admission;
-pub(crate) mod beside;
+mod beside;
 mod streams;
 
 use crate::estimate::{Estimates, Service, Timed};

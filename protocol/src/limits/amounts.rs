@@ -2,8 +2,8 @@
 //! defaults below it.
 
 use super::error::LimitError;
+use super::layer::Whose;
 use super::layer::{Entry, Layer, Selector, pick};
-use super::setting::Whose;
 use crate::size::Size;
 use crate::uuid::Uuid;
 use std::fmt;

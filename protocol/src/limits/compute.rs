@@ -8,7 +8,7 @@
 use super::amounts::Amounts;
 use super::error::LimitError;
 use super::layer::{Entry, Layer, above};
-use super::maxima::{Maxima, above_maximum};
+use super::maxima::{Maxima, THOUSANDTHS, above_maximum};
 use super::setting::Setting;
 use crate::size::Size;
 use crate::units::Permille;
@@ -20,9 +20,6 @@ pub(super) const ACCEPTED: &str =
 
 /// Millionths of a percent, which [`Size::Percent`] counts, in a thousandth of the whole.
 const MILLIONTHS: u64 = 100_000;
-
-/// The whole of a device's time.
-pub(super) const THOUSANDTHS: u64 = 1000;
 
 /// The owners of variables, highest precedence first.
 #[derive(Clone, Copy)]

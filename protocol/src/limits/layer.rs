@@ -2,12 +2,20 @@
 //! by ordinal and by UUID.
 
 use super::error::LimitError;
-use super::setting::Whose;
 use crate::size::Size;
 use crate::units::MAX_DEVICES;
 use crate::uuid::Uuid;
 use std::collections::BTreeMap;
 use std::fmt;
+
+/// The origin of a variable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// The environment that is read.
+    Own,
+    /// The node, for environments that say nothing of it.
+    Default,
+}
 
 /// Which device a value is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -5,7 +5,6 @@
 //! the maximum. Maxima are written in our own variables, for all devices or by UUID, because
 //! ordinals are relative to a tenant.
 
-use super::compute;
 use super::error::LimitError;
 use super::layer::{Entry, Layer, PerDevice, Selector, pick, surely_above};
 use super::policy::Policy;
@@ -16,6 +15,9 @@ use std::time::Duration;
 pub(super) const PRIORITY: &str = "GPUSHARE_PRIORITY";
 pub(super) const IDLE_END: &str = "GPUSHARE_IDLE_END";
 pub(super) const RUN_LIMIT: &str = "GPUSHARE_RUN_LIMIT";
+
+/// The whole of a device's time.
+pub(super) const THOUSANDTHS: u64 = 1000;
 
 /// The most a node allows.
 #[derive(Clone, Debug, Default)]
@@ -113,7 +115,7 @@ impl Maxima {
 
     /// The maxima of one device's time.
     pub(super) fn time_on(&self, ordinal: u32, uuid: Uuid) -> (Option<&Entry>, Option<&Entry>) {
-        on(&self.time, ordinal, uuid, compute::THOUSANDTHS)
+        on(&self.time, ordinal, uuid, THOUSANDTHS)
     }
 }
 

@@ -2,9 +2,9 @@
 
 use super::compute;
 use super::error::LimitError;
+use super::layer::Whose;
 use super::maxima::{IDLE_END, Maxima, PRIORITY, RUN_LIMIT};
 use super::model::{Limits, Owner};
-use super::setting::Whose;
 use super::table;
 use std::ffi::OsString;
 

@@ -5,7 +5,8 @@
 //! a tenant relies on must not be silently absent.
 
 use super::error::LimitError;
-use super::setting::{Setting, Whose};
+use super::layer::Whose;
+use super::setting::Setting;
 use crate::paths::TenantName;
 use std::fmt;
 use std::time::Duration;

@@ -1,17 +1,8 @@
 //! One set variable, as the table's readers get it.
 
 use super::error::LimitError;
-use super::layer::{Entry, Selector};
+use super::layer::{Entry, Selector, Whose};
 use crate::size::Size;
-
-/// The origin of a variable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Whose {
-    /// The environment that is read.
-    Own,
-    /// The node, for environments that say nothing of it.
-    Default,
-}
 
 /// One set variable on its way into the limits.
 pub(super) struct Setting<'a> {

@@ -1,9 +1,10 @@
 //! The one table of variables: a row each, with its grammar.
 
 use super::error::LimitError;
+use super::layer::Whose;
 use super::layer::{Entry, Selector};
 use super::model::{Limits, Owner, View};
-use super::setting::{Setting, Whose};
+use super::setting::Setting;
 use super::{compute, near, policy};
 use crate::paths;
 use crate::size::{self, BadSize, Size};
