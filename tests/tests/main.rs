@@ -167,6 +167,7 @@ mod stream_names;
 mod stub_monitors;
 mod swap;
 mod swap_commands;
+mod swap_drain;
 mod swap_graphs;
 mod swap_idle;
 mod swap_killed;

@@ -54,6 +54,7 @@ mod swap_pairs;
 mod swap_properties;
 mod swap_restarted;
 mod swap_rotation;
+mod swap_served;
 mod swap_set;
 mod swap_spread;
 mod swap_spread_plain;

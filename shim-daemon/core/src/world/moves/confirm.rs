@@ -290,6 +290,8 @@ impl World {
         };
         resident.split = false;
         let (took, timed) = (now - resident.begun(), resident.is_timed());
+        // While its work drained nothing moved.
+        let copied = now - resident.leaves().max(resident.begun());
         // What a return has brought and gives up is dropped: no copy, and no move.
         let dropped = resident.taken_back;
         if lied {
@@ -317,7 +319,7 @@ impl World {
         }
         let moving = self.residency.moving(now, device);
         let rotation = self.residency.on_mut(device).filter(|_| timed);
-        let thrash = rotation.and_then(|rotation| rotation.left((now, moving), moved, took));
+        let thrash = rotation.and_then(|rotation| rotation.left((now, moving), moved, copied));
         // A look within the tolerance confirms the report; the next one shows the rest.
         let left = away.max(told);
         self.notice(Notice::Left {
