@@ -10,12 +10,14 @@ const NODE: &str = "first_context = \"4MiB\"\n[swap]\nhost = \"2GiB\"\n";
 /// Room for one tenant of 128 MiB, and for no half of a second one.
 const DEVICE: &str = "mem=170MiB,ctx=2MiB";
 const LIMIT: (&str, &str) = ("GPUSHARE_MEM_LIMIT", "150MiB");
+/// Longer than the moves and the times to drain take on a busy machine.
+const PATIENCE: (&str, &str) = ("GPUSHARE_WAIT_TIMEOUT", "240s");
 /// A kernel's time, and how many are queued at least: three seconds and more.
 const KERNEL: &str = "launch 1 500000000";
 const QUEUED: usize = 7;
 
 fn tenant(daemon: &Daemon, name: &str, resolvers: &str) -> (Tenant, Guest) {
-    let terms = [LIMIT, ("GPUSHARE_ON_COLLISION", resolvers)];
+    let terms = [LIMIT, PATIENCE, ("GPUSHARE_ON_COLLISION", resolvers)];
     let tenant = daemon.tenant(name, &terms);
     let guest = tenant.client("moves", &[]);
     (tenant, guest)

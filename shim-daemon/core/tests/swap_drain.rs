@@ -113,12 +113,12 @@ fn a_tenant_with_a_deep_queue_takes_turns_with_another() {
 fn an_endless_kernel_stays_and_is_sealed_in_vain_ever_more_rarely() {
     let (mut node, device, [first, second], ask) = behind(secs(1 << 20));
     let mut sealed = [Nanos::ZERO; 2];
-    for step in 0..7200 {
-        node.live(Nanos::millis(500));
+    for step in 0..3600 {
+        node.live(secs(1));
         let place = node.place(first, device);
         assert!(matches!(place, Place::In | Place::Sealing), "{place:?}");
         if place == Place::Sealing {
-            sealed[step / 3600] = sealed[step / 3600] + Nanos::millis(500);
+            sealed[step / 1800] = sealed[step / 1800] + secs(1);
         }
         // Its neighbour asks for as long as it lives.
         if node.denied(ask).is_some() {

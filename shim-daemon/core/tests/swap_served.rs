@@ -1,14 +1,18 @@
 //! Moves that wait for the host store: what it gives a tenant that leaves, or that returns from
 //! files, is progress.
 
-use crate::node::swap::{Obeys, swapping};
+use crate::node::swap::{Obeys, policy, swapping};
 use crate::node::{Node, secs};
 use gpushare_core::{Bytes, DeviceId, Nanos, Notice, Place, ProcessId, TenantId};
 
 /// Two tenants of a GiB on a card with room for one: the first is in, and the second asks. What
 /// host memory the first gets is the test's.
 fn two(obeys: Obeys) -> (Node, DeviceId, TenantId, ProcessId) {
-    let (mut node, device) = Node::swaps(1536, 64);
+    let mut all = policy(64);
+    // A played guest heeds what is withheld of its return, whatever it obeys.
+    all.swap.duplex = false;
+    let mut node = Node::with(all);
+    let device = node.device_of(Bytes::mib(1536));
     let (first, one) = node.run(swapping(device, 1024));
     node.store.hoards.insert(one);
     node.obeys(first, obeys);
@@ -71,6 +75,7 @@ fn a_return_from_files_is_slow_only_while_no_range_is_served() {
     node.until("it returns", 60, place(Place::Entering));
     let slow = |one: &Notice| matches!(one, Notice::SlowReturn { .. });
     served(&mut node, one, 15);
+    assert_eq!(node.place(first, device), Place::Entering);
     assert_eq!(said(&node, slow), 0);
     node.live(Nanos::millis(5500));
     assert_eq!(said(&node, slow), 1);

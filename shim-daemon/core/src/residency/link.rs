@@ -1,8 +1,8 @@
 //! The measured cost of moves on one device.
 //!
-//! The time of a move is measured from the order to move to its end: to the look that shows the
-//! memory free, or to the last process's report that it is back. A rate rises at once and falls
-//! slowly, so that a single slow tenant does not lengthen the stays of all.
+//! The time of a move is measured from the order to its end: to the look that shows the memory
+//! free, or to the last process's report that it is back. A rate rises at once and falls slowly, so
+//! that a single slow tenant does not lengthen the stays of all.
 
 use crate::time::Nanos;
 use gpushare_protocol::units::Bytes;

@@ -246,7 +246,7 @@ impl World {
         let (now, terms) = (self.timers.now(), self.policy.swap);
         let away = self.ledger.change(device, tenant, |account| {
             if !lied && !guessed {
-                account.residue = account.in_use - account.away;
+                account.seen_to_stay(account.in_use - account.away);
             }
             account.away
         });
@@ -275,11 +275,11 @@ impl World {
         let gone = self.ledger.change(device, tenant, |account| {
             let stays = account.in_use - account.away;
             if !lied && !guessed {
-                account.residue = stays;
+                account.seen_to_stay(stays);
             }
             // Of managed memory most may have been on the host before.
-            let moved = account.load_of(account.away + account.residue);
-            let bytes = moved.bytes - account.residue;
+            let moved = account.load_of(account.away + account.stays());
+            let bytes = moved.bytes - account.stays();
             (account.away, stays, Load { bytes, ..moved })
         });
         let (away, residue, moved) = gone.unwrap_or_default();
@@ -290,8 +290,6 @@ impl World {
         };
         resident.split = false;
         let (took, timed) = (now - resident.begun(), resident.is_timed());
-        // While its work drained nothing moved.
-        let copied = now - resident.leaves().max(resident.begun());
         // What a return has brought and gives up is dropped: no copy, and no move.
         let dropped = resident.taken_back;
         if lied {
@@ -319,7 +317,7 @@ impl World {
         }
         let moving = self.residency.moving(now, device);
         let rotation = self.residency.on_mut(device).filter(|_| timed);
-        let thrash = rotation.and_then(|rotation| rotation.left((now, moving), moved, copied));
+        let thrash = rotation.and_then(|rotation| rotation.left((now, moving), moved, took));
         // A look within the tolerance confirms the report; the next one shows the rest.
         let left = away.max(told);
         self.notice(Notice::Left {
