@@ -64,7 +64,7 @@ quick_tests() {
 }
 
 # Random mixes of tenants, and minutes of a node of 1,000 tenants and 20 devices in its own time; scripts/soak.sh runs a day.
-export GPUTEST_SIM_MINUTES=3 GPUTEST_MIXES=80
+export GPUTEST_SIM_MINUTES=2 GPUTEST_MIXES=60
 ! $all || export GPUTEST_SIM_MINUTES=60 GPUTEST_MIXES=1000
 # The longest simulations, which only compute and need nothing that is packaged.
 SIMULATIONS='package(gpushare-core) & test(/^(sim_node|together_\w+)::/)'

@@ -6,14 +6,22 @@ use crate::{daemon, output};
 use gpushare_client::Talk;
 use gpushare_exporter::{Format, Snapshot, encode, families};
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Where the figures of a tenant are whose daemon has left: its counters are gone with it.
 const ENDED: &str = "; `gpushare events --kind gone` has what ended tenants used";
 
+/// Longest the daemon may take: a job that collects the metrics again and again must not find those
+/// before it still waiting.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// Prints the metrics. Where no daemon answers they say so, as the exporter's do: a file for a
 /// collector that keeps the last answer would say for ever that it does.
 pub(crate) fn print(arguments: &Metrics) -> Result<ExitCode, Failure> {
-    let read = the_daemon().and_then(|mut talk| Ok(Snapshot::read(&mut talk)?));
+    let read = the_daemon().and_then(|mut talk| {
+        talk.end_within(PATIENCE);
+        Ok(Snapshot::read(&mut talk)?)
+    });
     let format = if arguments.openmetrics {
         Format::OpenMetrics
     } else {

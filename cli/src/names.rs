@@ -38,13 +38,33 @@ impl<'a> Short<'a> {
 
     fn is(&self, name: &str, pod: &Pod) -> bool {
         match self {
-            Self::Id(begin) => name.starts_with(begin),
+            Self::Id(begin) => {
+                name.starts_with(begin) || in_class(name).is_some_and(|id| begin.starts_with(id))
+            }
             Self::Pod(namespace, wanted, container) => {
                 (&*pod.0, &*pod.1) == (*namespace, *wanted)
                     && container.is_none_or(|container| container == pod.2)
             }
         }
     }
+}
+
+/// The beginning of its container's id in the name of a tenant of a class: `CLASS-3f9c0d5512e1`,
+/// where that was taken with a number behind it.
+fn in_class(name: &str) -> Option<&str> {
+    let (before, last) = name.rsplit_once('-')?;
+    let is_id = |part: &&str| {
+        let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        part.len() == DIGITS && part.bytes().all(is_digit)
+    };
+    let numbered = || {
+        let is_number = last.bytes().all(|byte| byte.is_ascii_digit());
+        let (_, id) = before.rsplit_once('-')?;
+        is_number.then_some(id)
+    };
+    Some(last)
+        .filter(is_id)
+        .or_else(|| numbered().filter(is_id))
 }
 
 /// A pod's namespace and name, and the container's name in it.
@@ -228,6 +248,30 @@ mod tests {
             ("train", None),
         ] {
             let found = chosen(word, &tenants()).expect("at most one");
+            assert_eq!(found.as_deref(), name, "{word}");
+        }
+    }
+
+    #[test]
+    fn the_digits_of_a_containers_id_name_it_also_in_a_class() {
+        let names = [
+            "half-aa0123456789",
+            "a-b-bb0123456789-7",
+            "job-cc01234567",
+            "x-dd012345678901",
+        ];
+        let all = names.map(|name| (name.to_owned(), Pod::default()));
+        let all = Tenants::from(all);
+        for (word, name) in [
+            ("aa0123456789", Some(names[0])),
+            ("aa0123456789ffff", Some(names[0])),
+            ("bb0123456789", Some(names[1])),
+            ("aa012345678", None),
+            ("ab0123456789", None),
+            ("cc01234567ff", None),
+            ("dd0123456789", None),
+        ] {
+            let found = chosen(word, &all).expect("at most one");
             assert_eq!(found.as_deref(), name, "{word}");
         }
     }

@@ -18,16 +18,20 @@ pub(crate) fn now_ms() -> u64 {
 }
 
 /// A moment in the past, as milliseconds since 1970: an age such as `8h`, or a local date or time.
+/// A time of day that has not come yet today is yesterday's.
 pub(crate) fn since(text: &str, now_ms: u64) -> Result<u64, Failure> {
     let zone = zone();
     let found = age(text)
         .map(|age| now_ms.saturating_sub(age))
         .or_else(|| moment(text, now_ms, &zone));
-    found.ok_or_else(|| {
-        Failure::usage(format!(
-            "--since={text:?} is refused; accepted: an age (90s, 30m, 8h, 2d) or a local time (08:00, 2026-11-22, \"2026-11-22 08:00\")"
-        ))
-    })
+    let problem = match found {
+        Some(at) if at <= now_ms => return Ok(at),
+        Some(_) => "is in the future",
+        None => "is refused",
+    };
+    Err(Failure::usage(format!(
+        "--since={text:?} {problem}; accepted: an age (90s, 30m, 8h, 2d) or a local time (08:00, 2026-11-22, \"2026-11-22 08:00\")"
+    )))
 }
 
 /// A time as of a flag: `500ms`, `30s`, `5m`.
@@ -61,13 +65,17 @@ fn age(text: &str) -> Option<u64> {
     Some(number.parse::<u64>().ok()?.saturating_mul(seconds * 1000))
 }
 
-/// `08:00` of today, `2026-11-22`, `2026-11-22 08:00`, in this zone.
+/// `08:00` of today, or of yesterday where that is yet to come, `2026-11-22`, `2026-11-22 08:00`,
+/// in this zone.
 fn moment(text: &str, now_ms: u64, zone: &TimeZone) -> Option<u64> {
-    let today = at(now_ms, zone)?.date();
+    let now = at(now_ms, zone)?.datetime();
     let civil: DateTime = match text.parse::<DateTime>() {
         Ok(civil) => civil,
         Err(_) => match text.parse::<jiff::civil::Time>() {
-            Ok(time) => today.to_datetime(time),
+            Ok(time) => match now.date().to_datetime(time) {
+                today if today <= now => today,
+                _ => now.date().yesterday().ok()?.to_datetime(time),
+            },
             Err(_) => text.parse::<Date>().ok()?.into(),
         },
     };
@@ -155,6 +163,17 @@ mod tests {
         ] {
             let found = moment(text, NOON, &utc);
             assert_eq!(found, Some(NOON - before * 1000), "{text}");
+        }
+        // Of the day before where it has not come yet today.
+        for (text, before) in [("12:00", 0), ("12:01", 86_340), ("23:00", 13 * 3600)] {
+            let found = moment(text, NOON, &utc);
+            assert_eq!(found, Some(NOON - before * 1000), "{text}");
+        }
+        for text in ["2026-11-22 23:00", "2026-11-23", "2062-11-22"] {
+            let found = moment(text, NOON, &utc);
+            assert!(found.is_some_and(|at| at > NOON), "{text}");
+            let refused = since(text, NOON).expect_err(text).message;
+            assert!(refused.contains("in the future"), "{refused}");
         }
         for text in ["", "h", "8", "8x", "-8h", "1.5h", "yesterday", "25:00", "é"] {
             let refused = since(text, NOON).expect_err(text).message;

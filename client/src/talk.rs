@@ -14,7 +14,7 @@ use std::io::{Error, ErrorKind, IoSlice, Read, Write};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The control socket in a daemon's folder.
 pub const CONTROL: &str = "control.sock";
@@ -28,6 +28,8 @@ pub struct Talk {
     socket: UnixStream,
     folder: PathBuf,
     patience: Option<Duration>,
+    /// When all that is asked has to have come, and how long it had for that.
+    end: Option<(Instant, Duration)>,
     decoder: Decoder,
     /// Replies that came before they were asked for.
     early: VecDeque<(u32, ControlReply)>,
@@ -60,6 +62,7 @@ impl Talk {
             socket,
             folder: folder.to_owned(),
             patience,
+            end: None,
             decoder: Decoder::default(),
             early: VecDeque::new(),
             last: 0,
@@ -94,6 +97,25 @@ impl Talk {
     /// Connects anew, to whichever daemon serves now.
     pub fn again(&self) -> Result<Self, Error> {
         Self::connect_within(&self.folder, self.patience)
+    }
+
+    /// From now on the daemon has so long for all that it is asked, together: later each reply is
+    /// an error. A list is of many pages, and each of them may take as long as the patience is.
+    pub fn end_within(&mut self, whole: Duration) {
+        self.end = Some((Instant::now() + whole, whole));
+    }
+
+    /// Bounds the next read by what is left of the whole time, if there is any bound.
+    fn bound(&self) -> Result<(), Error> {
+        let Some((end, _)) = self.end else {
+            return Ok(());
+        };
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        let most = self.patience.map_or(left, |patience| patience.min(left));
+        self.socket.set_read_timeout(Some(most))
     }
 
     /// A second hold on the socket, to hang up by while another thread listens.
@@ -222,6 +244,7 @@ impl Talk {
             if let Some(frame) = self.decoder.next_frame().map_err(invalid)? {
                 return Ok(frame);
             }
+            self.bound()?;
             match self.socket.read(&mut buffer) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok(bytes) => self.decoder.push(&buffer[..bytes]),
@@ -235,7 +258,8 @@ impl Talk {
 
     pub(crate) fn lost(&self, error: &Error) -> TalkError {
         let folder = self.folder.display();
-        TalkError::new(match (error.kind(), self.patience) {
+        let whole = self.end.map(|(_, whole)| whole);
+        TalkError::new(match (error.kind(), whole.or(self.patience)) {
             (ErrorKind::WouldBlock, Some(patience)) => {
                 format!("the daemon at {folder} did not answer within {patience:?}")
             }

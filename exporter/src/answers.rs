@@ -11,8 +11,11 @@ use crate::http::{Answer, Ask, METRICS};
 use crate::shared::Shared;
 use crate::{Family, Format, Report, Snapshot, encode, families, host, page};
 
-/// Longest the daemon may take for each list of an answer: a scrape must end.
+/// Longest the daemon may take for each of its replies, of which an answer takes dozens.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest it may take for all of an answer: a scrape must end before its asker gives up, which is
+/// after 10 s for Prometheus by default, else it is not known that this daemon does not answer.
+const WHOLE: Duration = Duration::from_secs(8);
 /// For so long a page, or why there is none, is answered again. It costs the daemon several times
 /// what a scrape does, which has to come to its turn beside whatever number of readers.
 const KEEPS: Duration = Duration::from_secs(5);
@@ -93,9 +96,12 @@ fn families_of(snapshot: Option<Snapshot>) -> Vec<Family> {
 }
 
 fn connect(folder: &Path) -> Result<Talk, TalkError> {
-    Talk::connect_within(folder, Some(PATIENCE)).map_err(|error| TalkError {
+    let talk = Talk::connect_within(folder, Some(PATIENCE));
+    let mut talk = talk.map_err(|error| TalkError {
         message: format!("no daemon answers at {}: {error}", folder.display()),
-    })
+    })?;
+    talk.end_within(WHOLE);
+    Ok(talk)
 }
 
 fn snapshot(folder: &Path) -> Result<Snapshot, TalkError> {
@@ -139,6 +145,45 @@ pub fn note(line: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpushare_protocol::wire::{Control, ControlReply, Decoder, Hello, encode};
+    use std::io::Read;
+    use std::os::unix::net::UnixListener;
+
+    /// A daemon in this folder that greets one connection and answers each request at once.
+    fn answers_at_once(folder: &Path) {
+        let listener = UnixListener::bind(folder.join("control.sock")).expect("a socket");
+        std::thread::spawn(move || {
+            let (mut talk, _) = listener.accept().expect("a connection");
+            let (mut decoder, mut buffer) = (Decoder::default(), [0; 4096]);
+            let mut frame = Vec::new();
+            encode(0, &Hello::of_this_build(0), &mut frame).expect("it is short");
+            while let Ok(bytes @ 1..) = talk.read(&mut buffer) {
+                decoder.push(&buffer[..bytes]);
+                while let Ok(Some((id, _))) = decoder.next_frame() {
+                    if id != 0 {
+                        frame.clear();
+                        encode(id, &ControlReply::Done, &mut frame).expect("it is short");
+                    }
+                    let _ = talk.write_all(&frame);
+                }
+            }
+        });
+    }
+
+    /// However fast each reply comes, and however long each may take.
+    #[test]
+    fn what_a_daemon_is_asked_ends_with_the_time_for_all_of_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        answers_at_once(folder.path());
+        let mut talk = connect(folder.path()).expect("it greets");
+        let list = |talk: &mut Talk| talk.call(&Control::List);
+        assert!(matches!(list(&mut talk), Ok(ControlReply::Done)));
+        talk.end_within(Duration::ZERO);
+        let late = list(&mut talk).expect_err("its time is over");
+        assert!(late.message.contains("did not answer within 0ns"), "{late}");
+        talk.end_within(WHOLE);
+        assert!(matches!(list(&mut talk), Ok(ControlReply::Done)));
+    }
 
     fn status(answers: &Answers, path: &str) -> u16 {
         let (path, accept) = (path.to_owned(), String::new());

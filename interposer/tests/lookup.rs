@@ -1,7 +1,9 @@
 //! The results of `dlsym` for programs: hooks for the driver's own functions, and otherwise the
 //! same result as without the library.
 
-use crate::support::{compile, driver_in, folder, library, run};
+use crate::support::{compile, driver_in, folder, library, run, succeed, with_preload};
+use std::path::Path;
+use std::process::Command;
 
 const NAMES: [&str; 7] = [
     "cuInit",
@@ -116,6 +118,29 @@ fn a_program_linked_to_the_driver_finds_hooks_by_every_way() {
             "{way}"
         );
     }
+}
+
+/// The program's calls come to us by name, before the stub has loaded the driver.
+#[test]
+fn a_program_with_a_stub_of_its_own_reaches_the_driver() {
+    let folder = folder("stub");
+    let (stub, client) = (folder.join("libstub.so"), folder.join("stub"));
+    compile("stub.c", &stub, &["-DSTUB", "-shared", "-fPIC", "-ldl"]);
+    let path = format!("-Wl,-rpath,{}", folder.display());
+    compile("stub.c", &client, &[&path, stub.to_str().expect("text")]);
+    let answers = |preload: &[&Path]| {
+        let mut command = Command::new(&client);
+        command.env("LD_LIBRARY_PATH", &folder);
+        succeed(with_preload(&mut command, preload))
+    };
+    let library = library();
+    let missing = [answers(&[]), answers(&[&library])];
+    driver_in(&folder);
+    let found = answers(&[]);
+    assert_eq!(found, answers(&[&library]), "the driver's own answers");
+    let none = ["100, then 100\n", "500, then 500\n"];
+    assert_eq!(missing, none, "there was no driver: an error both times");
+    assert_ne!(found, none[0]);
 }
 
 /// The stand-in driver has a variant of `cuInit` from version 98.0 on, which no table knows.

@@ -28,7 +28,7 @@ mod seen;
 mod setting;
 mod table;
 
-pub use changes::{changed, is_one, means_nothing, replaces};
+pub use changes::{changed, means_nothing, replaces};
 pub use compute::ComputeLimits;
 pub use device::{DeviceLimits, ImpliedRequest};
 pub use error::LimitError;
@@ -67,7 +67,8 @@ impl Limits {
         table::read(environment, defaults)?.checked()
     }
 
-    /// As [`Self::from_env_over`], and no more than a node's `maxima`.
+    /// As [`Self::from_env_over`], and no more than a node's `maxima`. A default above its maximum
+    /// is that maximum: the environment has not asked for it.
     ///
     /// # Errors
     /// As there, and the first variable that asks for more; where only a device's size shows it,
@@ -78,14 +79,12 @@ impl Limits {
         maxima: Maxima,
     ) -> Result<Self, LimitError> {
         let environment: Vec<_> = environment.into_iter().collect();
-        let defaults: Vec<_> = defaults.into_iter().collect();
-        let mut limits = Self::from_env_over(environment.clone(), defaults.clone())?;
+        let mut limits = Self::from_env_over(environment.clone(), defaults)?;
         maxima.hold(&mut limits.policy, |name| {
-            let mut all = environment.iter().chain(&defaults);
-            let (_, value) = all.find(|(set, _)| set == name)?;
+            let (_, value) = environment.iter().find(|(set, _)| set == name)?;
             Some(value.to_string_lossy().into_owned())
         })?;
-        maxima.check(limits.memory.layers(), limits.time.layers())?;
+        maxima.check(limits.memory.own(), limits.time.own())?;
         limits.maxima = maxima;
         Ok(limits)
     }

@@ -19,6 +19,7 @@ use toml::Spanned;
 
 use crate::cgroup;
 use crate::node::{Settings, Unmanaged};
+pub use flags::{Flags, read};
 
 /// The brain's terms of a tenant's limits.
 #[must_use]
@@ -114,6 +115,7 @@ struct File {
 
 mod containers;
 pub mod file;
+mod flags;
 mod room;
 mod spare;
 mod swap;
@@ -314,7 +316,7 @@ impl<'de> Deserialize<'de> for Span {
         let text = String::deserialize(source)?;
         let span = limits::span(&text).ok_or_else(|| {
             D::Error::custom(format!(
-                "{text:?} is refused; accepted: a whole number with ms, s, m or h, such as 10s"
+                "{text:?} is refused; accepted: a whole number with ms, s, m, h, d or w, such as 10s"
             ))
         })?;
         Ok(Self(nanos(span)))
@@ -422,11 +424,12 @@ pub fn no_host_without(file: Option<&Path>) -> String {
     }
 }
 
-/// Reads a file's text over `base`. The error names line, key and accepted values.
+/// Reads a file's text over `base`, with these flags in place of its settings of the same names.
+/// The error names line, key and accepted values.
 ///
 /// # Errors
 /// A text for a person: of several lines, because it shows the place.
-pub fn read(text: &str, base: Settings) -> Result<Settings, String> {
+pub fn read_under(text: &str, base: Settings, flags: Flags) -> Result<Settings, String> {
     let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
     let [defaults, maxima] = limits_of(text, &file)?;
     let containers = file.containers.rules(&file.classes, &maxima)?;
@@ -443,7 +446,7 @@ pub fn read(text: &str, base: Settings) -> Result<Settings, String> {
     if let Some(Amount(capacity)) = file.capacity {
         settings.capacity = Some(capacity);
     }
-    room::check(&settings)?;
+    settings = flags.over(settings)?;
     if let Some(Amount(step)) = file.step {
         settings.policy.step = step;
     }

@@ -69,7 +69,7 @@ pub struct Class {
 pub struct Rule {
     /// `(kind, pattern)`: all of them have to fit the container's labels. A pattern may end in `*`.
     pub labels: Vec<(String, String)>,
-    /// The maxima, as variables; those of the node hold for all other variables.
+    /// The maxima, as variables; those of the node hold beside them.
     pub maxima: Vec<(String, String)>,
     /// What becomes of one that asks for nothing, if that is said here.
     pub unlimited: Option<Unlimited>,
@@ -89,7 +89,8 @@ impl Rule {
 }
 
 impl Containers {
-    /// The maxima of a container with these labels, on a node with these.
+    /// The maxima of a container with these labels, on a node with these, which hold beside them. A
+    /// rule's for all devices takes the place also of the node's for one.
     #[must_use]
     pub fn maxima(
         &self,
@@ -98,7 +99,11 @@ impl Containers {
     ) -> Vec<(String, String)> {
         let mut all = node.to_vec();
         if let Some(rule) = self.rule(labels) {
-            all.retain(|(name, _)| !rule.maxima.iter().any(|(own, _)| limits::is_one(own, name)));
+            let replaced = |name: &str| {
+                let mut own = rule.maxima.iter();
+                own.any(|(own, _)| limits::replaces(own, name, &[]))
+            };
+            all.retain(|(name, _)| !replaced(name));
             all.extend(rule.maxima.iter().cloned());
         }
         all

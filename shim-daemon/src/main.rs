@@ -12,6 +12,7 @@ use clap::Parser;
 use gpushare_journal::Readers;
 use gpushare_protocol::size::Size;
 use gpushare_protocol::units::Bytes;
+use gpushared::config::Flags;
 use gpushared::config::file::is_absent;
 use gpushared::devices::Nvml;
 use gpushared::guard::Among;
@@ -77,6 +78,16 @@ struct Args {
     capacity: Option<Bytes>,
 }
 
+impl Args {
+    /// Those that take the place of settings of the same names.
+    fn flags(&self) -> Flags {
+        let Self {
+            reserve, capacity, ..
+        } = *self;
+        Flags { reserve, capacity }
+    }
+}
+
 fn bytes(text: &str) -> Result<Bytes, String> {
     match Size::parse(text) {
         Ok(Size::Bytes(bytes)) => Ok(Bytes(bytes)),
@@ -131,6 +142,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     if args.check_config {
         return check_config(&Source {
+            flags: args.flags(),
             named: args.config,
             private: args.private,
         });
@@ -185,6 +197,7 @@ fn run(args: Args, rest: &mut Option<Rest>) -> Result<(), Failed> {
     }
     let stop = stop_signals().map_err(|error| format!("cannot take signals: {error}"))?;
     let source = Source {
+        flags: args.flags(),
         named: args.config,
         private: args.private,
     };
@@ -199,8 +212,6 @@ fn run(args: Args, rest: &mut Option<Rest>) -> Result<(), Failed> {
             Some(file) => gpushared::config::no_host_in(file),
             None => gpushared::config::no_host_without(source.usual()),
         },
-        reserve: args.reserve.unwrap_or(Bytes(0)),
-        capacity: args.capacity,
         guard: args.private.then_some(match args.own_devices {
             true => Among::OwnOnly,
             false => Among::AllUsers,
@@ -230,13 +241,13 @@ fn run(args: Args, rest: &mut Option<Rest>) -> Result<(), Failed> {
     let begin = || -> Result<Server, Failed> {
         let settings = match file {
             Some(file) => {
-                let settings = settings_of(&file, base).map_err(Failed::Settings)?;
+                let settings = source.settings(&file, base).map_err(Failed::Settings)?;
                 tracing::info!(file = %file.display(), "settings are read");
                 settings
             }
             None => {
                 tracing::info!("no settings are read: {}", source.none());
-                base
+                source.flags.over(base).map_err(Failed::Settings)?
             }
         };
         if !folder.is_private() {
@@ -287,7 +298,7 @@ fn check_config(source: &Source) -> ExitCode {
             ExitCode::SUCCESS,
             format!("{}: the defaults hold", source.none()),
         ),
-        Some(file) => match settings_of(file, Settings::default()) {
+        Some(file) => match source.settings(file, Settings::default()) {
             Ok(_) => (ExitCode::SUCCESS, format!("{} is accepted", file.display())),
             Err(error) => (ExitCode::from(WRONG_SETTINGS), error),
         },
@@ -309,7 +320,8 @@ fn print_cdi(args: &Args) -> Result<(), Failed> {
              (share/doc/gpushare/config.toml of the package is a sample)"
         )));
     }
-    let settings = settings_of(&config, Settings::default()).map_err(Failed::Settings)?;
+    let settings =
+        settings_of(&config, Settings::default(), args.flags()).map_err(Failed::Settings)?;
     let root = args.runtime_dir.clone();
     let root = root.unwrap_or_else(|| PathBuf::from(RUNTIME));
     let text = gpushared::server::cdi(&settings.containers, &root).map_err(Failed::Here)?;
@@ -372,6 +384,7 @@ const CONFIG: &str = "/etc/gpushare/config.toml";
 /// the machine's daemon is [`CONFIG`], and a private daemon has none.
 #[derive(Clone, Debug)]
 struct Source {
+    flags: Flags,
     named: Option<PathBuf>,
     private: bool,
 }
@@ -382,6 +395,11 @@ impl Source {
         let default =
             || Some(PathBuf::from(CONFIG)).filter(|file| !self.private && !is_absent(file));
         self.named.clone().or_else(default)
+    }
+
+    /// The settings of the file, with the flags in place of its own.
+    fn settings(&self, file: &Path, base: Settings) -> Result<Settings, String> {
+        settings_of(file, base, self.flags)
     }
 
     /// The file that is read where none is named; a private daemon has none.
@@ -398,9 +416,10 @@ impl Source {
     }
 }
 
-fn settings_of(file: &Path, base: Settings) -> Result<Settings, String> {
+fn settings_of(file: &Path, base: Settings, flags: Flags) -> Result<Settings, String> {
     let text = gpushared::config::file::text(file)?;
-    gpushared::config::read(&text, base).map_err(|error| format!("{}: {error}", file.display()))
+    gpushared::config::read_under(&text, base, flags)
+        .map_err(|error| format!("{}: {error}", file.display()))
 }
 
 /// Reads the file again at SIGHUP. Without a file the signal is taken too: its default action would
@@ -419,7 +438,7 @@ fn reload(source: Source) -> Result<Reload, String> {
             tracing::warn!("{}: the settings stay as they are", source.none());
             return Ok(None);
         };
-        settings_of(&file, Settings::default()).map(Some)
+        source.settings(&file, Settings::default()).map(Some)
     };
     Ok(Reload {
         bell,

@@ -73,6 +73,10 @@ fn maxima_without_a_limit_of_memory_are_no_limits_and_are_refused() {
         GPUSHARE_MEM_LIMIT_GPU_a932f937_d72c_4106_c12f_20bd9faed9f6 = \"8GiB\"\n";
     let time = "[maxima]\nGPUSHARE_SM_LIMIT = \"50%\"\n";
     let default = "[defaults]\nGPUSHARE_MEM_LIMIT = \"8GiB\"\n";
+    let alias = "[defaults]\nCUDA_DEVICE_MEMORY_LIMIT = \"8g\"\n";
+    let toolkit = "[defaults]\nNVIDIA_GPU_MEMORY_LIMIT = \"8192\"\n";
+    let none = "[defaults]\nCUDA_DEVICE_MEMORY_LIMIT = \"0\"\n";
+    let request = "[defaults]\nGPUSHARE_MEM_REQUEST = \"8GiB\"\n";
     let own = "maxima = { GPUSHARE_MEM_LIMIT = \"8GiB\" }\n";
     let number = "[[containers.rules]] number 1";
     for (parts, refused) in [
@@ -85,6 +89,10 @@ fn maxima_without_a_limit_of_memory_are_no_limits_and_are_refused() {
         (vec![node, inherits, memory], None),
         (vec![node, of_device], None),
         (vec![node, default], None),
+        (vec![node, alias], None),
+        (vec![node, toolkit], None),
+        (vec![node, none], Some("[containers]")),
+        (vec![node, request], Some("[containers]")),
         (vec![rule, own], None),
         (vec![rule, memory], None),
     ] {

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use crate::metrics::{HALF, rows, tenant};
-use crate::support::gate::Gated;
+use crate::metrics::{HALF, in_turns, rows, tenant};
+use crate::support::gate::{Gated, is_closed};
 use crate::support::{Client, Daemon, FakeDevices, GPU, until};
 use gpushare_core::Nanos;
 use gpushare_protocol::wire::*;
@@ -190,4 +190,39 @@ fn a_forgotten_process_of_a_tenant_that_works_is_told_as_idle() {
         assert_eq!(state(&busy), Some(ProcessState::Running));
         matches!(state(&forgotten), Some(ProcessState::Idle { for_ms }) if for_ms >= 1_000)
     });
+}
+
+/// A tenant's time is billed once, whatever the number of its processes.
+#[test]
+fn a_tenant_with_two_processes_is_not_alone_beside_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = in_turns(folder.path());
+    let (_a, a) = daemon.tenant("a", &HALF);
+    let (_b, b) = daemon.tenant("b", &HALF);
+    let [mut first, mut second] = [&a, &a].map(|socket| Gated::join(socket));
+    let mut other = Gated::join(&b);
+    other.want(other.turn().word.epoch());
+    for one in [&mut first, &mut second] {
+        one.make_way();
+    }
+    other.until(|turn| !is_closed(turn));
+    until("it is billed", || tenant(&daemon, "a").gpu_ns > 0);
+    let ran = |pids: &[u32]| {
+        let all = pids.iter().map(|pid| (*pid, Nanos::secs(60).0));
+        daemon.devices.0.lock().unwrap().busy = all.collect();
+        daemon.devices.until_looked_at();
+    };
+    let row = || {
+        let is_told = |row: &AloneRow| row.name == "a" && row.over_ms > 0;
+        until("the time of a second is told", || {
+            alone(&daemon).iter().any(is_told)
+        });
+        alone(&daemon).into_iter().find(is_told).unwrap()
+    };
+    let pids = [&first, &second].map(|one| one.client.process.pid());
+    ran(&pids);
+    assert_eq!(row().part, 0, "its bill had grown");
+    // The other one has the device, and nothing more is billed.
+    ran(&pids);
+    until("it is told", || row().part > 0);
 }

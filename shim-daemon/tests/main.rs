@@ -21,6 +21,7 @@ mod containers_gangs;
 mod containers_priority;
 mod containers_refused;
 mod containers_restarts;
+mod containers_rules;
 mod containers_unlimited;
 mod containers_users;
 mod counts;

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use crate::support::file::SettingsFile;
 use crate::support::{Client, Daemon, FakeDevices, create};
@@ -127,4 +128,47 @@ fn the_next_daemon_keeps_the_maxima_tenants_began_with() {
     drop((first, owner));
     let next = daemon(folder.path(), "[maxima]\nGPUSHARE_MEM_LIMIT = \"2GiB\"\n");
     assert_eq!(limit(&next, "one"), 8 * GIB);
+}
+
+/// Limit, request, the total that programs see, and the device's own, of a tenant that says this.
+fn shown(daemon: &Daemon, said: &[(&str, &str)]) -> [u64; 4] {
+    let (_owner, socket) = daemon.tenant("one", said);
+    let client = Client::register(&socket);
+    let row = &client.page().devices[0];
+    let all = [&row.limit, &row.request, &row.view_total, &row.capacity];
+    all.map(|one| one.load(Ordering::Relaxed) / GIB)
+}
+
+/// By the total beside the device's own a library knows that it is to show that one.
+#[test]
+fn percentages_and_what_programs_see_are_of_the_capacity_that_is_set() {
+    let request = ("GPUSHARE_MEM_REQUEST", "50%");
+    let more = ("GPUSHARE_MEM_LIMIT", "12GiB");
+    let nothing = ("GPUSHARE_MEM_REQUEST", "0");
+    for (said, small, whole) in [
+        (&[][..], [8, 0, 8, 16], [16, 0, 16, 16]),
+        (&[request], [8, 4, 8, 16], [16, 8, 16, 16]),
+        (&[more, nothing], [8, 0, 8, 16], [12, 0, 12, 16]),
+    ] {
+        for (file, expected) in [("capacity = \"8GiB\"\n", small), ("", whole)] {
+            let folder = tempfile::tempdir().unwrap();
+            let found = shown(&daemon(folder.path(), file), said);
+            assert_eq!(found, expected, "{said:?} with {file}");
+        }
+    }
+}
+
+#[test]
+fn a_device_is_listed_with_the_capacity_that_is_set() {
+    for (file, most) in [
+        ("capacity = \"8GiB\"\nreserve = \"1GiB\"\n", 8),
+        ("capacity = \"99GiB\"\nreserve = \"1GiB\"\n", 16),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let reply = asks(&daemon(folder.path(), file), &Control::Devices);
+        let ControlReply::Devices(rows) = reply else {
+            panic!("{reply:?}")
+        };
+        assert_eq!((rows[0].capacity, rows[0].reserve), (most * GIB, GIB));
+    }
 }

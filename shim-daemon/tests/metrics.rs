@@ -268,7 +268,7 @@ fn unmanaged_processes_are_counted_on_their_device() {
 }
 
 /// A daemon that deals turns.
-fn in_turns(folder: &std::path::Path) -> Daemon {
+pub(crate) fn in_turns(folder: &std::path::Path) -> Daemon {
     let settings = Settings {
         policy: gpushare_core::Policy {
             lease: gpushare_core::LeasePolicy::turns(),

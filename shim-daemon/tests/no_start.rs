@@ -155,3 +155,35 @@ fn a_start_that_failed_has_told_hooks_whether_limits_are_mandatory() {
         assert_eq!(word.exists(), is_told, "{settings}");
     }
 }
+
+/// What `--check-config` says with these flags of a file of settings, and its status.
+fn checks(settings: &str, flags: &[&str]) -> (String, Option<i32>) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config.toml");
+    std::fs::write(&file, settings).unwrap();
+    let mut daemon = Command::new(env!("CARGO_BIN_EXE_gpushared"));
+    let daemon = daemon.arg("--check-config").arg("--config").arg(file);
+    let said = daemon.args(flags).output().unwrap();
+    let text = String::from_utf8(said.stderr).unwrap();
+    (text, said.status.code())
+}
+
+#[test]
+fn a_flag_takes_the_place_of_the_files_setting_also_in_a_check() {
+    let (five, three) = ("reserve = \"5GiB\"\n", "reserve = \"3GiB\"\n");
+    let (four, six) = ("capacity = \"4GiB\"\n", "capacity = \"6GiB\"\n");
+    for (file, flags, status) in [
+        (five, &["--capacity", "4GiB"][..], 78),
+        (three, &["--capacity", "4GiB"], 0),
+        (four, &["--reserve", "5GiB"], 78),
+        (six, &["--reserve", "5GiB"], 0),
+        (&format!("{three}{six}"), &["--reserve", "6GiB"], 78),
+        // What the file says by itself does not count where a flag says otherwise.
+        (&format!("{five}{four}"), &["--reserve", "0"], 0),
+        (&format!("{five}{four}"), &[], 78),
+    ] {
+        let (said, found) = checks(file, flags);
+        assert_eq!(found, Some(status), "{file}{flags:?}: {said}");
+        assert_eq!(said.contains("leaves nothing"), status == 78, "{said}");
+    }
+}

@@ -358,6 +358,7 @@ fn registration(name: &str, how: &str) -> Registration {
         owner: None,
         fences: vec![],
         maxima: vec![],
+        node_maxima: vec![],
         defaults: None,
         began: None,
         dead: vec![],

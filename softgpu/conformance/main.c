@@ -1,8 +1,8 @@
 // Prints facts of a CUDA driver. Each family of facts runs in its own process, one after the other.
 //
-// usage: facts [--beyond] [--full] [LIBRARY]     (default libcuda.so.1)
+// usage: facts [--beyond] [--full] [--only FAMILY] [LIBRARY]     (default libcuda.so.1)
 //
-// The families `beyond` and `full` run only if they are asked for.
+// The families `beyond` and `full` run only if they are asked for. `--only` leaves out all others.
 // The same program runs on softgpu and on a real driver; transcript.tsv holds the answers.
 #include "facts.h"
 
@@ -193,6 +193,8 @@ int main(int argc, char **argv) {
     if (beyond) argc--, argv++;
     int full = argc > 1 && !strcmp(argv[1], "--full");
     if (full) argc--, argv++;
+    const char *only = argc > 2 && !strcmp(argv[1], "--only") ? argv[2] : NULL;
+    if (only) argc -= 2, argv += 2;
     library = dlopen(argc > 1 ? argv[1] : "libcuda.so.1", RTLD_NOW);
     if (!library) return fprintf(stderr, "facts: %s\n", dlerror()), 2;
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -201,6 +203,7 @@ int main(int argc, char **argv) {
         family = families[i].name;
         if (!strcmp(family, "beyond") && !beyond) continue;
         if (!strcmp(family, "full") && !full) continue;
+        if (only && strcmp(family, only)) continue;
         memset(shared, 0, sizeof *shared);
         run(families[i].facts);
     }

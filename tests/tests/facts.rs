@@ -56,36 +56,45 @@ fn agrees(wanted: &str, answer: &str) -> bool {
 /// allows. It is not asked here.
 const FULL: &str = "full.";
 
+/// Asks all facts by `gpushare run` with these flags: each answer is the wanted one.
+fn answers_are(wanted: &[String], flags: &[&str]) {
+    let output = command(&Gpu::new("driver=13050,count=2,reuse=lifo"), flags)
+        .arg(clients::facts())
+        .arg("--beyond")
+        .output()
+        .expect("it runs");
+    let answers = String::from_utf8(output.stdout).expect("ASCII");
+    let answers: Vec<&str> = answers.lines().collect();
+    let differ: Vec<_> = wanted
+        .iter()
+        .zip(&answers)
+        .filter(|(wanted, answer)| !agrees(wanted, answer))
+        .collect();
+    assert!(
+        differ.is_empty() && wanted.len() == answers.len(),
+        "{flags:?}: {differ:#?}"
+    );
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{flags:?}");
+}
+
+fn all() -> Vec<String> {
+    let mut all = transcript();
+    all.retain(|fact| !fact.starts_with(FULL));
+    all
+}
+
 #[test]
 fn every_fact_of_the_driver_is_the_same_under_the_library() {
-    let (program, mut all) = (clients::facts(), transcript());
-    all.retain(|fact| !fact.starts_with(FULL));
-    for flags in [
-        &[][..],
-        &["--mem-limit", "4GiB"],
-        &["--mem-limit", "4GiB", "--mem-request", "1GiB"],
-    ] {
-        let wanted = if flags.is_empty() {
-            all.clone()
-        } else {
-            limited(&all)
-        };
-        let output = command(&Gpu::new("driver=13050,count=2,reuse=lifo"), flags)
-            .arg(&program)
-            .arg("--beyond")
-            .output()
-            .unwrap();
-        let answers = String::from_utf8(output.stdout).unwrap();
-        let answers: Vec<&str> = answers.lines().collect();
-        let differ: Vec<_> = wanted
-            .iter()
-            .zip(&answers)
-            .filter(|(wanted, answer)| !agrees(wanted, answer))
-            .collect();
-        assert!(
-            differ.is_empty() && wanted.len() == answers.len(),
-            "{flags:?}: {differ:#?}"
-        );
-        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{flags:?}");
-    }
+    answers_are(&all(), &[]);
+}
+
+#[test]
+fn under_a_limit_only_what_exceeds_it_is_another_fact() {
+    answers_are(&limited(&all()), &["--mem-limit", "4GiB"]);
+}
+
+#[test]
+fn under_a_request_below_the_limit_facts_are_those_of_the_limit() {
+    let flags = ["--mem-limit", "4GiB", "--mem-request", "1GiB"];
+    answers_are(&limited(&all()), &flags);
 }

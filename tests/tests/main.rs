@@ -164,6 +164,7 @@ mod spill;
 mod spill_faults;
 mod spill_to_folder;
 mod stream_names;
+mod streams_beside;
 mod stub_monitors;
 mod swap;
 mod swap_commands;

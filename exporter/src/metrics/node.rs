@@ -226,7 +226,7 @@ fn counted(rows: &[DeviceMetrics], places: &Places) -> Vec<Family> {
         ),
         each(
             "gpushare_unmanaged_processes",
-            "Processes on the device that belong to no tenant.",
+            "Processes that compute on the device, belong to no tenant, and are neither spared nor allowed.",
             Kind::Gauge,
             rows,
             sample(|row| Value::Count(row.unmanaged.into())),

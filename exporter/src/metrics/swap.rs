@@ -40,7 +40,7 @@ const ROOM: [Room; 4] = [
     ),
     (
         "gpushare_swap_files_used_bytes",
-        "Bytes that lie in files of the node's folder.",
+        "Bytes of files of the node's folder that tenants have, also in advance.",
         |row| row.files_used,
     ),
 ];

@@ -84,7 +84,7 @@ const HOLDS: [Gauge<TenantRow>; 4] = [
     ),
     (
         "gpushare_tenant_processes",
-        "The tenant's processes that use the library.",
+        "Processes of the tenant that use the library, the same on each device that it has used.",
         |row| row.processes.len() as u64,
     ),
     (

@@ -71,6 +71,8 @@ pub(crate) struct Mix {
     pub(crate) count: u32,
     /// Their expected duration together.
     pub(crate) ns: u64,
+    /// The longest of them.
+    pub(crate) longest: u64,
     /// Whether there is one among them that little is known of.
     pub(crate) has_unknown: bool,
     /// One of them, or the stream before it, waited for something else than the device.
@@ -140,6 +142,7 @@ impl Mix {
         self.has_unknown |= !expected.known;
         self.count = self.count.saturating_add(count);
         self.ns = self.ns.saturating_add(ns);
+        self.longest = self.longest.max(expected.ns);
         self.tell_apart(key, count, ns);
     }
 
@@ -156,6 +159,13 @@ impl Mix {
         self.kept |= other.kept;
         self.count = self.count.saturating_add(other.count);
         self.ns = self.ns.saturating_add(other.ns);
+        self.longest = self.longest.max(other.longest);
+    }
+
+    /// The kind of the only operation.
+    pub(crate) fn only(&self) -> Option<u64> {
+        let [(key, _), ..] = self.kinds;
+        (self.count == 1).then_some(key)
     }
 
     /// So many operations of `key`, which are expected to take `ns` together, as far as there is a

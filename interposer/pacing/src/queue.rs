@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 
 use crate::estimate::{Estimates, Expected, Mix, Service, Timed};
+use crate::window::beside::Ran;
 
 /// A stream as the window knows it: context, stream, and for a thread's own default stream which
 /// thread's.
@@ -123,6 +124,12 @@ pub(crate) struct Queue<M> {
     run: Run,
     /// When the device, by estimate, began the oldest remaining batch.
     working_since: u64,
+    /// [`School::crowd`] and [`School::share`] then.
+    crowd: u64,
+    share: u64,
+    /// For how long batches ran beside it meanwhile that were begun earlier and are complete, added
+    /// up (ns).
+    pub(crate) behind: u64,
     /// When a mark was last seen not to be passed.
     pub(crate) seen_running: u64,
     /// The composition of the batches that a check finds complete; empty between checks.
@@ -134,6 +141,10 @@ pub(crate) struct Queue<M> {
 #[derive(Debug)]
 pub(crate) struct School<'a> {
     pub(crate) estimates: &'a mut Estimates,
+    /// How many streams had work, summed over the time (ns).
+    pub(crate) crowd: u64,
+    /// The part of the time that each of them had, summed over the time (ns).
+    pub(crate) share: u64,
     /// Since when no other tenant's work was on the device, as far as is known; `u64::MAX` while
     /// some may be.
     pub(crate) alone_since: u64,
@@ -164,11 +175,19 @@ pub(crate) struct Seen {
     pub(crate) for_context: u64,
     /// Some of it may have waited for a launch that this library kept.
     pub(crate) freed: bool,
+    /// The oldest batch of it.
+    pub(crate) first: Option<Ran>,
 }
 
 impl<M> Queue<M> {
-    /// A stream that has nothing to do at `now`, with [`School::alone`] of that time.
-    pub(crate) fn new(stream_key: StreamKey, now: u64, alone: u64) -> Self {
+    /// A stream that has nothing to do at `now`, with [`School::alone`], [`School::crowd`] and
+    /// [`School::share`] of that time.
+    pub(crate) fn new(
+        stream_key: StreamKey,
+        now: u64,
+        alone: u64,
+        (crowd, share): (u64, u64),
+    ) -> Self {
         Self {
             stream_key,
             unmarked: Mix::default(),
@@ -183,6 +202,9 @@ impl<M> Queue<M> {
                 alone,
             },
             working_since: now,
+            crowd,
+            share,
+            behind: 0,
             seen_running: 0,
             done: Vec::new(),
         }
@@ -267,7 +289,12 @@ impl<M> Queue<M> {
                 batch.mix.kept |= batch.last <= school.kept.0 && now <= school.kept.1;
                 seen.freed |= freed;
                 seen.done = seen.done.saturating_add(batch.mix.ns);
+                let ran = self.ran(now, &batch, school);
+                seen.first.get_or_insert(ran);
                 seen.until = self.finish(now, beside, &batch);
+                let since = now.saturating_sub(self.working_since) / beside;
+                self.share = school.share.saturating_sub(since);
+                (self.crowd, self.behind) = (school.crowd, 0);
                 self.done.push(batch.mix);
                 if self.stream_key.is_context() {
                     seen.for_context = batch.last;
@@ -317,6 +344,36 @@ impl<M> Queue<M> {
             self.seen_running = before;
         }
         seen
+    }
+
+    /// How long the oldest batch ran that is complete now.
+    fn ran(&self, now: u64, batch: &Batch<M>, school: &School<'_>) -> Ran {
+        let began = self.began(batch.first);
+        let Mix {
+            waited,
+            kept,
+            first,
+            ..
+        } = batch.mix;
+        let says = !(waited || kept || first) && began >= school.alone_since;
+        Ran {
+            key: batch.mix.only().filter(|_| says),
+            began,
+            least: self.seen_running.saturating_sub(began),
+            most: now.saturating_sub(began),
+            crowd: school.crowd.saturating_sub(self.crowd),
+            behind: self.behind,
+        }
+    }
+
+    #[inline]
+    fn began(&self, first: u64) -> u64 {
+        self.working_since.max(first)
+    }
+
+    /// When the device, by estimate, began the oldest batch.
+    pub(crate) fn working_since(&self) -> Option<u64> {
+        self.front().map(|(first, _)| self.began(first))
     }
 
     /// A batch is complete, at the latest now; by estimate when?
@@ -372,14 +429,15 @@ impl<M> Queue<M> {
         ran
     }
 
-    /// Expected nanoseconds that the device has already spent on the oldest batch.
+    /// Expected nanoseconds that the device has already spent on the oldest batch, with
+    /// [`School::share`] of `now`.
     #[inline]
-    pub(crate) fn spent(&self, now: u64, beside: u64) -> u64 {
+    pub(crate) fn spent(&self, now: u64, share: u64) -> u64 {
         let Some((first, ns)) = self.front() else {
             return 0;
         };
-        let spent = now.saturating_sub(self.working_since.max(first)) / beside;
-        spent.min(ns)
+        let spent = now.saturating_sub(self.working_since.max(first));
+        spent.min(share.saturating_sub(self.share)).min(ns)
     }
 
     /// How much longer than expected the oldest batch has been seen to take (ns).
@@ -398,6 +456,26 @@ impl<M> Queue<M> {
         let first = self.front().map_or(0, |(first, _)| first);
         let began = self.working_since.max(first);
         began.saturating_add(self.total().saturating_mul(beside))
+    }
+
+    /// Since when, by estimate, the oldest batch has been running, if its duration is not known.
+    pub(crate) fn unknown_since(&self) -> Option<u64> {
+        let (first, mix) = match self.marked.front() {
+            Some(batch) => (batch.first, &batch.mix),
+            None => (self.since, &self.unmarked),
+        };
+        mix.has_unknown.then(|| self.working_since.max(first))
+    }
+
+    /// Of the oldest batch, what the operation that runs needs still, by estimate, and what it has
+    /// been seen to take longer (ns).
+    pub(crate) fn running(&self, now: u64, share: u64, beside: u64) -> (u64, u64) {
+        let mix = self
+            .marked
+            .front()
+            .map_or(&self.unmarked, |batch| &batch.mix);
+        let left = mix.ns.saturating_sub(self.spent(now, share));
+        (left.min(mix.longest), self.overdue(beside))
     }
 
     #[inline]

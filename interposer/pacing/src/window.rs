@@ -7,11 +7,13 @@
 //! times are `CLOCK_MONOTONIC` nanoseconds passed in; the type of a mark (`M`) is the caller's.
 
 mod admission;
+pub(crate) mod beside;
 mod streams;
 
 use crate::estimate::{Estimates, Service, Timed};
 use crate::queue::{Batch, Queue, School, Seen};
 pub use crate::queue::{Op, StreamKey};
+use beside::Width;
 use streams::Longest;
 
 /// Operations between marks.
@@ -88,6 +90,11 @@ pub struct Window<M> {
     service: Service,
     /// The time of one stream alone.
     streams: Longest,
+    /// How many streams run side by side.
+    width: Width,
+    /// [`School::crowd`] and [`School::share`], and up to when they are known.
+    shares: (u64, u64),
+    counted_until: u64,
 }
 
 impl<M> Default for Window<M> {
@@ -114,6 +121,9 @@ impl<M> Default for Window<M> {
             alone: (0, 0),
             service: Service::default(),
             streams: Longest::default(),
+            width: Width::default(),
+            shares: (0, 0),
+            counted_until: 0,
         }
     }
 }
@@ -157,7 +167,9 @@ impl<M> Window<M> {
             .iter()
             .position(|queue| queue.stream_key == stream_key);
         let at = at.unwrap_or_else(|| {
-            self.queues.push(Queue::new(stream_key, now, self.alone.0));
+            let shares = self.counted(now);
+            let queue = Queue::new(stream_key, now, self.alone.0, shares);
+            self.queues.push(queue);
             self.queues.len() - 1
         });
         &mut self.queues[at]
@@ -289,12 +301,13 @@ impl<M> Window<M> {
         mut passed: impl FnMut(M) -> Option<Timed>,
     ) {
         let beside = self.side_by_side();
+        let _ = self.counted(now);
         for at in 0..self.queues.len() {
             let (queue, mut school) = self.pupil(at);
             let is_passed = &mut |batch: &Batch<M>| batch.mark.as_ref().is_some_and(&mut is_passed);
             let seen = queue.look(now, beside, &mut school, is_passed, &mut passed);
             let context = queue.stream_key.context;
-            self.note(now, seen);
+            self.note(now, at, seen);
             if seen.for_context > 0 {
                 let is_beside = |stream_key: &StreamKey| stream_key.context == context;
                 self.finish_until(now, is_beside, seen.for_context, false, &mut passed);
@@ -310,6 +323,8 @@ impl<M> Window<M> {
     fn pupil(&mut self, at: usize) -> (&mut Queue<M>, School<'_>) {
         let school = School {
             estimates: &mut self.estimates,
+            crowd: self.shares.0,
+            share: self.shares.1,
             alone_since: self.alone_since,
             alone: self.alone.0,
             freed: self.freed,
@@ -318,7 +333,10 @@ impl<M> Window<M> {
         (&mut self.queues[at], school)
     }
 
-    fn note(&mut self, now: u64, mut seen: Seen) {
+    fn note(&mut self, now: u64, at: usize, mut seen: Seen) {
+        if let Some(ran) = seen.first {
+            self.widen(now, at, ran);
+        }
         // Streams that were busy side by side had the device together only once.
         let ran = seen.ran.1.saturating_sub(seen.ran.0.max(self.ran_until));
         self.ran_until = self.ran_until.max(seen.ran.1);
@@ -377,11 +395,12 @@ impl<M> Window<M> {
         passed: &mut impl FnMut(M) -> Option<Timed>,
     ) {
         let beside = self.side_by_side();
+        let _ = self.counted(now);
         for at in 0..self.queues.len() {
             if is_stream(&self.queues[at].stream_key) {
                 let (queue, mut school) = self.pupil(at);
                 let seen = queue.finish_until(now, beside, stamp, blocked, &mut school, passed);
-                self.note(now, seen);
+                self.note(now, at, seen);
             }
         }
     }
@@ -401,14 +420,8 @@ impl<M> Window<M> {
 
     /// As [`remaining`](Self::remaining), and 0 once it should be complete.
     pub fn left(&self, now: u64) -> u64 {
-        let beside = self.side_by_side();
-        let spent: u64 = self
-            .queues
-            .iter()
-            .map(|queue| queue.spent(now, beside))
-            .sum();
         let total = self.total.saturating_add(self.reserved.1);
-        total.saturating_sub(spent)
+        total.saturating_sub(self.spent(now))
     }
 
     /// How much longer than expected the oldest work has been seen to take.

@@ -48,7 +48,6 @@ pub(super) use driver;
 driver! {
     fn cuArray3DCreate_v2(array: *mut CUarray, descriptor: *const CUDA_ARRAY3D_DESCRIPTOR) -> CUresult;
     fn cuArrayDestroy(array: CUarray) -> CUresult;
-    fn cuArrayGetMemoryRequirements(needs: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS, array: CUarray, device: CUdevice) -> CUresult;
     fn cuCtxDestroy_v2(context: CUcontext) -> CUresult;
     fn cuCtxFromGreenCtx(context: *mut CUcontext, green: CUgreenCtx) -> CUresult;
     fn cuCtxGetCurrent(context: *mut CUcontext) -> CUresult;
@@ -69,6 +68,7 @@ driver! {
     fn cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice) -> CUresult;
     fn cuDevicePrimaryCtxGetState(device: CUdevice, flags: *mut u32, active: *mut i32) -> CUresult;
     fn cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice) -> CUresult;
+    fn cuDriverGetVersion(version: *mut i32) -> CUresult;
     fn cuEventCreate(event: *mut CUevent, flags: u32) -> CUresult;
     fn cuEventDestroy_v2(event: CUevent) -> CUresult;
     fn cuEventElapsedTime(milliseconds: *mut f32, start: CUevent, end: CUevent) -> CUresult;
@@ -93,8 +93,6 @@ driver! {
     fn cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize) -> CUresult;
     fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult;
     fn cuPointerGetAttributes(count: u32, list: *mut CUpointer_attribute, data: *mut *mut c_void, at: CUdeviceptr) -> CUresult;
-    fn cuMipmappedArrayDestroy(array: CUmipmappedArray) -> CUresult;
-    fn cuMipmappedArrayGetMemoryRequirements(needs: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS, array: CUmipmappedArray, device: CUdevice) -> CUresult;
     fn cuStreamDestroy_v2(stream: CUstream) -> CUresult;
     fn cuStreamCreate(stream: *mut CUstream, flags: u32) -> CUresult;
     fn cuStreamGetCtx(stream: CUstream, context: *mut CUcontext) -> CUresult;
@@ -191,6 +189,9 @@ pub(crate) fn primary_is_active(device: CUdevice) -> Asked<bool> {
 // Devices.
 
 asks! {
+    /// The driver's version, 1000 * major + 10 * minor. Before `cuInit` too.
+    fn driver_version() -> i32 = 0, |at| cuDriverGetVersion(at);
+
     /// How many devices the driver shows.
     fn device_count() -> i32 = 0, |at| cuDeviceGetCount(at);
 
@@ -434,25 +435,6 @@ has! {
     /// Destroys an array that the program has not seen.
     // no pointer; the driver has just made it, and no other code knows it.
     fn destroy_array(array: CUarray) -> CUresult = cuArrayDestroy(array);
-
-    /// Destroys a mipmapped array that the program has not seen.
-    // no pointer; the driver has just made it, and no other code knows it.
-    fn destroy_mipmap(array: CUmipmappedArray) -> CUresult = cuMipmappedArrayDestroy(array);
-}
-
-/// Requirements before the driver has written some.
-const NO_NEEDS: CUDA_ARRAY_MEMORY_REQUIREMENTS = CUDA_ARRAY_MEMORY_REQUIREMENTS {
-    size: 0,
-    alignment: 0,
-    reserved: [0; 4],
-};
-
-asks! {
-    /// The memory that an array needs.
-    fn array_needs(array: CUarray, device: CUdevice) -> CUDA_ARRAY_MEMORY_REQUIREMENTS = NO_NEEDS, |at| cuArrayGetMemoryRequirements(at, array, device);
-
-    /// The memory that a mipmapped array needs.
-    fn mipmap_needs(array: CUmipmappedArray, device: CUdevice) -> CUDA_ARRAY_MEMORY_REQUIREMENTS = NO_NEEDS, |at| cuMipmappedArrayGetMemoryRequirements(at, array, device);
 }
 
 // Graphs.

@@ -106,6 +106,17 @@ impl Library {
         Some(found)
     }
 
+    /// Loads the library, which stays for the life of the process, because unloading a driver's
+    /// library is asking for trouble. `false` if there is none.
+    fn load(self) -> bool {
+        // SAFETY: a static string; the constructors are those that the program itself would run.
+        let handle = unsafe { libc::dlopen(self.soname().as_ptr(), libc::RTLD_LAZY) };
+        if handle.is_null() {
+            linker::forget_error();
+        }
+        !handle.is_null()
+    }
+
     /// The library's own function of this name, `None` if the library is not loaded or has no such
     /// function.
     fn own(self, symbol: &CStr) -> Option<*mut c_void> {
@@ -116,12 +127,9 @@ impl Library {
     }
 }
 
-/// Has NVML in the process; it stays for the life of that, because unloading a driver's library is
-/// asking for trouble. `false` if there is none.
+/// Has NVML in the process. `false` if there is none.
 pub(crate) fn load_nvml() -> bool {
-    // SAFETY: a static string; NVML's constructors are those that the program itself would run.
-    let handle = unsafe { libc::dlopen(Library::Nvml.soname().as_ptr(), libc::RTLD_LAZY) };
-    !handle.is_null()
+    Library::Nvml.load()
 }
 
 /// Addresses of the driver's functions by row of the symbol table, null while unknown.
@@ -337,6 +345,21 @@ impl<F: Copy> Slot<F> {
             // sizes are equal (see `new`).
             Some(unsafe { core::mem::transmute_copy(&address) })
         })
+    }
+
+    /// As [`get`](Self::get), for a call of the program. One that reaches us while the library is
+    /// not loaded was meant for a stub of the program's own, which would have loaded it: our name
+    /// stands before the stub's.
+    #[inline]
+    pub(crate) fn called(&self) -> Option<F> {
+        self.get().or_else(|| self.load())
+    }
+
+    #[cold]
+    fn load(&self) -> Option<F> {
+        let library = self.row.library;
+        let is_new = library.handle().is_none() && library.load();
+        is_new.then(|| self.get()).flatten()
     }
 }
 

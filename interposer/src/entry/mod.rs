@@ -91,7 +91,7 @@ fn enter_with<F: Copy, R: Status>(
     body: impl FnOnce(F) -> R,
     straight: impl FnOnce(F) -> R,
 ) -> R {
-    let Some(real) = slot.get() else {
+    let Some(real) = slot.called() else {
         return R::MISSING;
     };
     let frame = Frame::new();
@@ -115,7 +115,7 @@ pub(crate) fn enter_always<F: Copy, R: Status>(
     body: impl FnOnce(F) -> R,
     straight: impl FnOnce(F) -> R,
 ) -> R {
-    match slot.get() {
+    match slot.called() {
         None => R::MISSING,
         Some(real) if state::is_secure() => straight(real),
         Some(real) => walled(|| body(real)),

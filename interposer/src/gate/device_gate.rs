@@ -32,6 +32,7 @@ use crate::gate::marks::{CompletionEvent, Relaxed};
 use crate::guest::clock;
 use crate::guest::fork::ForkLocal;
 use crate::guest::frames;
+use crate::guest::nap::Exact;
 use books::Books;
 pub(super) use books::only;
 use gpushare_pacing::estimate::Expected;
@@ -50,6 +51,8 @@ use yielding::Sleepers;
 const WINDOW: u64 = 2_000_000;
 /// For how long nothing has come when work gets a mark behind it, at most (ns).
 const LONGEST_REST: u64 = 1_000_000;
+/// A pause that is not longer (ns) would be twice as long by the system's usual timer slack.
+const SHORT_PAUSE: u64 = 200_000;
 /// Launches that come after so long (ns) look first whether the device has paused before them.
 const PAUSE: u64 = 50_000;
 /// The environment variable that makes the driver's launches synchronous; 0 does not.
@@ -233,7 +236,10 @@ impl DeviceGate {
         if self.has_spent(&mut inner, now) {
             return self.is_over(&mut inner, now);
         }
-        match inner.window.admit(now, bounds, expected.ns, insists) {
+        match inner
+            .window
+            .admit(now, bounds, stream_key, expected, insists)
+        {
             Answer::Go => {
                 inner.withhold();
                 let loads = self.may_load(first);
@@ -277,6 +283,7 @@ impl DeviceGate {
     pub(super) fn pause(&self, ns: u64) {
         let until = clock::now().saturating_add(ns);
         self.pausing.fetch_max(until, Ordering::AcqRel);
+        let _exact = (ns <= SHORT_PAUSE).then(Exact::begin);
         frames::sleep(Duration::from_nanos(ns));
     }
 

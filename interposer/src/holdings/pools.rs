@@ -292,11 +292,18 @@ fn seen(pools: &Met, handle: CUmemoryPool) -> Option<Seen> {
     found.map(|(_, seen)| seen.clone())
 }
 
+/// The first driver that tells where a pool's memory is: 13.2 (cuda.h of 13.2,
+/// `CU_MEMPOOL_ATTR_LOCATION_TYPE`).
+const TELLS_LOCATION: i32 = 13_020;
+
 /// Where a pool's memory is, as the driver says; `None` for a device that is not known. Drivers
 /// before 13.2 cannot say: then it is the device that has the pool for its own.
 fn location(handle: CUmemoryPool, of_stream: DeviceKey) -> Option<PoolLocation> {
     let attribute = |which| u32::try_from(attribute_of(handle, which)?).ok();
-    let Some(where_) = attribute(CUmemPool_attribute::LOCATION_TYPE) else {
+    // To ask an older driver is an error, which the program's tools would show as its own.
+    let tells = unnoticed(calls::driver_version).is_ok_and(|version| version >= TELLS_LOCATION);
+    let told = tells.then(|| attribute(CUmemPool_attribute::LOCATION_TYPE));
+    let Some(where_) = told.flatten() else {
         let owner = owner(handle, Some(of_stream));
         return Some(PoolLocation::Device(owner.unwrap_or(of_stream)));
     };

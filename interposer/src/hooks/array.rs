@@ -1,5 +1,6 @@
-//! Arrays and mipmapped arrays: charged by their layout, corrected to the size that the driver
-//! reports.
+//! Arrays and mipmapped arrays: charged by their layout. The driver reports the size of arrays with
+//! deferred mapping alone (cuda.h, `cuArrayGetMemoryRequirements`): to ask it for another is an
+//! error, which the program's tools would show as its own.
 //!
 //! Sparse arrays and arrays with deferred mapping own no memory: memory mapped into them was
 //! charged when it was created.
@@ -7,15 +8,11 @@
 use core::ffi::c_void;
 
 use gpushare_cuda_abi::cuda::{
-    CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_DESCRIPTOR_v1, CUDA_ARRAY_MEMORY_REQUIREMENTS,
-    CUDA_ARRAY3D_DESCRIPTOR, CUDA_ARRAY3D_DESCRIPTOR_v1, CUarray, CUdevice, CUmipmappedArray,
-    CUresult,
+    CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_DESCRIPTOR_v1, CUDA_ARRAY3D_DESCRIPTOR,
+    CUDA_ARRAY3D_DESCRIPTOR_v1, CUarray, CUmipmappedArray, CUresult,
 };
 
 use crate::account;
-use crate::driver::calls::{self, Asked};
-use crate::driver::captures::unnoticed;
-use crate::driver::device::{self, DeviceKey};
 use crate::entry::args::{In, Out, Plain};
 use crate::entry::hooks;
 use crate::holdings::objects::{ARRAYS, MIPMAPS, Map, Object};
@@ -48,16 +45,11 @@ fn create<D: Plain>(
 where
     Shape: for<'a> From<&'a D>,
 {
-    let kind = ObjectKind {
-        map: &ARRAYS,
-        discard: |handle| calls::destroy_array(CUarray(handle)),
-        took: |handle, device| calls::array_needs(CUarray(handle), device),
-    };
     if array.is_null() {
         return ask();
     }
     let handle = || array.read_back().map(|array| array.0);
-    book(&kind, descriptor, 1, ask, handle)
+    book(&ARRAYS, descriptor, 1, ask, handle)
 }
 
 fn create_mipmap(
@@ -66,27 +58,15 @@ fn create_mipmap(
     levels: u32,
     ask: impl Fn() -> CUresult,
 ) -> CUresult {
-    let kind = ObjectKind {
-        map: &MIPMAPS,
-        discard: |handle| calls::destroy_mipmap(CUmipmappedArray(handle)),
-        took: |handle, device| calls::mipmap_needs(CUmipmappedArray(handle), device),
-    };
     if array.is_null() {
         return ask();
     }
     let handle = || array.read_back().map(|array| array.0);
-    book(&kind, descriptor, levels, ask, handle)
-}
-
-/// The map and the functions in which arrays and mipmapped arrays differ.
-struct ObjectKind {
-    map: &'static Map<Object>,
-    discard: fn(*mut c_void) -> CUresult,
-    took: fn(*mut c_void, CUdevice) -> Asked<CUDA_ARRAY_MEMORY_REQUIREMENTS>,
+    book(&MIPMAPS, descriptor, levels, ask, handle)
 }
 
 fn book<D: Plain>(
-    kind: &ObjectKind,
+    map: &Map<Object>,
     descriptor: In<'_, D>,
     levels: u32,
     ask: impl Fn() -> CUresult,
@@ -102,32 +82,20 @@ where
         return ask();
     };
     let refusal = |device| array_refusal::refused(shape, device);
-    allocate::booked(bytes, Call::Other, refusal, ask, |here, mut charge| {
+    allocate::booked(bytes, Call::Other, refusal, ask, |here, charge| {
         let Some(handle) = handle() else {
             return CUresult::SUCCESS;
         };
-        if let Some(took) = requirements(kind, handle, here.device)
-            && let Err(refused) = charge.settle_or_refuse(took)
-        {
-            let _ = unnoticed(|| (kind.discard)(handle));
-            return refused.into();
-        }
         let object = Object {
             device: here.device,
             context: here.context,
             units: charge.keep(),
         };
-        if let Some(stale) = kind.map.insert(handle.expose_provenance() as u64, object) {
+        if let Some(stale) = map.insert(handle.expose_provenance() as u64, object) {
             account::release(stale.device, stale.units);
         }
         CUresult::SUCCESS
     })
-}
-
-/// The driver's size of an array; most drivers report it only for arrays with deferred mapping.
-fn requirements(kind: &ObjectKind, handle: *mut c_void, device: DeviceKey) -> Option<u64> {
-    let needs = (kind.took)(handle, device::ordinal_of(device)?).ok()?;
-    (needs.size > 0).then_some(needs.size as u64)
 }
 
 fn gone(map: &Map<Object>, handle: *mut c_void, ask: impl Fn() -> CUresult) -> CUresult {

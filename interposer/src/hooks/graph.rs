@@ -128,7 +128,11 @@ fn making(
         Err(failed) => return unsized_up(exec, failed, call),
     };
     if sizes.is_empty() {
-        return call();
+        let answer = call();
+        if may_allocate() {
+            exec.after(answer).into_iter().for_each(forget);
+        }
+        return answer;
     }
     let upload = u64::from(CUgraphInstantiate_flags::UPLOAD.0);
     let answer = if flags & upload != 0 {
@@ -159,6 +163,13 @@ fn making(
         }
     }
     answer
+}
+
+/// A new graph that allocates nothing may have the handle of one that ended with its context.
+fn forget(made: CUgraphExec) {
+    if EXECS.take(key(made)).is_some() {
+        ALLOCATING.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// Makes the driver report the error of a graph that could not be sized. A graph's memory must be

@@ -1,9 +1,10 @@
 //! Modules and libraries: the device memory of their code and variables is measured as overhead.
 //!
-//! With lazy loading the driver may load a kernel only at its first launch: that part is not seen
-//! here. A seal holds these calls: a tenant that is out has no room on the device for more.
+//! With lazy loading the driver loads a kernel or a variable when the program first asks for it, or
+//! at the first launch of a library's kernel: that part is not measured here. A seal holds these
+//! calls, and those questions: a tenant that is out has no room on the device for more.
 
-use core::ffi::{c_char, c_void};
+use core::ffi::{c_char, c_uint, c_void};
 
 use gpushare_cuda_abi::cuda::*;
 
@@ -30,6 +31,26 @@ hooks! {
     fn cuLibraryGetModule(module: *mut CUmodule, library: CUlibrary) -> CUresult = |call| loading(call, || Some(library.0));
     fn cuLibraryUnload(library: CUlibrary) -> CUresult = |call| unloading(library.0, call);
     fn cuFuncLoad(function: CUfunction) -> CUresult = |call| load_function(call);
+    // With lazy loading these load.
+    #[held]
+    fn cuModuleGetFunction(function: *mut CUfunction, module: CUmodule, name: *const c_char) -> CUresult = |call| seal::pass(call);
+    #[held]
+    fn cuKernelGetFunction(function: *mut CUfunction, kernel: CUkernel) -> CUresult = |call| seal::pass(call);
+    #[held]
+    fn cuModuleGetGlobal(at: *mut CUdeviceptr_v1, bytes: *mut c_uint, module: CUmodule, name: *const c_char) -> CUresult
+        = |call| seal::pass(call);
+    #[held]
+    fn cuModuleGetGlobal_v2(at: *mut CUdeviceptr, bytes: *mut usize, module: CUmodule, name: *const c_char) -> CUresult
+        = |call| seal::pass(call);
+    #[held]
+    fn cuLibraryGetGlobal(at: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, name: *const c_char) -> CUresult
+        = |call| seal::pass(call);
+    #[held]
+    fn cuLibraryGetManaged(at: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, name: *const c_char) -> CUresult
+        = |call| seal::pass(call);
+    #[held]
+    fn cuLibraryGetUnifiedFunction(function: *mut *mut c_void, library: CUlibrary, name: *const c_char) -> CUresult
+        = |call| seal::pass(call);
 }
 
 /// Makes a call that loads code or data in the current context, and books its memory under the

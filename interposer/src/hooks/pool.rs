@@ -34,7 +34,7 @@ hooks! {
     fn cuMemPoolCreate(pool: Out<'_, CUmemoryPool>, props: In<'_, CUmemPoolProps>) -> CUresult = |call| created(pool, props, call());
     fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult = |call| destroy(pool, call);
     fn cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize) -> CUresult = |call| trimmed(pool, keep, call);
-    #[held]
+    // Not `held`: the room that a pool is known to have is forgotten in each process.
     fn cuMemPoolSetAttribute(pool: CUmemoryPool, attribute: CUmemPool_attribute, value: *mut c_void) -> CUresult
         = |call| attribute_set(pool, attribute, call());
     #[held]

@@ -42,6 +42,11 @@ impl<const OWNERS: usize> Amounts<OWNERS> {
         }
     }
 
+    /// The layers of what the environment says.
+    pub(super) fn own(&self) -> impl Iterator<Item = &Layer> {
+        self.own.iter()
+    }
+
     /// The layers of all owners, then all defaults.
     pub(super) fn layers(&self) -> impl Iterator<Item = &Layer> {
         self.own.iter().chain(&self.defaults)

@@ -48,12 +48,6 @@ pub fn means_nothing(name: &str) -> bool {
     table::is_foreign(name)
 }
 
-/// Whether two names are of one variable for one device, also where one says `GPU` and the other
-/// `MIG`, or the digits differ in case.
-pub fn is_one(name: &str, other: &str) -> bool {
-    name == other || table::place(name).is_some_and(|place| Some(place) == table::place(other))
-}
-
 fn is_same(one: Selector, other: Selector, devices: &[[u8; 16]]) -> bool {
     let uuid = |device: Selector| match device {
         Selector::Ordinal(ordinal) => devices.get(ordinal as usize).copied().map(Uuid),

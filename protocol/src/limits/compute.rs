@@ -21,6 +21,9 @@ pub(super) const ACCEPTED: &str =
 /// Millionths of a percent, which [`Size::Percent`] counts, in a thousandth of the whole.
 const MILLIONTHS: u64 = 100_000;
 
+/// The whole of a device's time.
+pub(super) const THOUSANDTHS: u64 = 1000;
+
 /// The owners of variables, highest precedence first.
 #[derive(Clone, Copy)]
 enum Owner {
@@ -157,6 +160,10 @@ pub(super) fn limits(
 ) -> Result<ComputeLimits, LimitError> {
     let (limit, request) = time.on(ordinal, uuid);
     let (most, most_request) = maxima.time_on(ordinal, uuid);
+    let limit = limit.map(|limit| limit.under(most, THOUSANDTHS));
+    let own_limit = limit.as_ref().filter(|limit| limit.is_own());
+    let bounds = || [most_request, most, own_limit].into_iter().flatten();
+    let request = request.map(|request| request.under(bounds(), THOUSANDTHS));
     for (asked, most) in [(&limit, most), (&request, most_request), (&request, most)] {
         if let (Some(asked), Some(most)) = (asked, most)
             && part(asked) > part(most)

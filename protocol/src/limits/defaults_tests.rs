@@ -184,3 +184,60 @@ fn the_text_tells_apart_what_holds_and_only_that() {
     assert_ne!(text(whole, cap), text(&[], cap));
     assert_eq!(text(whole, &[]), text(&[], &[]));
 }
+
+#[test]
+fn a_default_request_above_a_tenants_own_limit_is_that_limit() {
+    let default: Pairs<'_> = &[("GPUSHARE_MEM_REQUEST", "8GiB")];
+    for own in [
+        ("GPUSHARE_MEM_LIMIT", "4GiB"),
+        ("GPUSHARE_MEM_LIMIT", "25%"),
+        ("CUDA_DEVICE_MEMORY_LIMIT", "4g"),
+    ] {
+        assert_eq!(memory(&[own], default), (4 * GIB, 4 * GIB), "{own:?}");
+    }
+    let more = [("GPUSHARE_MEM_LIMIT", "12GiB")];
+    assert_eq!(memory(&more, default), (12 * GIB, 8 * GIB));
+    let part: Pairs<'_> = &[("GPUSHARE_SM_REQUEST", "50")];
+    let time = |own: Pairs<'_>| {
+        let compute = on(own, part, 0).compute;
+        [compute.limit, compute.request].map(|part| part.map_or(0, Permille::get))
+    };
+    assert_eq!(time(&[("GPUSHARE_SM_LIMIT", "30")]), [300, 300]);
+    assert_eq!(time(&[("GPUSHARE_SM_LIMIT", "60")]), [600, 500]);
+}
+
+#[test]
+fn a_tenants_own_request_above_its_limit_or_the_defaults_is_refused() {
+    let request = ("GPUSHARE_MEM_REQUEST", "9GiB");
+    for (own, defaults) in [
+        (&[request, ("GPUSHARE_MEM_LIMIT", "50%")][..], &[][..]),
+        (&[request], DEFAULT),
+        (&[], &[request, ("GPUSHARE_MEM_LIMIT", "50%")]),
+    ] {
+        let found = read(own, defaults).and_then(|limits| limits.for_device(0, &UUID, 16 * GIB));
+        let error = found.expect_err("a request above its limit");
+        assert_eq!(error.variable, "GPUSHARE_MEM_REQUEST", "{own:?}");
+    }
+}
+
+#[test]
+fn a_tenant_says_off_over_a_default_by_which_its_memory_moves() {
+    use super::{Oversubscribe, Preemptible};
+    let off = ("GPUSHARE_OVERSUBSCRIBE", "off");
+    let swap = ("GPUSHARE_PREEMPTIBLE", "swap");
+    let read = |own: Pairs<'_>, defaults: Pairs<'_>| {
+        let limits = read(own, defaults)?;
+        let policy = limits.policy();
+        Ok::<_, LimitError>((policy.oversubscribe, policy.preemptible))
+    };
+    let found = read(&[off], &[swap]).expect("it asks for less");
+    assert_eq!(found, (Oversubscribe::Off, Preemptible::Never));
+    let found = read(&[], &[swap]).expect("the default holds");
+    assert_eq!(found, (Oversubscribe::Swap, Preemptible::Swap));
+    let kill = ("GPUSHARE_PREEMPTIBLE", "kill");
+    let found = read(&[off], &[kill]).expect("it may be ended");
+    assert_eq!(found, (Oversubscribe::Off, Preemptible::Kill));
+    // One owner that says both contradicts itself.
+    assert!(read(&[off, swap], &[]).is_err());
+    assert!(read(&[], &[off, swap]).is_err());
+}

@@ -55,15 +55,14 @@ pub(super) fn implied(limits: &Limits, ordinal: u32, uuid: &[u8; 16]) -> Option<
     let uuid = Uuid(*uuid);
     let (limit, request) = limits.memory.on(ordinal, uuid);
     let limit = limit.filter(|_| request.is_none() && implies(limits))?;
-    let (_, most_request) = limits.maxima.memory_on(ordinal, uuid);
-    let bounds = [Some(limit.size), most_request.map(|most| most.size)];
-    let bounds = || bounds.iter().flatten();
+    let most = || limits.maxima.requests_on(ordinal, uuid);
+    let bounds = || most().chain([limit.size]);
     let parts = bounds().filter_map(|size| match size {
-        Size::Percent(part) => Some(*part),
+        Size::Percent(part) => Some(part),
         Size::Bytes(_) => None,
     });
     let amounts = bounds().filter_map(|size| match size {
-        Size::Bytes(bytes) => Some(*bytes),
+        Size::Bytes(bytes) => Some(bytes),
         Size::Percent(_) => None,
     });
     Some(ImpliedRequest {
@@ -80,7 +79,11 @@ pub(super) fn limits(
 ) -> Result<DeviceLimits, LimitError> {
     let uuid = Uuid(*uuid);
     let (limit, request) = limits.memory.on(ordinal, uuid);
-    let (most, most_request) = limits.maxima.memory_on(ordinal, uuid);
+    let (most, most_request) = limits.maxima.memory_on(ordinal, uuid, capacity);
+    let limit = limit.map(|limit| limit.under(most, capacity));
+    let own_limit = limit.as_ref().filter(|limit| limit.is_own());
+    let bounds = || [most_request, most, own_limit].into_iter().flatten();
+    let request = request.map(|request| request.under(bounds(), capacity));
     for (asked, most) in [(&limit, most), (&request, most_request), (&request, most)] {
         if let (Some(asked), Some(most)) = (asked, most)
             && asked.size.on(capacity) > most.size.on(capacity)

@@ -2,6 +2,7 @@
 //! by ordinal and by UUID.
 
 use super::error::LimitError;
+use super::setting::Whose;
 use crate::size::Size;
 use crate::units::MAX_DEVICES;
 use crate::uuid::Uuid;
@@ -55,6 +56,31 @@ pub(super) struct Entry {
     pub(super) size: Size,
     pub(super) variable: String,
     pub(super) value: String,
+    pub(super) whose: Whose,
+}
+
+impl Entry {
+    /// A node's default gives way where it is above any of these `bounds` on a device of
+    /// `capacity`: the tenant has not asked for it. An environment's own amount stays.
+    pub(super) fn under<'a>(
+        mut self,
+        bounds: impl IntoIterator<Item = &'a Self>,
+        capacity: u64,
+    ) -> Self {
+        let lowest = bounds.into_iter().map(|bound| bound.size);
+        let lowest = lowest.min_by_key(|size| size.on(capacity));
+        if let Some(lowest) = lowest.filter(|_| self.whose == Whose::Default)
+            && self.size.on(capacity) > lowest.on(capacity)
+        {
+            self.size = lowest;
+        }
+        self
+    }
+
+    /// Whether the environment itself says it.
+    pub(super) fn is_own(&self) -> bool {
+        self.whose == Whose::Own
+    }
 }
 
 pub(super) type PerDevice = BTreeMap<Selector, Entry>;

@@ -1,13 +1,15 @@
 //! The maxima of a node, which bound every tenant's limits.
 //!
 //! A value above the maximum is refused, with the variable, its value and the maximum. Unset limits
-//! default to the maximum where unset would mean "no limit"; a smaller default is bounded by the
-//! maximum. Maxima are written in our own variables, for all devices or by UUID, because ordinals
-//! are relative to a tenant.
+//! default to the maximum where unset would mean "no limit"; a node's default above the maximum is
+//! the maximum. Maxima are written in our own variables, for all devices or by UUID, because
+//! ordinals are relative to a tenant.
 
+use super::compute;
 use super::error::LimitError;
-use super::layer::{Entry, Layer, Selector, pick, surely_above};
+use super::layer::{Entry, Layer, PerDevice, Selector, pick, surely_above};
 use super::policy::Policy;
+use crate::size::Size;
 use crate::uuid::Uuid;
 use std::time::Duration;
 
@@ -18,16 +20,33 @@ pub(super) const RUN_LIMIT: &str = "GPUSHARE_RUN_LIMIT";
 /// The most a node allows.
 #[derive(Clone, Debug, Default)]
 pub struct Maxima {
-    pub(super) memory: Layer,
-    pub(super) time: Layer,
+    /// All of these hold, each where it has a maximum for a device.
+    pub(super) memory: Vec<Layer>,
+    pub(super) time: Vec<Layer>,
     pub(super) priority: Option<u16>,
     pub(super) idle_end: Option<Duration>,
     pub(super) run_limit: Option<Duration>,
 }
 
 impl Maxima {
-    /// Bounds the values that do not depend on a device. `said` are the values set under a name,
-    /// the environment's before the defaults'.
+    /// These, and no more than `others` allow.
+    #[must_use]
+    pub fn and(mut self, others: Self) -> Self {
+        fn lower<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
+            one.into_iter().chain(other).min()
+        }
+        self.memory.extend(others.memory);
+        self.time.extend(others.time);
+        Self {
+            priority: lower(self.priority, others.priority),
+            idle_end: lower(self.idle_end, others.idle_end),
+            run_limit: lower(self.run_limit, others.run_limit),
+            ..self
+        }
+    }
+
+    /// Bounds the values that do not depend on a device. `said` are the values that the
+    /// environment sets under a name.
     pub(super) fn hold(
         &self,
         policy: &mut Policy,
@@ -55,12 +74,13 @@ impl Maxima {
 
     /// Refuses amounts of the same kind that are above the maximum on whatever device.
     pub(super) fn check<'a>(
-        &self,
+        &'a self,
         memory: impl Iterator<Item = &'a Layer>,
         time: impl Iterator<Item = &'a Layer>,
     ) -> Result<(), LimitError> {
-        let pairs = memory.map(|layer| (layer, &self.memory));
-        let pairs = pairs.chain(time.map(|layer| (layer, &self.time)));
+        let of = |layer: &'a Layer, all: &'a [Layer]| all.iter().map(move |most| (layer, most));
+        let pairs = memory.flat_map(|layer| of(layer, &self.memory));
+        let pairs = pairs.chain(time.flat_map(|layer| of(layer, &self.time)));
         for (layer, most) in pairs {
             let kinds = [(&layer.limit, &most.limit), (&layer.request, &most.request)];
             for (asked, most) in kinds {
@@ -75,20 +95,40 @@ impl Maxima {
         Ok(())
     }
 
-    /// The maxima of one device's memory limit and request.
-    pub(super) fn memory_on(&self, ordinal: u32, uuid: Uuid) -> (Option<&Entry>, Option<&Entry>) {
-        on(&self.memory, ordinal, uuid)
+    /// The maxima of one device's memory limit and request, the lowest where it has `capacity`.
+    pub(super) fn memory_on(
+        &self,
+        ordinal: u32,
+        uuid: Uuid,
+        capacity: u64,
+    ) -> (Option<&Entry>, Option<&Entry>) {
+        on(&self.memory, ordinal, uuid, capacity)
     }
 
-    /// The same of its time.
+    /// All maxima of its request of memory, of which the lowest holds.
+    pub(super) fn requests_on(&self, ordinal: u32, uuid: Uuid) -> impl Iterator<Item = Size> {
+        let layers = self.memory.iter();
+        layers.filter_map(move |layer| Some(pick(&layer.request, ordinal, uuid)?.size))
+    }
+
+    /// The maxima of one device's time.
     pub(super) fn time_on(&self, ordinal: u32, uuid: Uuid) -> (Option<&Entry>, Option<&Entry>) {
-        on(&self.time, ordinal, uuid)
+        on(&self.time, ordinal, uuid, compute::THOUSANDTHS)
     }
 }
 
-fn on(layer: &Layer, ordinal: u32, uuid: Uuid) -> (Option<&Entry>, Option<&Entry>) {
-    let of = |map| pick(map, ordinal, uuid);
-    (of(&layer.limit), of(&layer.request))
+fn on(
+    layers: &[Layer],
+    ordinal: u32,
+    uuid: Uuid,
+    capacity: u64,
+) -> (Option<&Entry>, Option<&Entry>) {
+    let lowest = |of: fn(&Layer) -> &PerDevice| {
+        let all = layers.iter();
+        let all = all.filter_map(|layer| pick(of(layer), ordinal, uuid));
+        all.min_by_key(|most| most.size.on(capacity))
+    };
+    (lowest(|layer| &layer.limit), lowest(|layer| &layer.request))
 }
 
 /// The refusal of an amount that is above the node's maximum for it.

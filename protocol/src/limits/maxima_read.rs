@@ -58,8 +58,10 @@ impl Maxima {
         }
         let mut all = limits(pairs)?;
         let ours = Whose::Own;
-        maxima.memory = std::mem::take(all.memory.of(ours, Owner::Gpushare as usize));
-        maxima.time = std::mem::take(all.time.of(ours, compute::OURS));
+        maxima.memory = vec![std::mem::take(
+            all.memory.of(ours, Owner::Gpushare as usize),
+        )];
+        maxima.time = vec![std::mem::take(all.time.of(ours, compute::OURS))];
         Ok(maxima)
     }
 }

@@ -169,3 +169,52 @@ fn what_can_have_no_maximum_is_refused_by_name() {
         );
     }
 }
+
+/// A node's `defaults`, of which a file that has them was accepted, under its maxima.
+fn beside(maxima: &[(&str, &str)], defaults: &[(&str, &str)]) -> Result<Limits, LimitError> {
+    let maxima = Maxima::read(pairs(maxima))?;
+    Limits::from_env_under([], pairs(defaults), maxima)
+}
+
+#[test]
+fn a_default_above_the_maximum_of_a_device_is_that_maximum() {
+    let of = |most: &str, usual: (&str, &str)| {
+        let limits = beside(&[("GPUSHARE_MEM_LIMIT", most)], &[usual]);
+        let held = limits.and_then(|limits| limits.for_device(0, &UUID, CAPACITY));
+        let held = held.expect("the tenant asks for nothing");
+        (held.limit, held.request)
+    };
+    let half = ("GPUSHARE_MEM_LIMIT", "50%");
+    assert_eq!(of("6GiB", half), (Some(6 * GIB), 6 * GIB));
+    assert_eq!(of("10GiB", half), (Some(8 * GIB), 8 * GIB));
+    let request = ("GPUSHARE_MEM_REQUEST", "50%");
+    assert_eq!(of("6GiB", request), (Some(6 * GIB), 6 * GIB));
+    assert_eq!(of("10GiB", request), (Some(10 * GIB), 8 * GIB));
+}
+
+/// A rule's maxima may be below the node's defaults.
+#[test]
+fn who_says_nothing_gets_the_maximum_below_a_default_of_any_kind() {
+    let maxima = [
+        ("GPUSHARE_MEM_LIMIT", "4GiB"),
+        ("GPUSHARE_SM_LIMIT", "30"),
+        ("GPUSHARE_PRIORITY", "300"),
+        ("GPUSHARE_RUN_LIMIT", "1h"),
+    ];
+    let defaults = [
+        ("GPUSHARE_MEM_LIMIT", "8GiB"),
+        ("GPUSHARE_SM_LIMIT", "50"),
+        ("GPUSHARE_PRIORITY", "400"),
+        ("GPUSHARE_RUN_LIMIT", "2h"),
+    ];
+    let limits = beside(&maxima, &defaults).expect("the tenant asks for nothing");
+    let held = limits.for_device(0, &UUID, CAPACITY).expect("as before");
+    assert_eq!(held.limit, Some(4 * GIB));
+    assert_eq!(held.compute.limit.map(Permille::get), Some(300));
+    assert_eq!(limits.policy().priority, 300);
+    let hour = Duration::from_secs(3600);
+    assert_eq!(limits.policy().run_limit, Some(hour));
+    for asked in defaults {
+        under(&maxima, &[asked]).expect_err("the tenant asks for it");
+    }
+}

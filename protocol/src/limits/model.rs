@@ -60,6 +60,11 @@ impl Limits {
         self.memory.any()
     }
 
+    /// Whether any device has a limit of memory, in whatever variable.
+    pub fn limits_memory(&self) -> bool {
+        self.memory.layers().any(|layer| !layer.limit.is_empty())
+    }
+
     fn check_view(&self) -> Result<(), LimitError> {
         if self.view == View::Request && !self.any() {
             return Err(LimitError::new(

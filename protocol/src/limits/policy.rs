@@ -74,6 +74,10 @@ pub struct Policy {
     needs_daemon: Option<(String, String)>,
     /// The tenant itself says its priority, in our variable or an alias.
     says_priority: bool,
+    /// The tenant itself says that its memory stays (`GPUSHARE_OVERSUBSCRIBE=off`).
+    says_off: bool,
+    /// [`Self::preemptible`] is the node's default.
+    is_usual: bool,
     /// Which of the three were set whose defaults depend on each other: resolvers, preemption,
     /// oversubscription.
     says: [bool; 3],
@@ -100,6 +104,8 @@ impl Default for Policy {
             gang: None,
             needs_daemon: None,
             says_priority: false,
+            says_off: false,
+            is_usual: false,
             says: [false; 3],
             moved_by: None,
         }
@@ -174,6 +180,10 @@ impl Policy {
     /// # Errors
     /// Terms that contradict each other.
     pub(super) fn settle(&mut self) -> Result<(), LimitError> {
+        if self.says_off && self.is_usual && self.preemptible == Preemptible::Swap {
+            // The default gives way to what the tenant says.
+            self.preemptible = Preemptible::Never;
+        }
         let moves =
             self.on_collision.contains(&Resolver::Swap) || self.preemptible == Preemptible::Swap;
         if !self.says[OVERSUBSCRIBE] && moves {
@@ -357,7 +367,8 @@ fn end(policy: &mut Policy, set: &Setting<'_>) -> Result<Option<Duration>, Limit
     if set.value == "off" {
         return Ok(None);
     }
-    let accepted = "off, or a whole number with ms, s, m or h, more than zero, at most a year (2h)";
+    let accepted =
+        "off, or a whole number with ms, s, m, h, d or w, more than zero, at most a year (2h)";
     let after = span(set.value);
     let after = after.ok_or_else(|| set.refuse("not understood as a span of time", accepted))?;
     policy.needs_daemon(set);
@@ -369,6 +380,7 @@ pub(super) fn preemptible(policy: &mut Policy, set: &Setting<'_>) -> Result<(), 
     let (_, worst) = known.ok_or_else(|| set.refuse("not understood", "never, swap or kill"))?;
     policy.preemptible = *worst;
     policy.says[PREEMPTIBLE] = true;
+    policy.is_usual = set.whose == Whose::Default;
     if policy.preemptible == Preemptible::Swap {
         policy.moved_by(set);
     }
@@ -396,6 +408,7 @@ pub(super) fn oversubscribe(policy: &mut Policy, set: &Setting<'_>) -> Result<()
         policy.moved_by(set);
     }
     policy.says[OVERSUBSCRIBE] = true;
+    policy.says_off = how == Oversubscribe::Off && set.whose == Whose::Own;
     policy.oversubscribe = how;
     Ok(())
 }
@@ -420,11 +433,12 @@ pub(super) fn hami_oversubscribe(policy: &mut Policy, set: &Setting<'_>) -> Resu
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 fn duration(set: &Setting<'_>) -> Result<Duration, LimitError> {
-    let accepted = "a whole number with ms, s, m or h, more than zero, at most a year (30s)";
+    let accepted = "a whole number with ms, s, m, h, d or w, more than zero, at most a year (30s)";
     span(set.value).ok_or_else(|| set.refuse("not understood as a span of time", accepted))
 }
 
-/// A span of time: a whole number with `ms`, `s`, `m` or `h`, more than zero, at most a year.
+/// A span of time: a whole number with `ms`, `s`, `m`, `h`, `d` or `w`, more than zero, at most a
+/// year.
 pub fn span(text: &str) -> Option<Duration> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
@@ -433,6 +447,8 @@ pub fn span(text: &str) -> Option<Duration> {
         "s" => 1_000,
         "m" => 60_000,
         "h" => 3_600_000,
+        "d" => 24 * 3_600_000,
+        "w" => 7 * 24 * 3_600_000,
         _ => return None,
     };
     let span = Duration::from_millis(number.parse::<u64>().ok()?.checked_mul(millis)?);

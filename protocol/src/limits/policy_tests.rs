@@ -232,3 +232,23 @@ fn under_swap_a_request_that_is_not_set_is_nothing() {
     assert_eq!(request(&[half]), (8, true));
     assert_eq!(request(&[half, swap]), (0, false));
 }
+
+#[test]
+fn a_span_has_one_unit_up_to_weeks_and_is_at_most_a_year() {
+    let second = std::time::Duration::from_secs(1);
+    let day = 24 * 3600 * second;
+    for (text, span) in [
+        ("500ms", second / 2),
+        ("30s", 30 * second),
+        ("5m", 300 * second),
+        ("2h", 7200 * second),
+        ("7d", 7 * day),
+        ("2w", 14 * day),
+        ("365d", 365 * day),
+    ] {
+        assert_eq!(crate::limits::span(text), Some(span), "{text}");
+    }
+    for text in ["366d", "53w", "1.5d", "d", "1y", "1D", "0w", "1d2h"] {
+        assert_eq!(span(text), None, "{text}");
+    }
+}

@@ -35,6 +35,7 @@ impl Setting<'_> {
             size,
             variable: self.variable.to_owned(),
             value: self.value.to_owned(),
+            whose: self.whose,
         }
     }
 }

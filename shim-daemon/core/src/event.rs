@@ -319,6 +319,17 @@ pub enum Event {
         /// The report.
         told: Told,
     },
+    /// A process says how much of its memory on a device cannot move. It says so again once that
+    /// has changed by 64 MiB and an eighth, or to or from nothing. Ignored where it has no context,
+    /// and of tenants that do not move.
+    Stays {
+        /// Which.
+        process: ProcessId,
+        /// Where.
+        device: DeviceId,
+        /// Its charges there that cannot move, in bytes.
+        bytes: Bytes,
+    },
     /// A call of a process waits because its tenant is out.
     WantsIn {
         /// Which.

@@ -306,37 +306,6 @@ impl Device {
         given
     }
 
-    /// How the sums grow if a tenant's grant becomes `level`, or its overhead grows by `overhead`.
-    /// A growth that would keep a tenant from coming back needs more than the firm memory there is.
-    pub(crate) fn growth(&self, tenant: TenantId, level: Bytes, overhead: Bytes) -> Room {
-        self.growth_to(tenant, level, overhead, None)
-    }
-
-    /// The same if its request becomes another one by that.
-    pub(crate) fn growth_to(
-        &self,
-        tenant: TenantId,
-        level: Bytes,
-        overhead: Bytes,
-        request: Option<Bytes>,
-    ) -> Room {
-        let Some(account) = self.accounts.get(&tenant) else {
-            return Room::both(Bytes::MAX);
-        };
-        let mut grown = account.grown(level, self.bookable(tenant), overhead);
-        grown.request = request.unwrap_or(grown.request);
-        let mut growth = grown.room() - account.room();
-        if self.loans.is_empty() && !account.loan.moves {
-            return growth;
-        }
-        let after = self.rotates_with(tenant, &grown);
-        let over = after - self.usable();
-        if after > self.rotates_in() && !over.is_zero() {
-            growth.firm = growth.firm.max(self.slack().firm + over);
-        }
-        growth
-    }
-
     /// The granted and unused memory of its accounts.
     pub(crate) fn unused(&self) -> Bytes {
         self.unused

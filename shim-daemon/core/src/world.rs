@@ -235,6 +235,11 @@ impl World {
                 epoch,
                 told,
             } => self.moved(process, device, epoch, told),
+            Event::Stays {
+                process,
+                device,
+                bytes,
+            } => self.stays(process, device, bytes),
             Event::WantsIn { process, device } => self.wants_in(process, device),
             Event::Shown {
                 process,

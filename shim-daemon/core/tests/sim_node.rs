@@ -137,10 +137,16 @@ impl Sim {
                 Preemptible::Never
             },
             oversubscribe: Oversubscribe::Off,
-            idle_end: self.rng.one_in(20).then_some(secs(300)),
-            run_limit: self.rng.one_in(20).then_some(secs(900)),
+            idle_end: self.draw_time_limit(),
+            run_limit: self.draw_time_limit(),
             gang: None,
         }
+    }
+
+    /// One tenant in twenty has it, and it may come within the simulation.
+    fn draw_time_limit(&mut self) -> Option<Nanos> {
+        let limit = secs(20 + self.rng.below(280));
+        self.rng.one_in(20).then_some(limit)
     }
 
     fn operate(&mut self, few: bool) {
@@ -258,6 +264,22 @@ fn run(seed: u64, seconds: u64) {
         "the node did something"
     );
     assert!(sim.node.returns.done > 0, "no tenant returned");
+    let seen = sim.node.watch.seen;
+    let each = [
+        ("left", seen.left),
+        ("left less", seen.left_less),
+        ("did not leave", seen.did_not_leave),
+        ("were suspended", seen.suspended),
+        ("died while they moved", seen.died_moving),
+        ("were terminated", seen.terminated),
+        ("were killed", seen.killed),
+        ("were extended", seen.extended),
+        ("were ended as idle", seen.ended_idle),
+        ("reached their run limit", seen.ended_by_run_limit),
+    ];
+    for (what, count) in each {
+        assert!(count > 0, "none {what}");
+    }
     sim.ends();
 }
 

@@ -73,7 +73,7 @@ fn a_large_tenant_has_its_part_whatever_one_small_tenant_does() {
     ] {
         let (mut node, device, tenants) = crowd(obeys);
         works(&mut node, device, &tenants, secs(200));
-        let all = works(&mut node, device, &tenants, secs(1000));
+        let all = works(&mut node, device, &tenants, secs(400));
         let bound = node.world.rotation_bound(device, Nanos::ZERO);
         let [_, small @ .., large] = &*all else {
             panic!("six tenants");

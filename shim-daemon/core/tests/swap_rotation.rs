@@ -4,7 +4,7 @@
 
 use crate::cases;
 use crate::node::swap::{Obeys, policy, swapping};
-use crate::node::{Manners, Node, Rng, secs};
+use crate::node::{Manners, Node, Proc, Rng, secs};
 use gpushare_core::{
     Bytes, DeviceId, Event, Nanos, Policy, ProcessId, Quota, Resolver, SwapPolicy, TenantId,
     TenantSpec,
@@ -12,6 +12,7 @@ use gpushare_core::{
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::cell::Cell;
+use std::collections::BTreeMap;
 
 /// The device of these histories, in MiB.
 const DEVICE: u64 = 16 << 10;
@@ -113,6 +114,8 @@ fn hasty() -> Policy {
 struct History {
     node: Node,
     device: DeviceId,
+    /// What each process has said of its memory that cannot move.
+    told: BTreeMap<ProcessId, Bytes>,
 }
 
 impl History {
@@ -122,7 +125,8 @@ impl History {
         node.read_every = Nanos::millis(250);
         node.lag = (lag > 0).then(|| (Rng(seed), Nanos::millis(lag)));
         let device = node.device_of(Bytes::mib(DEVICE));
-        Self { node, device }
+        let told = BTreeMap::new();
+        Self { node, device, told }
     }
 
     fn spec(&self, draft: &Draft) -> TenantSpec {
@@ -220,6 +224,27 @@ impl History {
                 }
             }
             _ => (),
+        }
+        self.tells_what_stays();
+    }
+
+    /// Each process says how much of its memory cannot move, if that has changed.
+    fn tells_what_stays(&mut self) {
+        let device = self.device;
+        let stay = |(process, proc): (&ProcessId, &Proc)| {
+            let guest = self.node.guests.get(&proc.tenant)?;
+            let bytes = guest.moves.residue.min(proc.charged(device));
+            let told = self.told.get(process).copied().unwrap_or_default();
+            (bytes != told).then_some((*process, bytes))
+        };
+        let new: Vec<_> = self.node.processes.iter().filter_map(stay).collect();
+        for (process, bytes) in new {
+            self.told.insert(process, bytes);
+            self.node.tell(Event::Stays {
+                process,
+                device,
+                bytes,
+            });
         }
     }
 

@@ -5,8 +5,10 @@ use crate::node::{Node, secs};
 use crate::swap_spread::{devices, fills, on, set_works, work};
 use gpushare_core::{Bytes, Event, Nanos, Place, Quota, TenantId, TenantSpec};
 
-/// So long is measured.
-const TIME: Nanos = Nanos::secs(1800);
+/// So long is measured: over a slow link a round takes minutes.
+const fn time(rate: u64) -> Nanos {
+    Nanos::secs(if rate > 1 { 600 } else { 1800 })
+}
 
 /// Two tenants on both devices, and one of each of these devices alone. Of any two of one device
 /// only one fits at a time. The thousandths of the time in which each could work.
@@ -26,10 +28,10 @@ fn shares(narrow: &[usize], rate: u64) -> Vec<u64> {
     }
     work(&mut node, &tenants, secs(200));
     count_anew(&mut node, &tenants);
-    work(&mut node, &tenants, TIME);
+    work(&mut node, &tenants, time(rate));
     let part = |tenant: &TenantId| {
         let useful = node.guests[tenant].moves.useful(node.now);
-        useful.0 / (TIME.0 / 1000)
+        useful.0 / (time(rate).0 / 1000)
     };
     let all: Vec<u64> = tenants.iter().map(part).collect();
     eprintln!("narrow on {narrow:?}, {rate} GiB/s: {all:?} thousandths");

@@ -64,6 +64,30 @@ fn an_idle_end_warns_then_ends() {
     assert!(!node.guests.contains_key(&tenant));
 }
 
+/// The warnings that a tenant with an idle end of 30 s gets, a minute being the usual time of a
+/// warning, in five minutes in which it works again and again.
+fn warned(every: u64) -> usize {
+    let (mut node, device) = Node::with_device(16);
+    let (tenant, _) = node.run(TenantSpec {
+        idle_end: Some(secs(30)),
+        ..spec(device, 1, 2)
+    });
+    for _ in 0..300 / every {
+        node.pass(secs(every));
+        node.tell(Event::Worked { tenant });
+    }
+    assert!(node.guests.contains_key(&tenant));
+    let soon = |notice: &&Notice| matches!(notice, Notice::EndsSoon { .. });
+    node.notices.iter().filter(soon).count()
+}
+
+#[test]
+fn a_tenant_at_work_is_not_warned_however_short_its_idle_end() {
+    assert_eq!(warned(1), 0);
+    assert_eq!(warned(10), 0);
+    assert_eq!(warned(20), 15, "half of its idle end has passed each time");
+}
+
 #[test]
 fn work_after_the_warning_puts_the_idle_end_off() {
     let (mut node, device) = Node::with_device(16);

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::{NO_HOST, Variables};
 use crate::containers::{Class, Containers, Rule, Unlimited};
 
-/// A limit of memory, or the beginning of one for a device.
+/// A limit of memory.
 const MEMORY: &str = "GPUSHARE_MEM_LIMIT";
 
 /// The section as it is written.
@@ -102,7 +102,7 @@ struct Row {
 }
 
 impl Section {
-    /// The rules, none of which allows more than the node's `maxima`.
+    /// The rules, none of which is surely above the node's `maxima`, which hold beside them.
     pub(super) fn rules(
         &self,
         classes: &BTreeMap<String, ClassRow>,
@@ -203,7 +203,8 @@ pub(super) fn refuse_unlimited(
     defaults: &Variables,
     maxima: &Variables,
 ) -> Result<(), String> {
-    let limits_memory = |all: &Variables| all.iter().any(|(name, _)| name.starts_with(MEMORY));
+    let limits_memory =
+        |all: &Variables| Limits::from_env(pairs(all)).is_ok_and(|all| all.limits_memory());
     if limits_memory(defaults) || limits_memory(maxima) {
         return Ok(());
     }

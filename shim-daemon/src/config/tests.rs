@@ -23,6 +23,21 @@ fn a_file_says_what_differs_from_the_base() {
 }
 
 #[test]
+fn a_flag_wins_over_the_file_and_a_silent_one_does_not() {
+    let text = "reserve = \"2MiB\"\ncapacity = \"8MiB\"\n";
+    let read = |flags| {
+        let read = read_under(text, Settings::default(), flags).unwrap();
+        (read.reserve, read.capacity)
+    };
+    let (reserve, capacity) = (Some(Bytes(MIB)), Some(Bytes(4 * MIB)));
+    let [file, eight] = [2, 8].map(|count| Bytes(count * MIB));
+    assert_eq!(read(Flags::default()), (file, Some(eight)));
+    let silent = Flags::default();
+    assert_eq!(read(Flags { reserve, ..silent }), (Bytes(MIB), Some(eight)));
+    assert_eq!(read(Flags { capacity, ..silent }), (file, capacity));
+}
+
+#[test]
 fn nothing_may_be_kept_back_but_no_step_and_no_capacity_may_be_nothing() {
     let base = Settings {
         reserve: Bytes(GIB),
@@ -194,7 +209,7 @@ fn an_error_names_the_line_the_key_and_what_is_accepted() {
         ),
         (
             "[compute]\noverrun = \"soon\"",
-            ["line 2", "overrun", "ms, s, m or h"],
+            ["line 2", "overrun", "ms, s, m, h, d or w"],
         ),
         (
             "[compute]\nsharing = \"alone\"",

@@ -36,6 +36,12 @@ pub struct Device {
 }
 
 impl Device {
+    /// Its memory where no device is to be treated as if it had more than `most`.
+    #[must_use]
+    pub fn capacity_under(&self, most: Option<Bytes>) -> Bytes {
+        most.map_or(self.capacity, |most| most.min(self.capacity))
+    }
+
     /// Its UUID as `CUDA_VISIBLE_DEVICES` takes it.
     #[must_use]
     pub fn text(&self) -> String {

@@ -173,6 +173,7 @@ impl Node {
             owner: None,
             fences: Vec::new(),
             maxima,
+            node_maxima: Vec::new(),
             defaults: Some(self.defaults.clone()),
             began: None,
             dead: Vec::new(),

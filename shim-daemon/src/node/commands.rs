@@ -117,9 +117,9 @@ impl Node {
         // defaults and maxima.
         let existing = name.and_then(|name| self.find(name));
         let own = existing.map(|(_, known)| known.terms());
-        let (defaults, maxima) =
-            own.unwrap_or_else(|| (self.defaults.clone(), self.maxima.clone()));
-        let limits = limits_under(environment, &defaults, &maxima)?;
+        let (defaults, [maxima, node_maxima]) =
+            own.unwrap_or_else(|| (self.defaults.clone(), [self.maxima.clone(), Vec::new()]));
+        let limits = limits_under(environment, &defaults, [&maxima, &node_maxima])?;
         self.may_ask(from, environment)?;
         let device_ids = self.device_ids(devices)?;
         self.are_seen(&limits, &device_ids, |_| true)?;
@@ -175,6 +175,7 @@ impl Node {
             owner: self.users.of(from),
             fences: Vec::new(),
             maxima,
+            node_maxima,
             defaults: Some(defaults),
             began: None,
             dead: Vec::new(),
@@ -218,7 +219,12 @@ impl Node {
             self.let_go();
             WireError::retry(ErrorCode::Full, error.to_string())
         })?;
-        made.found(spec, &self.devices, limits, self.guarantee);
+        made.found(
+            spec,
+            (self.devices.as_slice(), self.capacity),
+            limits,
+            self.guarantee,
+        );
         let heartbeat = &made.control().view().header.heartbeat;
         heartbeat.store(now.0, Ordering::Relaxed);
         let tenant = tenant_id(self.fresh_id());
@@ -344,7 +350,7 @@ impl Node {
         self.may_command(from, tenant)?;
         self.may_change(known, changes)?;
         let device_ids = known.device_ids().to_vec();
-        let (defaults, maxima) = known.terms();
+        let (defaults, [maxima, node_maxima]) = known.terms();
         let environment = limits::changed(
             &known.registration().environment,
             &defaults,
@@ -353,7 +359,7 @@ impl Node {
         )
         .map_err(|error| WireError::new(ErrorCode::BadLimits, error.to_string()))?;
         self.may_say(&environment)?;
-        let limits = limits_under(&environment, &defaults, &maxima)?;
+        let limits = limits_under(&environment, &defaults, [&maxima, &node_maxima])?;
         self.may_ask(from, changes)?;
         let changed: BTreeSet<&str> = changes.iter().map(|(name, _)| name.as_str()).collect();
         self.are_seen(&limits, &device_ids, |variable| changed.contains(variable))?;
@@ -369,7 +375,12 @@ impl Node {
         let known = known.ok_or_else(|| no_tenant(name))?;
         let spec = self.world.spec(tenant).cloned().unwrap_or(spec);
         known.change(environment, &limits);
-        known.found(&spec, &self.devices, &limits, self.guarantee);
+        known.found(
+            &spec,
+            (self.devices.as_slice(), self.capacity),
+            &limits,
+            self.guarantee,
+        );
         self.set_shares(tenant, &spec);
         self.note_standing(tenant);
         let known = self.tenants.get(&tenant);
@@ -436,7 +447,7 @@ impl Node {
         environment: &[(String, String)],
         maxima: &[(String, String)],
     ) -> Result<Limits, WireError> {
-        limits_under(environment, &self.defaults, maxima)
+        limits_under(environment, &self.defaults, [maxima, &self.maxima])
     }
 }
 
@@ -449,17 +460,19 @@ impl Node {
     }
 }
 
-/// Parses a tenant's variables, with these defaults for unset ones, under these maxima.
+/// Parses a tenant's variables, with these defaults for unset ones, under these maxima, all of
+/// which hold.
 pub(super) fn limits_under(
     environment: &[(String, String)],
     defaults: &[(String, String)],
-    maxima: &[(String, String)],
+    maxima: [&[(String, String)]; 2],
 ) -> Result<Limits, WireError> {
     let pairs = |set: &[(String, String)]| -> Vec<(OsString, OsString)> {
         let pair = |(name, value): &(String, String)| (name.into(), value.into());
         set.iter().map(pair).collect()
     };
-    Maxima::read(pairs(maxima))
+    let [own, nodes] = maxima.map(|maxima| Maxima::read(pairs(maxima)));
+    own.and_then(|own| Ok(own.and(nodes?)))
         .and_then(|maxima| Limits::from_env_under(pairs(environment), pairs(defaults), maxima))
         .map_err(|error| WireError::new(ErrorCode::BadLimits, error.to_string()))
 }

@@ -105,7 +105,8 @@ impl History {
         let series = self.series.entry(key).or_insert_with(|| Series {
             name: name.to_owned(),
             device,
-            points: VecDeque::new(),
+            // Grown step by step it would have room for 512.
+            points: VecDeque::with_capacity(LENGTH + 1),
             last: steps,
             // Its times so far are of this step: before it there were none.
             read: Now::default(),
@@ -243,6 +244,20 @@ mod tests {
     fn rows(history: &History, now: Nanos) -> Vec<SeriesRow> {
         let all = history.rows(now, (TenantId(0), 0));
         all.map(|(_, row)| row).collect()
+    }
+
+    /// As docs/OPERATIONS.md says of all of them.
+    #[test]
+    fn a_series_has_room_for_an_hour_and_no_more_however_long_it_goes_on() {
+        let mut history = History::default();
+        for step in 0..2 * LENGTH as u64 {
+            assert!(history.begin(at(step)));
+            note(&mut history, 1, 1 << 20, (0, 0));
+        }
+        let series = history.series.values().next().expect("one");
+        assert_eq!(series.points.len(), LENGTH);
+        let bytes = series.points.capacity() * size_of::<Point>();
+        assert_eq!((MOST * bytes) >> 20, 14);
     }
 
     #[test]

@@ -169,6 +169,7 @@ impl Node {
             owner,
             fences: Vec::new(),
             maxima,
+            node_maxima: self.maxima.clone(),
             defaults: Some(self.defaults.clone()),
             began: None,
             dead: Vec::new(),

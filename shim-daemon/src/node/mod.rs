@@ -128,7 +128,8 @@ pub struct Settings {
     pub policy: Policy,
     /// Bytes of each device never given out.
     pub reserve: Bytes,
-    /// An artificial capacity for every device, for tests on real hardware.
+    /// The most that each device is treated to have: percentages, unset limits and what programs
+    /// see are of that, too.
     pub capacity: Option<Bytes>,
     /// How long after a restart clients may present their memory before new memory is granted.
     pub recovery: Nanos,
@@ -189,6 +190,8 @@ pub struct Node {
     world: World,
     instance: u64,
     devices: Vec<Device>,
+    /// See [`Settings::capacity`].
+    capacity: Option<Bytes>,
     tenants: BTreeMap<TenantId, Tenant>,
     processes: Processes,
     asks: Asks,
@@ -261,9 +264,7 @@ impl Node {
             World::new(settings.policy)
         };
         for (index, device) in (0..).zip(&devices) {
-            let capacity = settings
-                .capacity
-                .map_or(device.capacity, |least| least.min(device.capacity));
+            let capacity = device.capacity_under(settings.capacity);
             let spec = DeviceSpec {
                 capacity,
                 reserve: settings.reserve,
@@ -283,6 +284,7 @@ impl Node {
             shown_waiters: samples::Waiters::default(),
             workers: workers::Workers::default(),
             devices,
+            capacity: settings.capacity,
             tenants: BTreeMap::new(),
             processes: Processes::default(),
             asks: Asks::default(),
@@ -376,8 +378,8 @@ impl Node {
         self.may_take(settings)?;
         self.defaults.clone_from(&settings.defaults);
         self.maxima.clone_from(&settings.maxima);
-        self.warn_of_absent();
         self.containers.clone_from(&settings.containers);
+        self.warn_of_absent();
         self.deal(now, settings.policy.lease);
         Ok(())
     }

@@ -137,7 +137,8 @@ impl Node {
         let mut all = std::iter::once(("[defaults]".to_owned(), &[][..])).chain(classes);
         all.try_for_each(|(place, environment)| {
             // What is no limits for another reason is refused where it is asked for.
-            let limits = limits_under(environment, &settings.defaults, &settings.maxima).ok();
+            let limits =
+                limits_under(environment, &settings.defaults, [&settings.maxima, &[]]).ok();
             let refused = limits.and_then(|limits| limits.policy().refuse_moves(NOT_YET));
             refused.map_or(Ok(()), |error| Err(format!("{place}: {error}")))
         })
@@ -333,12 +334,21 @@ impl Node {
         let host = &mut self.residency.host;
         host.found(process, Bytes(state.host), most);
         self.tell_held(tenant);
+        let bytes = Bytes(state.residue.total());
         self.happened(
             now,
             Event::Shown {
                 process,
                 device,
                 shown,
+            },
+        );
+        self.happened(
+            now,
+            Event::Stays {
+                process,
+                device,
+                bytes,
             },
         );
     }

@@ -49,7 +49,7 @@ impl Node {
             // The daemon that registered it could not move memory.
             residency::choose(&mut environment, Oversubscribe::Off);
         }
-        let limits = limits_under(&environment, &defaults, &registration.maxima)?;
+        let limits = limits_under(&environment, &defaults, registration.all_maxima())?;
         let device_ids = self.device_ids(&registration.devices)?;
         let whose = Whose::of(registration.owner, registration.pod());
         let spec = self.spec_of_running(&limits, &device_ids, &whose)?;
@@ -202,10 +202,15 @@ impl Node {
         // Where they are what its page says, the total that its programs see stays as it is: that
         // may follow what contexts took when they began.
         if known.usage().view().header.text() != known.limits() {
-            let (defaults, maxima) = known.terms();
+            let (defaults, [maxima, node_maxima]) = known.terms();
             let environment = &known.registration().environment;
-            match limits_under(environment, &defaults, &maxima) {
-                Ok(limits) => known.found(spec, &self.devices, &limits, self.guarantee),
+            match limits_under(environment, &defaults, [&maxima, &node_maxima]) {
+                Ok(limits) => known.found(
+                    spec,
+                    (self.devices.as_slice(), self.capacity),
+                    &limits,
+                    self.guarantee,
+                ),
                 Err(error) => tracing::error!(%error, "a tenant's limits cannot be read again"),
             }
         }

@@ -334,13 +334,19 @@ impl Node {
         by_pid: &BTreeMap<u32, ProcessId>,
         ran: &[(u32, Nanos)],
     ) {
+        // A tenant is billed once for all its processes.
+        let mut by_tenant: BTreeMap<TenantId, Nanos> = BTreeMap::new();
         for (pid, time) in ran {
             let process = by_pid.get(pid).and_then(|id| self.processes.get(*id));
             let living = process.map(Process::tenant);
-            let tenant = living.or_else(|| self.processes.ended_lately(*pid));
-            let share = tenant.and_then(|tenant| self.world.share(tenant, device));
-            let known = tenant.and_then(|tenant| self.tenants.get_mut(&tenant));
-            if let Some(known) = known
+            if let Some(tenant) = living.or_else(|| self.processes.ended_lately(*pid)) {
+                let all = by_tenant.entry(tenant).or_default();
+                *all = *all + *time;
+            }
+        }
+        for (tenant, time) in by_tenant {
+            let share = self.world.share(tenant, device);
+            if let Some(known) = self.tenants.get_mut(&tenant)
                 && let Some(device_index) = known.device_index(device)
             {
                 let tally = known.tally_mut();

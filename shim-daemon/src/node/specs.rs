@@ -7,7 +7,6 @@ use gpushare_protocol::wire::{ErrorCode, WireError};
 
 use super::tenant::{Tenant, index};
 use super::{Node, pods};
-use crate::devices::Device;
 
 /// Whose a tenant is: among whose names its gang's is one.
 #[derive(Clone, Debug)]
@@ -81,10 +80,11 @@ impl Node {
             let Some(known) = index(*device).and_then(|at| self.devices.get(at)) else {
                 continue;
             };
+            let capacity = known.capacity_under(self.capacity).0;
             let held = limits
-                .for_device(ordinal, &known.uuid, known.capacity.0)
+                .for_device(ordinal, &known.uuid, capacity)
                 .map_err(|error| WireError::new(ErrorCode::BadLimits, error.to_string()))?;
-            quotas.push((*device, quota(&held, known, limits)));
+            quotas.push((*device, quota(&held, capacity, limits)));
             shares.push((*device, share(&held)));
             if let Some(part) = limits.implied(ordinal, &known.uuid) {
                 let most = part.most.map_or(Bytes::MAX, Bytes);
@@ -116,8 +116,7 @@ impl Node {
     }
 }
 
-fn quota(held: &DeviceLimits, device: &Device, limits: &Limits) -> Quota {
-    let capacity = device.capacity.0;
+fn quota(held: &DeviceLimits, capacity: u64, limits: &Limits) -> Quota {
     let limit = held.limit.unwrap_or(capacity);
     let most = match limits.policy().oversubscribe {
         limits::Oversubscribe::Uvm => limit,

@@ -170,10 +170,10 @@ impl Tally {
         }
     }
 
-    /// So many nanoseconds of these came with a look, until which it was `billed` so many on the
-    /// device; `None`: it has no share there any more. Where that has not grown since the look
-    /// before, it had them alone. The state at the moment of the look would not tell: a server
-    /// without a request counts as idle after 20 ms.
+    /// So many nanoseconds of all its processes came with a look, until which it was `billed` so
+    /// many on the device; `None`: it has no share there any more. Where that has not grown since
+    /// the look before, it had them alone. The state at the moment of the look would not tell: a
+    /// server without a request counts as idle after 20 ms.
     pub(super) fn ran_until(&mut self, device_index: usize, nanos: u64, billed: Option<u64>) {
         let Some(known) = self.devices.get_mut(device_index) else {
             return;

@@ -56,9 +56,13 @@ pub struct Registration {
     /// Limits that this daemon has, or had, the driver keep.
     #[serde(default)]
     pub fences: Vec<Remembered>,
-    /// The most it may ask for: the node's maxima when it was registered.
+    /// The most it may ask for: the node's maxima when it was registered; of a container with those
+    /// of its rule in place of these.
     #[serde(default)]
     pub maxima: Vec<(String, String)>,
+    /// The node's own, which hold beside them where it is a container.
+    #[serde(default)]
+    pub node_maxima: Vec<(String, String)>,
     /// The node's defaults when it was registered; `None` in a file of an earlier version.
     #[serde(default)]
     pub defaults: Option<Vec<(String, String)>>,
@@ -81,6 +85,13 @@ pub struct Registration {
     /// The container that it is, if it is one.
     #[serde(default)]
     pub container: Option<Container>,
+}
+
+impl Registration {
+    /// The maxima, all of which hold.
+    pub(super) fn all_maxima(&self) -> [&[(String, String)]; 2] {
+        [&self.maxima, &self.node_maxima]
+    }
 }
 
 /// A registered tenant.
@@ -178,11 +189,13 @@ impl Tenant {
         }
     }
 
-    /// Writes the limits that processes read into the usage page.
+    /// Writes the limits that processes read into the usage page, each device being treated as if
+    /// it had no more than `most`. The page's capacity is the device's own: a library compares it
+    /// with the total that it is to show.
     pub(super) fn found(
         &self,
         spec: &TenantSpec,
-        devices: &[Device],
+        (devices, most): (&[Device], Option<Bytes>),
         limits: &Limits,
         guarantee: Nanos,
     ) {
@@ -210,15 +223,15 @@ impl Tenant {
             let Some(described) = index(*device).and_then(|at| devices.get(at)) else {
                 continue;
             };
-            let capacity = described.capacity.0;
+            let capacity = described.capacity_under(most);
             let (view, by_request) = limits
-                .for_device(ordinal, &described.uuid, capacity)
-                .map_or((capacity, false), |limits| {
+                .for_device(ordinal, &described.uuid, capacity.0)
+                .map_or((capacity.0, false), |limits| {
                     (limits.view_total, limits.view == View::Request)
                 });
             let quota = spec.quota(*device).unwrap_or(Quota {
                 request: Bytes::ZERO,
-                limit: described.capacity,
+                limit: capacity,
             });
             let implied = spec.implied(*device).is_some() && !quota.request.is_zero();
             let view = if implied && limits.shows_request() {
@@ -234,7 +247,9 @@ impl Tenant {
             device_index
                 .by_request
                 .store(u32::from(by_request), Ordering::Relaxed);
-            device_index.capacity.store(capacity, Ordering::Relaxed);
+            device_index
+                .capacity
+                .store(described.capacity.0, Ordering::Relaxed);
             device_index.claim(&described.uuid);
         }
     }

@@ -128,8 +128,9 @@ impl Node {
             let Some(known) = index(*device).and_then(|at| self.devices.get(at)) else {
                 continue;
             };
+            let capacity = known.capacity_under(self.capacity).0;
             let held = limits
-                .for_device(ordinal, &known.uuid, known.capacity.0)
+                .for_device(ordinal, &known.uuid, capacity)
                 .map_err(|error| WireError::new(ErrorCode::BadLimits, error.to_string()))?;
             if held.limit.is_none() {
                 return Err(forbidden(&format!(

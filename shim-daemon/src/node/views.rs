@@ -139,12 +139,13 @@ impl Node {
                 },
             );
             let lost = view.is_none().then(|| DeviceRow::LOST.to_owned());
+            let capacity = device.capacity_under(self.capacity);
             let amount = |of: fn(&DeviceView) -> Bytes| view.as_ref().map_or(Bytes::ZERO, of);
             DeviceRow {
                 uuid: device.uuid,
                 name: device.name.clone(),
-                capacity: device.capacity.0,
-                reserve: (device.capacity - amount(|view| view.usable)).0,
+                capacity: capacity.0,
+                reserve: (capacity - amount(|view| view.usable)).0,
                 granted: granted.0,
                 overhead: overhead.0,
                 limbo: amount(|view| view.limbo).0,

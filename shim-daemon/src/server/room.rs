@@ -1,7 +1,5 @@
 //! The room that a daemon's settings leave on its devices.
 
-use gpushare_protocol::units::Bytes;
-
 use crate::devices::Device;
 use crate::node::Settings;
 
@@ -10,7 +8,7 @@ use crate::node::Settings;
 /// # Errors
 /// If that holds for all devices: no tenant could ever run.
 pub(super) fn left(devices: &[Device], settings: &Settings) -> Result<(), String> {
-    let capacity = |device: &Device| settings.capacity.unwrap_or(Bytes::MAX).min(device.capacity);
+    let capacity = |device: &Device| device.capacity_under(settings.capacity);
     let none_left = |device: &&Device| capacity(device) <= settings.reserve;
     let empty: Vec<String> = devices
         .iter()

@@ -1,8 +1,9 @@
 //! Whether one more operation may be submitted now, and the reservation for it meanwhile; what
 //! makes its expected duration doubtful.
 
-use super::{Answer, Bounds, Window};
+use super::{Answer, Bounds, StreamKey, Window};
 use crate::estimate::Expected;
+use crate::queue::Queue;
 
 /// The shortest time worth waiting for (ns): going to sleep and waking costs as much.
 const SHORTEST_WAIT: u64 = 50_000;
@@ -49,41 +50,52 @@ impl<M> Window<M> {
         self.estimates.forget(key);
     }
 
-    /// Asks to submit one operation that is expected to take `expected` nanoseconds. Where the
+    /// Asks to submit one operation that is expected to take so long to `stream_key`. Where the
     /// answer is `Go`, [`submitted`](Self::submitted) or [`put_back`](Self::put_back) follows. With
     /// `insists`, and where the work under way is [stuck](Self::is_stuck), it goes though there is
     /// no room.
-    pub fn admit(&mut self, now: u64, bounds: Bounds, expected: u64, insists: bool) -> Answer {
+    pub fn admit(
+        &mut self,
+        now: u64,
+        bounds: Bounds,
+        stream_key: StreamKey,
+        expected: Expected,
+        insists: bool,
+    ) -> Answer {
+        let ns = expected.ns;
         let half = bounds.window / 2;
         // Where no deadline holds and so little is under way that nothing has to be worked out.
         let all = self.total.saturating_add(self.reserved.1);
         let is_plain = bounds.deadline == u64::MAX && !self.full;
-        if is_plain && all.saturating_add(expected) <= half {
-            return self.go(now, expected);
+        if is_plain && all.saturating_add(ns) <= half {
+            return self.go(now, ns);
         }
         let left = self.remaining(now);
-        let end = now.saturating_add(left).saturating_add(expected);
+        let end = now.saturating_add(left).saturating_add(ns);
         // The first operation of a turn always fits, however long: otherwise it would never run.
         if now >= bounds.deadline || (self.began && end > bounds.deadline) {
             return Answer::Over;
         }
         // The work in flight when the gate closes is a window and one operation, or a long
         // operation and half a window: enough to keep the device busy while a thread wakes.
-        let room = if expected <= bounds.window && !self.full {
+        let room = if ns <= bounds.window && !self.full {
             bounds.window
         } else {
             half
         };
-        let has_room = left <= room || self.is_empty();
+        let has_room = left <= room
+            || self.is_empty()
+            || self.fits_beside(now, half, stream_key, expected)
+            || self.begins_beside(stream_key);
         let goes = has_room || insists || self.is_stuck();
         self.full = !goes;
         if self.full {
-            return Answer::Wait(self.pause(left - half));
+            return Answer::Wait(self.pause(now, left - half));
         }
         if !has_room {
             self.goes_on(now);
         }
-        self.go(now, expected)
+        self.go(now, ns)
     }
 
     /// Whether the work under way may wait for a launch that has not been made: as far as it was
@@ -157,10 +169,15 @@ impl<M> Window<M> {
         self.reserved.1 = self.reserved.1.saturating_add(expected);
     }
 
-    /// Until one should look again, when `excess` nanoseconds too much are under way.
-    fn pause(&self, excess: u64) -> u64 {
+    /// Until one should look again, when `excess` nanoseconds too much are under way. What was
+    /// never measured may be complete at any time: it is looked at once it has run for half as long
+    /// again.
+    fn pause(&self, now: u64, excess: u64) -> u64 {
         let overdue = self.overdue();
         let pause = if overdue > 0 { overdue / 4 } else { excess };
+        let unknown = self.queues.iter().filter_map(Queue::unknown_since);
+        let ran = unknown.map(|since| now.saturating_sub(since) / 2).min();
+        let pause = pause.min(ran.unwrap_or(pause));
         pause.clamp(SHORTEST_WAIT, LONGEST_WAIT)
     }
 

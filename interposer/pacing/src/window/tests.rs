@@ -3,6 +3,7 @@
 use crate::estimate::{Expected, Timed};
 use crate::window::{Answer, BATCH_AGE, BATCH_OPS, Bounds, Op, StreamKey, Window};
 
+mod beside;
 mod streams;
 mod unlearned;
 mod waits;
@@ -21,9 +22,9 @@ const STREAM: StreamKey = StreamKey {
 
 /// Asks for one operation of `key`. Returns its expected duration, if it may go.
 fn admit(window: &mut Window<u64>, now: u64, bounds: Bounds, key: u64) -> Result<u64, Answer> {
-    let ns = window.expected(bounds, key).ns;
-    match window.admit(now, bounds, ns, false) {
-        Answer::Go => Ok(ns),
+    let expected = window.expected(bounds, key);
+    match window.admit(now, bounds, STREAM, expected, false) {
+        Answer::Go => Ok(expected.ns),
         answer => Err(answer),
     }
 }

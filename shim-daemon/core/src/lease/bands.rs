@@ -16,7 +16,10 @@ use super::shared::{Joint, Neighbours, Part, Wish};
 use super::terms::LeasePolicy;
 use crate::ids::{DeviceId, Gang, TenantId};
 use crate::time::Nanos;
+use neighbours::Looked;
 use std::collections::{BTreeMap, BTreeSet};
+
+mod neighbours;
 
 /// The longest time a band is closed because it is ahead or because other tenants rank higher. A
 /// cap closes it for as long as the cap requires.
@@ -28,6 +31,11 @@ const SHORTEST: Nanos = Nanos::millis(10);
 /// A band is loose once it has used less than two of its places for so long: what it does is seen
 /// at the next look only.
 const SURE: Nanos = Nanos::millis(100);
+
+/// Bands beside each other are decided for as one once each has worked so long without a break,
+/// beside like neighbours: for one that pauses that would begin and end with each of its bursts.
+/// 100 ms is as long as a burst of 5 ms may take here (ADR 250).
+const STEADY: Nanos = Nanos::millis(200);
 
 /// The identity of a band.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,6 +66,8 @@ struct State {
     unused: Option<Nanos>,
     /// See [`Joint::asked`].
     asked: bool,
+    /// Since when it has had work without a break, beside like neighbours on its devices.
+    works: Option<Nanos>,
     places: Places,
 }
 
@@ -100,6 +110,7 @@ impl Bands {
             loose: false,
             unused: None,
             asked: false,
+            works: None,
             places: Places::new(),
         });
         let before = std::mem::replace(&mut state.places, places);
@@ -114,8 +125,15 @@ impl Bands {
 
     /// Brings all bands to where they should be now.
     pub(crate) fn settle(&mut self, now: Nanos, devices: &mut BTreeMap<DeviceId, DeviceTime>) {
-        for state in self.bands.values_mut() {
-            if state.advance(now, devices) {
+        let before: Vec<Joint> = self.bands.values().map(State::joint).collect();
+        let all = self.bands.values_mut();
+        let looked: Vec<Looked> = all.map(|one| one.advance(now, devices)).collect();
+        let decided = neighbours::decide(&looked);
+        for (state, neighbours) in self.bands.values_mut().zip(decided) {
+            state.neighbours = neighbours;
+        }
+        for (state, before) in self.bands.values().zip(before) {
+            if state.joint() != before {
                 state.bind(now, devices);
             }
         }
@@ -142,17 +160,18 @@ impl State {
         }
     }
 
-    /// Decides by what its devices say now. Whether anything changes.
-    fn advance(&mut self, now: Nanos, devices: &BTreeMap<DeviceId, DeviceTime>) -> bool {
+    /// Decides by what its devices say now, but for its neighbours, and returns what they say.
+    fn advance(&mut self, now: Nanos, devices: &BTreeMap<DeviceId, DeviceTime>) -> Looked {
         let mates = |device: &DeviceId| -> Vec<TenantId> {
             let here = self.places.iter().filter(|(place, _)| place == device);
             here.map(|(_, id)| *id).collect()
         };
-        let parts = self.places.iter();
-        let parts = parts
-            .filter_map(|(device, id)| devices.get(device)?.gang_part(now, *id, &mates(device)));
-        let parts: Vec<Part> = parts.collect();
-        let before = (self.stage, self.neighbours, self.loose, self.asked);
+        let looked = self.places.iter().filter_map(|(device, id)| {
+            let part = devices.get(device)?.gang_part(now, *id, &mates(device))?;
+            Some((*device, part))
+        });
+        let looked: Vec<(DeviceId, Part)> = looked.collect();
+        let parts: Vec<Part> = looked.iter().map(|(_, part)| *part).collect();
         self.asked = parts.iter().any(|part| part.asks);
         // What is closed uses nothing. It is not taken for loose by that, unless for long.
         let shut = matches!(self.stage, Stage::Shut(since) if now < since + LeasePolicy::RECENT);
@@ -169,11 +188,14 @@ impl State {
             (true, open) => open,
             (false, stage) => stage.next(now, &parts),
         };
-        self.neighbours = match self.loose {
-            true => Neighbours::Apart,
-            false => neighbours_of(self.neighbours, self.stage, &parts),
-        };
-        before != (self.stage, self.neighbours, self.loose, self.asked)
+        let works = !self.loose && neighbours::are_alike(&parts);
+        self.works = self.works.or(Some(now)).filter(|_| works);
+        Looked {
+            steady: self.works.is_some_and(|since| now >= since + STEADY),
+            now: self.neighbours,
+            open: matches!(self.stage, Stage::Open(_)) && !self.loose,
+            parts: looked,
+        }
     }
 }
 
@@ -198,22 +220,6 @@ impl Stage {
     }
 }
 
-/// What is done with the gang's neighbours next: they are held on all its devices once the mean of
-/// its lags is as much as others are helped from, until it is nothing.
-fn neighbours_of(now: Neighbours, stage: Stage, parts: &[Part]) -> Neighbours {
-    let lags = parts.iter().filter_map(|part| part.lag);
-    let (lag, least) = lags.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-    let apart = parts.iter().any(|part| part.apart);
-    if matches!(stage, Stage::Shut(_)) || least == 0 || apart {
-        return Neighbours::Apart;
-    }
-    match now {
-        Neighbours::Held if lag > 0 => Neighbours::Held,
-        _ if lag >= least => Neighbours::Held,
-        _ => Neighbours::Open,
-    }
-}
-
 fn bind(
     devices: &mut BTreeMap<DeviceId, DeviceTime>,
     now: Nanos,
@@ -222,54 +228,5 @@ fn bind(
 ) {
     if let Some(time) = devices.get_mut(&device) {
         time.bind(now, id, joint);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const OPEN: Stage = Stage::Open(Nanos::ZERO);
-
-    /// A device with this lag of the gang, of which two are the least at which others are helped.
-    fn part(lag: Option<i64>) -> Part {
-        Part {
-            wish: None,
-            behind: true,
-            lag: lag.map(|lag| (lag, 2)),
-            apart: false,
-            used: true,
-            asks: true,
-        }
-    }
-
-    fn next(now: Neighbours, lags: [Option<i64>; 3]) -> Neighbours {
-        neighbours_of(now, OPEN, &lags.map(part))
-    }
-
-    #[test]
-    fn the_mean_lag_holds_a_gangs_neighbours_until_it_is_nothing() {
-        let [less, enough] = [[Some(1), Some(2), None], [Some(1), Some(3), None]];
-        assert_eq!(next(Neighbours::Apart, less), Neighbours::Open);
-        assert_eq!(next(Neighbours::Open, enough), Neighbours::Held);
-        assert_eq!(next(Neighbours::Held, less), Neighbours::Held);
-        let repaid = [Some(1), Some(-1), None];
-        assert_eq!(next(Neighbours::Held, repaid), Neighbours::Open);
-    }
-
-    #[test]
-    fn where_no_neighbour_is_each_device_steers_by_itself() {
-        assert_eq!(next(Neighbours::Held, [None; 3]), Neighbours::Apart);
-    }
-
-    #[test]
-    fn a_gang_that_is_closed_or_silent_ends_the_hold() {
-        let mut parts = [Some(5), Some(5)].map(part);
-        let held = Neighbours::Held;
-        assert_eq!(neighbours_of(held, OPEN, &parts), held);
-        let shut = Stage::Shut(Nanos::ZERO);
-        assert_eq!(neighbours_of(held, shut, &parts), Neighbours::Apart);
-        parts[1].apart = true;
-        assert_eq!(neighbours_of(held, OPEN, &parts), Neighbours::Apart);
     }
 }

@@ -1,7 +1,7 @@
 //! A tenant's account on one device.
 
 use crate::ids::ReclaimId;
-use crate::residency::{Load, STORED};
+use crate::residency::{Load, STORED, Stays};
 use crate::room::Room;
 use crate::spec::{Loan, Quota};
 use gpushare_protocol::units::Bytes;
@@ -54,7 +54,11 @@ pub(crate) struct Account {
     pub(crate) away: Bytes,
     /// The part of its memory that did not move when it was last moved, less what it has freed on
     /// the card since.
-    pub(crate) residue: Bytes,
+    residue: Bytes,
+    /// The part that cannot move as its processes say, less what it has freed on the card since.
+    told: Bytes,
+    /// So much of that cannot move in any case: they would have said if it were less.
+    least: Bytes,
     /// The part of `in_use` on the card that no list of the device's processes had when it was last
     /// looked at and none of it moved.
     pub(crate) unlisted: Bytes,
@@ -136,12 +140,14 @@ impl Account {
         }
     }
 
-    /// Its part of both sums.
+    /// Its part of both sums. To end a tenant takes back also what cannot move.
     pub(crate) fn room(&self) -> Room {
-        let kept = if self.loan.revocable {
-            self.kept()
-        } else {
-            self.grant
+        let kept = match self.loan {
+            Loan {
+                revocable: false, ..
+            } => self.grant,
+            Loan { killable: true, .. } => self.grant.min(self.request),
+            _ => self.kept(),
         };
         Room {
             taken: self.on_card() + self.overhead + self.excess + self.limbo,
@@ -167,7 +173,36 @@ impl Account {
 
     /// The part of the grant that nothing takes back.
     fn kept(&self) -> Bytes {
-        self.grant.min(self.request.max(self.residue))
+        self.grant.min(self.request.max(self.stays()))
+    }
+
+    /// The part of its memory that cannot move: what a look has shown of it, or what its processes
+    /// say.
+    pub(crate) fn stays(&self) -> Bytes {
+        self.residue.max(self.told)
+    }
+
+    /// So much did not move, as a look shows: what its processes say beyond that is wrong.
+    pub(crate) fn seen_to_stay(&mut self, bytes: Bytes) {
+        self.residue = bytes;
+        self.told = self.told.min(bytes);
+        self.least = self.least.min(bytes);
+    }
+
+    /// One of its processes says anew how much cannot move. What the tenant has freed meanwhile may
+    /// have been what others told of.
+    pub(crate) fn told_to_stay(&mut self, stays: Stays) {
+        let freed = (stays.before - self.told).min(stays.loose);
+        self.told = stays.all - freed;
+        self.least = stays.least;
+    }
+
+    /// The device memory beside its request that it was granted and that cannot be moved: contexts,
+    /// and a loan that can only be ended.
+    pub(crate) fn fixed_beside_request(&self) -> Bytes {
+        let moves = self.loan.moves && self.loan.revocable;
+        let grant = self.grant.min(self.booked) - self.request;
+        self.overhead + if moves { Bytes::ZERO } else { grant }
     }
 
     fn firm_with(&self, kept: Bytes) -> Bytes {
@@ -224,12 +259,13 @@ impl Account {
     }
 
     /// It has freed memory: before, its page showed so much in use and so much was away. What it
-    /// freed on the card is taken for memory that could not move. An estimate that is too low costs
-    /// one move, which measures anew. One that is too high would keep the rest on the card for
-    /// ever.
+    /// freed on the card is taken for memory that could not move, as far as its processes would not
+    /// have said so yet. An estimate that is too low by that may cost a move, which measures anew.
+    /// One that is too high would keep the rest on the card for ever.
     pub(crate) fn lower_residue(&mut self, in_use: Bytes, away: Bytes) {
         let freed = (in_use - self.used_by_page()) - (away - self.away);
         self.residue -= freed;
+        self.told = (self.told - freed).max(self.least);
     }
 
     /// The memory that ending the tenant would have the driver give back: grants that it does not
@@ -250,7 +286,7 @@ impl Account {
     /// The part of its memory in use that can move and is booked on the card: what does not move
     /// is there too.
     pub(crate) fn gives(&self) -> Bytes {
-        self.in_use.min(self.booked) - self.residue
+        self.in_use.min(self.booked) - self.stays()
     }
 
     /// What moves with it: the part of its memory in use that is booked on the card.

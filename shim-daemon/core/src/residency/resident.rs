@@ -13,6 +13,7 @@ use crate::ids::ProcessId;
 use crate::time::Nanos;
 use gpushare_protocol::units::Bytes;
 pub(crate) use late::Parts;
+pub(crate) use said::Stays;
 use std::collections::BTreeMap;
 
 /// The last report of a process under the current order.
@@ -36,6 +37,8 @@ struct Member {
     said: Said,
     /// The bytes that it reports on the host.
     away: Bytes,
+    /// Its bytes that cannot move, as it last said.
+    stays: Bytes,
     /// It comes from the previous daemon, and since then has not shown where its memory is.
     owes: Option<Nanos>,
     /// It has not for so long that its tenant goes on without it.

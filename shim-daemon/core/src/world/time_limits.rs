@@ -66,6 +66,11 @@ impl World {
         let Some(known) = self.tenants.get_mut(tenant) else {
             return;
         };
+        let warning = match (why, known.spec().idle_end) {
+            // One that works puts its idle end off again and again, and is not about to end.
+            (Why::Idle, Some(idle_end)) => warning.min(Nanos(idle_end.0 / 2)),
+            _ => warning,
+        };
         if now < at - warning {
             self.timers.set(Timer::End(tenant), at - warning);
             return;

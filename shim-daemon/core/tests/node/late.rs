@@ -147,10 +147,21 @@ impl Node {
         // Managed memory is on the host in the process's own.
         proc.host = if proc.paged { Bytes::ZERO } else { away };
         let residue = self.guests[&tenant].moves.residue;
-        let shows = devices.iter().map(|device| Event::Shown {
-            process,
-            device: *device,
-            shown: shown(proc, *device, residue),
+        let shows = devices.iter().flat_map(|device| {
+            let device = *device;
+            let shown = shown(proc, device, residue);
+            let bytes = residue.min(proc.charged(device));
+            let shows = Event::Shown {
+                process,
+                device,
+                shown,
+            };
+            let stays = Event::Stays {
+                process,
+                device,
+                bytes,
+            };
+            [shows, stays]
         });
         let shows: Vec<Event> = shows.collect();
         self.tell_held(tenant);

@@ -415,6 +415,14 @@ impl Node {
         }
         let dead = self.processes.remove(&process)?;
         self.members.remove(&(dead.tenant, process));
+        let others = self.processes_of(dead.tenant);
+        let has = |device: &DeviceId| {
+            let mut others = others.iter().map(|other| &self.processes[other]);
+            others.any(|other| other.contexts.contains_key(device))
+        };
+        for device in held.keys().filter(|device| !has(device)) {
+            self.returns.waiting.remove(&(dead.tenant, *device));
+        }
         self.tell_held(dead.tenant);
         self.asks.retain(|ask, _| ask.0 != process);
         self.calls.retain(|ask, _| ask.0 != process);

@@ -5,7 +5,7 @@ use super::Node;
 use super::swap::Obeys;
 use gpushare_core::{
     Bytes, Decision, DeviceId, Event, Nanos, Notice, Order, Oversubscribe, Place, ProcessId,
-    Signal, TenantId,
+    Signal, TenantId, Why,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,6 +42,8 @@ pub struct Seen {
     pub resumed: u64,
     pub terminated: u64,
     pub killed: u64,
+    pub ended_idle: u64,
+    pub ended_by_run_limit: u64,
     pub extended: u64,
     pub died_moving: u64,
     pub checks: u64,
@@ -71,10 +73,17 @@ impl Watch {
             | Decision::Reside { device, .. }
             | Decision::Withhold { device, .. } => self.touch(*device),
             Decision::Extend { .. } => self.seen.extended += 1,
-            Decision::Signal { signal, .. } => match signal {
-                Signal::Terminate => self.seen.terminated += 1,
-                Signal::Kill => self.seen.killed += 1,
-            },
+            Decision::Signal { signal, why, .. } => {
+                match signal {
+                    Signal::Terminate => self.seen.terminated += 1,
+                    Signal::Kill => self.seen.killed += 1,
+                }
+                match why {
+                    Why::Idle => self.seen.ended_idle += 1,
+                    Why::RunLimit => self.seen.ended_by_run_limit += 1,
+                    Why::Collision { .. } => {}
+                }
+            }
             Decision::Notice(notice) => self.seen.notes(notice),
             _ => {}
         }

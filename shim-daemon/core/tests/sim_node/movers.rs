@@ -125,8 +125,8 @@ impl Sim {
                 _ => Preemptible::Swap,
             },
             oversubscribe,
-            idle_end: None,
-            run_limit: self.rng.one_in(20).then_some(secs(900)),
+            idle_end: self.draw_time_limit(),
+            run_limit: self.draw_time_limit(),
             gang: None,
         }
     }

@@ -305,18 +305,62 @@ fn where_a_member_has_no_request_no_neighbour_is_held() {
     assert_eq!(changes[1], 0, "not on the second");
 }
 
-/// Two gangs' holds would fall at different moments.
-#[test]
-fn beside_another_gang_each_device_steers_by_itself() {
-    let mut members = pair(80, MS);
+/// Two gangs beside a deep queue on each of two devices, the second queue `apart` ns later.
+fn two_gangs([one, two, rest]: [u16; 3], apart: u64) -> Vec<Member> {
+    let mut members = pair(one, apart);
     for neighbour in &mut members[1..] {
-        neighbour.compute = even();
+        neighbour.compute = request(rest);
     }
-    members.insert(1, gang(10, sides(2)));
-    let run = Run::steered("two gangs", free(2 * MS), members);
-    for report in &run.reports {
-        at_least(&run.what, report.all_useful(), 90.0);
+    members.insert(1, gang(two, sides(2)));
+    members
+}
+
+/// So much is useful where changes of contexts take no time, and on an H100, whenever the second
+/// queue starts. The queue, a device's last tenant, has its 30 %.
+fn leaves(what: &str, useful: [f64; 2], members: &dyn Fn(u64) -> Vec<Member>) {
+    for (pace, useful) in [free(2 * MS), H100].into_iter().zip(useful) {
+        for apart in [MS, 3 * MS] {
+            let what = format!("{what} apart {apart}");
+            let run = Run::after(500 * MS, &what, pace, members(apart));
+            for report in &run.reports {
+                at_least(&run.what, report.all_useful(), useful);
+                let queue = report.useful(report.tenants.len() - 1);
+                at_least(&run.what, queue, 0.3 * report.used() - 1.0);
+            }
+        }
     }
+}
+
+/// The holds of one and of the other would fall at different moments.
+#[test]
+fn the_neighbours_of_two_gangs_are_held_for_both_at_once() {
+    for parts in [[60, 10, 30], [50, 20, 30], [40, 30, 30]] {
+        let what = format!("two gangs {parts:?}");
+        leaves(&what, [90.0, 85.0], &|apart| two_gangs(parts, apart));
+    }
+}
+
+#[test]
+fn the_neighbours_of_three_gangs_are_held_for_all_at_once() {
+    leaves("three gangs", [90.0, 80.0], &|apart| {
+        let mut members = two_gangs([40, 20, 30], apart);
+        // The deep queues come last.
+        members.insert(0, gang(10, sides(2)));
+        members
+    });
+}
+
+/// It works for 5 ms and pauses for 20: with each of its bursts the gangs would be decided for as
+/// one, and by themselves again.
+#[test]
+fn a_gang_that_pauses_beside_another_leaves_each_device_to_itself() {
+    leaves("now and then", [68.0, 60.0], &|apart| {
+        let board = Rc::new(RefCell::new(vec![0; 2]));
+        let side = |at| Program::sync(250 * US, 20 * MS).burst(20).meets(&board, at);
+        let mut members = two_gangs([60, 10, 30], apart);
+        members[1] = gang(10, vec![side(0), side(1)]);
+        members
+    });
 }
 
 /// Beside the gang and its neighbours it works on the first device now and then.

@@ -37,10 +37,11 @@ impl Tenant {
         &self.registration.name
     }
 
-    /// The node's defaults and maxima when it was registered.
-    pub(in crate::node) fn terms(&self) -> (Variables, Variables) {
+    /// The node's defaults when it was registered, and its maxima: see
+    /// [`Registration::all_maxima`].
+    pub(in crate::node) fn terms(&self) -> (Variables, [Variables; 2]) {
         let defaults = self.registration.defaults.clone();
-        let maxima = self.registration.maxima.clone();
+        let maxima = self.registration.all_maxima().map(<[_]>::to_vec);
         (defaults.unwrap_or_default(), maxima)
     }
 

@@ -14,9 +14,10 @@ fn stream(number: usize) -> StreamKey {
 
 /// One operation of `key` in a stream, with a mark behind it that is `mark`.
 fn one(window: &mut Window<u64>, now: u64, stream_key: StreamKey, key: u64, mark: u64) {
-    let ns = window.expected(BOUNDS, key).ns;
-    assert_eq!(window.admit(now, BOUNDS, ns, true), Answer::Go);
-    submit(window, now, BOUNDS, stream_key, key, ns);
+    let expected = window.expected(BOUNDS, key);
+    let answer = window.admit(now, BOUNDS, stream_key, expected, true);
+    assert_eq!(answer, Answer::Go);
+    submit(window, now, BOUNDS, stream_key, key, expected.ns);
     let number = window.close_batch(stream_key, now).expect("it is there");
     window.marked(number, mark).expect("it is known");
 }

@@ -311,7 +311,8 @@ fn while_work_is_completed_no_launch_goes_without_room() {
 fn work_that_takes_long_by_its_nature_is_given_twice_that_time() {
     let mut window: Window<u64> = Window::default();
     let ns = 100 * MS;
-    let _ = window.admit(MS, BOUNDS, ns, false);
+    let known = window.expected(BOUNDS, 1);
+    let _ = window.admit(MS, BOUNDS, STREAM, Expected { ns, ..known }, false);
     submit(&mut window, MS, BOUNDS, STREAM, 1, ns);
     let number = window.close_batch(STREAM, MS).unwrap();
     window.marked(number, 7).unwrap();

@@ -20,8 +20,11 @@ pub(crate) enum Neighbours {
     Apart,
     /// They are open on all its devices.
     Open,
-    /// They are held on all its devices.
+    /// They are held on all its devices, each for as long as it is not behind itself.
     Held,
+    /// They are held on all its devices, and on those of gangs beside it, for as long as that
+    /// serves all of them.
+    Kept,
 }
 
 /// What is done on all devices of a gang at once.

@@ -7,6 +7,9 @@ pub(super) struct Done {
     pub(super) service: u64,
     /// For how much of the time work was pending, in thousandths.
     pub(super) pending: u64,
+    /// The same of each of its processes, added up: each has a context, and the driver's round
+    /// robin goes by contexts.
+    pub(super) contexts: u64,
     /// Work is pending at its end.
     pub(super) works: bool,
     /// The work of some process has been pending for so long that it is a queue.

@@ -43,8 +43,9 @@ struct Claimed {
 }
 
 impl Left {
-    /// The same where work of so many thousandths of contexts runs beside it that no gate governs.
-    pub(super) fn beside(self, contexts: u64) -> Self {
+    /// The same where beside so many thousandths of its own contexts those of work run that no gate
+    /// governs.
+    pub(super) fn beside(self, contexts: (u64, u64)) -> Self {
         match self {
             Self::Held(time) => Self::Held(beside(time, contexts)),
             Self::Yielded(time) => Self::Yielded(beside(time, contexts)),

@@ -17,6 +17,17 @@ use crate::ids::TenantId;
 use crate::time::Nanos;
 use std::collections::BTreeMap;
 
+/// The neighbours of a gang on one device: see [`is_neighbour`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Beside {
+    /// How many they are.
+    pub(crate) many: i64,
+    /// The sum of their lags. A lag or a lead counts for no more than others are helped from.
+    pub(crate) lag: i64,
+    /// The sum of their weights.
+    pub(crate) weight: u64,
+}
+
 /// How a gang's tenant stands on one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
@@ -28,8 +39,14 @@ pub(crate) struct Part {
     /// The gang's lag there, and the lag from which others are helped, if it has a request there,
     /// and an equal that always has work. Of one of its tenants on a device.
     pub(crate) lag: Option<(i64, i64)>,
-    /// It is silent or doubted there, or has another gang beside it.
+    /// It is silent or doubted there.
     pub(crate) apart: bool,
+    /// The gang has work there that may wait for a peer.
+    pub(crate) works: bool,
+    /// The tenant's class.
+    pub(crate) class: u16,
+    /// Its neighbours there.
+    pub(crate) beside: Beside,
     /// The tenant has used the device lately, or a call of it waits there.
     pub(crate) used: bool,
     /// There are other tenants, or the tenant has a cap: what is done here depends on whether the
@@ -60,8 +77,13 @@ impl Shared {
         });
         let others: Vec<&Tenant> = others.map(|(_, other)| other).collect();
         let highest = others.iter().map(|other| other.class()).max();
-        let beside = others.iter().any(|other| is_neighbour(other, tenant));
-        let crossed = others.iter().any(|other| other.bond().is_some());
+        let least = self.rules.yield_at();
+        let beside = others.iter().filter(|other| is_neighbour(other, tenant));
+        let beside = beside.fold(Beside::default(), |all, one| Beside {
+            many: all.many + 1,
+            lag: all.lag + one.lag().clamp(-least, least),
+            weight: all.weight + one.account.weight,
+        });
         let others = highest.is_some();
         // One that is above it would have it closed too, if no mate came first.
         let outranked = highest.is_some_and(|class| class > tenant.class());
@@ -73,13 +95,17 @@ impl Shared {
         let lag: i64 = here().map(Tenant::lag).sum();
         let for_others = others && (outranked || !self.steering.is_for(mates));
         let asks = here().any(|mate| mate.account.has_promise() && mate.is_pending(self.now));
-        let counts = beside && asks && !outranked && mates.first() == Some(&id);
+        let counts = beside.many > 0 && asks && !outranked && mates.first() == Some(&id);
         let stuck = here().any(|mate| mate.is_recent(self.now) && !earns(mate));
-        let least = self.rules.yield_at();
+        let works = here().any(|mate| mate.is_active() && mate.is_pending(self.now));
+        let works = works && tenant.bond().is_some();
         Some(Part {
+            works,
+            class: tenant.class(),
+            beside,
             // A lead on one device repays little of what is owed on another.
             lag: counts.then(|| (lag.max(-least), least)),
-            apart: others && (crossed || stuck),
+            apart: others && stuck,
             used,
             asks: tenant.account.is_capped() || strangers,
             wish: wish.filter(|wish| for_others || *wish == Wish::Throttled),

@@ -31,8 +31,8 @@ pub(super) struct Meter {
     could: u64,
     /// How long it has been pending without completing anything.
     silent: Nanos,
-    /// Its even part of the time since, as far as that is not billed; and the most tenants that
-    /// were pending then, in thousandths.
+    /// Its even part of the time since, as far as that is not billed; and the most contexts that
+    /// were pending then, one of its own among them, in thousandths.
     even: u64,
     crowd: u64,
     stuck: Stuck,
@@ -101,7 +101,7 @@ impl Meter {
         if done.service > 0 || done.pending < Rules::ALWAYS {
             self.stuck = Stuck::default();
         } else if self.stuck.is {
-            (done.pending, done.works) = (0, false);
+            (done.pending, done.contexts, done.works) = (0, 0, false);
         }
     }
 
@@ -125,7 +125,7 @@ impl Meter {
             self.could += span.0;
             match shut {
                 true => 0,
-                false => self.by_time(rules, (span, beside)),
+                false => self.by_time(rules, (span, beside), done.contexts),
             }
         };
         self.charge(bill, span)
@@ -175,11 +175,13 @@ impl Meter {
     /// The even part of the time, once no operation has completed for long; the first time for all
     /// of it. Others may have gone meanwhile: of the time until then it had its part beside them.
     /// It is no more than what the others' bills leave: one of them may have several processes.
-    fn by_time(&mut self, rules: &Rules, (span, beside): (Nanos, u64)) -> u64 {
+    /// It has so many thousandths of `contexts` of those that are pending.
+    fn by_time(&mut self, rules: &Rules, (span, beside): (Nanos, u64), contexts: u64) -> u64 {
         self.silent = self.silent + span;
-        let even = rules.even(span, beside);
+        let own = contexts.max(1000);
+        let even = rules.even(span, (own, beside));
         self.even += even;
-        self.crowd = self.crowd.max(beside);
+        self.crowd = self.crowd.max(1000 + beside.saturating_sub(own));
         // Before each of the others has had a slice its turn may not have come.
         if self.silent < rules.silent().max(rules.round(self.crowd)) {
             return 0;
@@ -193,9 +195,10 @@ impl Meter {
     }
 
     /// While it completes nothing at an open gate: whether the service of others (`others` of
-    /// `span`) excludes that it got half of its even part. `beside` are the pending tenants, in
-    /// thousandths; so much is `left` by changes of contexts if it has not had the device. Before
-    /// each of the others has had a slice its turn may not have come.
+    /// `span`) excludes that one context of it got half of its even part. `beside` are the pending
+    /// contexts, that one among them, in thousandths; so much is `left` by changes of contexts if
+    /// it has not had the device. Before each of the others has had a slice its turn may not have
+    /// come.
     pub(super) fn watch(
         &mut self,
         rules: &Rules,

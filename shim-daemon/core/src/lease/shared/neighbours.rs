@@ -22,6 +22,20 @@ fn decided(gang: &Tenant) -> Neighbours {
     bond.map_or(Neighbours::Apart, |bond| bond.joint.neighbours)
 }
 
+/// The lag from which a neighbour is open while this is decided for a gang. `None`: it is open.
+/// Once it is held, it is so until others are helped for as much. Where gangs work beside each
+/// other it is open alone only where it is far behind: opened on one device, it takes the gangs'
+/// time on all.
+fn open_at(gang: &Tenant, is_shut: bool, rules: &Rules) -> Option<i64> {
+    match (decided(gang), is_shut) {
+        (Neighbours::Held, false) => Some(rules.calm_below()),
+        (Neighbours::Held, true) => Some(rules.yield_at()),
+        (Neighbours::Kept, false) => Some(rules.yield_at() + rules.calm_below()),
+        (Neighbours::Kept, true) => Some(rules.hold_at()),
+        (Neighbours::Apart | Neighbours::Open, _) => None,
+    }
+}
+
 /// Puts the gates of gangs' neighbours where they are on all devices of the gang. A neighbour is
 /// open where the gang has no work now, or where it is behind itself.
 pub(super) fn hold_at_once(
@@ -31,16 +45,12 @@ pub(super) fn hold_at_once(
     gates: &mut BTreeMap<TenantId, Gate>,
 ) {
     let works = |gang: &Tenant| gang.own.done.works || gang.members.waits();
-    let holds = |gang: &Tenant| decided(gang) == Neighbours::Held && works(gang) && earns(gang);
     let first = case.behind.1;
     for (id, tenant) in pending {
-        let mut gangs = pending.iter().filter(|(_, one)| is_neighbour(tenant, one));
-        // Once it is held, it is so until others are helped for as much.
-        let most = match tenant.is_shut() {
-            true => rules.yield_at(),
-            false => rules.calm_below(),
-        };
-        if gangs.any(|(_, one)| holds(one)) && tenant.lag() < most {
+        let gangs = pending.iter().map(|(_, one)| *one);
+        let gangs = gangs.filter(|one| is_neighbour(tenant, one) && works(one) && earns(one));
+        let open_at = gangs.filter_map(|one| open_at(one, tenant.is_shut(), rules));
+        if open_at.max().is_some_and(|lag| tenant.lag() < lag) {
             gates.insert(*id, Gate::Shut);
         } else if is_neighbour(tenant, first) && decided(first) != Neighbours::Apart {
             gates.insert(*id, Gate::Noted);

@@ -2,9 +2,9 @@
 //!
 //! It takes device time that no tenant claims. The driver's samples say how much of it lately. In
 //! the driver's round robin it has as much as some number of contexts that always want the device:
-//! from its part of the time, and from how many tenants had work that ran meanwhile, follows how
-//! many. So it is known what it takes from a tenant that runs alone, and from one that runs beside
-//! others.
+//! from its part of the time, and from how many contexts of tenants had work that ran meanwhile,
+//! follows how many. So it is known what it takes from a tenant that runs alone, and from one that
+//! runs beside others.
 
 use super::rules::Rules;
 use crate::lease::arithmetic::scaled;
@@ -16,7 +16,7 @@ pub(super) struct Outside {
     /// The time that the driver's samples are of, and what such processes had of it (ns).
     span: u64,
     ran: u64,
-    /// The time that was sampled here, and that time once for each tenant that had work which ran
+    /// The time that was sampled here, and that time once for each context that had work which ran
     /// (ns).
     watched: u64,
     running: u64,
@@ -29,7 +29,7 @@ pub(super) struct Outside {
 }
 
 impl Outside {
-    /// In a sample of this span work of so many thousandths of tenants ran.
+    /// In a sample of this span work of so many thousandths of tenants' contexts ran.
     pub(super) fn watch(&mut self, span: Nanos, running: u64) {
         let span = span.0.min(Rules::MOST.0);
         self.watched += span;
@@ -70,11 +70,12 @@ impl Outside {
     }
 }
 
-/// What a tenant has of a `time` in which only work of so many thousandths of contexts runs beside
-/// it (ns).
-pub(super) fn beside(time: i64, contexts: u64) -> i64 {
-    let whole = i128::from(contexts) + 1000;
-    i64::try_from(i128::from(time) * 1000 / whole).unwrap_or(time)
+/// What a tenant has of a `time` in which beside its `own` contexts only such work runs, of so many
+/// thousandths of contexts (ns).
+pub(super) fn beside(time: i64, (own, contexts): (u64, u64)) -> i64 {
+    let own = i128::from(own.max(1000));
+    let whole = i128::from(contexts) + own;
+    i64::try_from(i128::from(time) * own / whole).unwrap_or(time)
 }
 
 #[cfg(test)]
@@ -124,7 +125,10 @@ mod tests {
     #[test]
     fn a_tenant_alone_is_left_what_such_work_did_not_have() {
         let contexts = after(20, 0, (1, 300)).contexts(Nanos::secs(20));
-        assert!(beside(1000, contexts).abs_diff(700) <= 5, "{contexts}");
+        assert!(
+            beside(1000, (1000, contexts)).abs_diff(700) <= 5,
+            "{contexts}"
+        );
     }
 
     #[test]

@@ -32,6 +32,7 @@ impl Shared {
             done.deep |= work.since.is_some_and(|since| now - since > deep);
             // Processes that work side by side: at least one of them.
             done.pending = any_of(done.pending, pending);
+            done.contexts = done.contexts.saturating_add(pending);
         }
     }
 }

@@ -5,8 +5,8 @@
 //! the device is busy, and the bills of the other tenants say what they had of it. While several
 //! have work in flight, changes of contexts take a part of the time, which is nobody's service. So
 //! does work that no gate governs ([`Outside`](super::outside::Outside)). The rest is divided among
-//! the tenants of unknown service by the time their work was in flight, as the driver's round robin
-//! does.
+//! the tenants of unknown service by the time the work of each of their contexts was in flight, as
+//! the driver's round robin does.
 
 use super::rules::Rules;
 use crate::ids::TenantId;
@@ -28,6 +28,8 @@ pub(super) struct Part {
     pub(super) tenant: TenantId,
     /// For how much of the span its work was in flight, in thousandths.
     pub(super) flight: u64,
+    /// The same of each of its contexts, added up.
+    pub(super) contexts: u64,
     /// Its bill by its own claims (ns); `None`: its service is unknown.
     pub(super) billed: Option<u64>,
     /// What is known of that service (ns): of a gang, what its kernels take alone.
@@ -54,7 +56,7 @@ impl Rest {
         let lost = several - scaled(several, left, 1000);
         let billed = parts.iter().filter_map(|part| part.billed);
         let billed = billed.fold(0, u64::saturating_add);
-        let all: u64 = parts.iter().map(|part| part.flight).sum();
+        let all: u64 = parts.iter().map(|part| part.contexts).sum();
         let busy = span.0.saturating_sub(idle + lost);
         let lost = lost + scaled(busy, outside, outside + all.max(1000));
         let bound = signed(Rules::MOST);
@@ -66,14 +68,21 @@ impl Rest {
         let had = u64::try_from(self.left).unwrap_or(0).min(most);
         // While none of them was in flight the time was the others', who claim it later.
         self.left = (self.left - signed(Nanos(had))).min(signed(Rules::FADE));
-        let flights: u64 = unknown().map(|part| part.flight).sum();
         let least = unknown().fold(0, |sum: u64, part| sum.saturating_add(part.least));
         let known = least.min(had);
+        let mut rest = unknown().copied().collect::<Vec<Part>>();
+        // Those with the least time for their contexts first: none has more than that time.
+        rest.sort_by_key(|part| scaled(part.flight, 1_000_000, part.contexts));
+        let mut contexts: u64 = rest.iter().map(|part| part.contexts).sum();
+        let mut others = had - known;
         let bill = |part: &Part| {
-            let part_of_known = scaled(part.least, known, least);
-            part_of_known + (had - known) * part.flight / flights.max(1)
+            let own = scaled(part.least, known, least);
+            let most = (span.0 * part.flight / 1000).saturating_sub(own);
+            let part_of_others = scaled(others, part.contexts, contexts).min(most);
+            (others, contexts) = (others - part_of_others, contexts - part.contexts);
+            (part.tenant, own + part_of_others)
         };
-        unknown().map(|part| (part.tenant, bill(part))).collect()
+        rest.iter().map(bill).collect()
     }
 }
 
@@ -99,6 +108,7 @@ mod tests {
         Part {
             tenant: TenantId(tenant),
             flight,
+            contexts: flight,
             billed,
             least: 0,
         }
@@ -132,6 +142,28 @@ mod tests {
         assert_eq!(bills(&alone, 5), [10 * MS, 0]);
         let idle = |_| vec![part(2, 0, None)];
         assert_eq!(bills(&idle, 5), [0, 0]);
+    }
+
+    /// Each context of a process has its turn in the driver's round robin.
+    #[test]
+    fn tenants_of_several_contexts_have_as_many_parts() {
+        let two = |flight, contexts| {
+            move |_| {
+                let many = Part {
+                    contexts,
+                    ..part(2, flight, None)
+                };
+                vec![many, part(3, 1000, None)]
+            }
+        };
+        let near = |bills: [u64; 2], first: u64| {
+            let all = 9 * SPAN.0;
+            bills[0].abs_diff(first) <= 9 && bills[1].abs_diff(all - first) <= 9
+        };
+        assert!(near(bills(&two(1000, 8000), 9), 8 * SPAN.0));
+        assert!(near(bills(&two(1000, 1000), 9), 9 * SPAN.0 / 2));
+        // All of them at the same time, and for no longer than that.
+        assert!(near(bills(&two(100, 800), 9), 9 * SPAN.0 / 10));
     }
 
     /// Of the time in which both have work, changes of contexts leave nine tenths.

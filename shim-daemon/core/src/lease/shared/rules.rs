@@ -18,8 +18,10 @@ pub(super) struct Rules {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Visits {
     /// How many leave gaps: so many changes of contexts come between two slices of the others, and
-    /// one more.
+    /// one to each context of these.
     pub(super) visitors: u64,
+    /// How many contexts of the others have work.
+    pub(super) contexts: u64,
     /// The operator promised something to the tenant that is behind: a share, or a higher class.
     pub(super) promised: bool,
     /// The tenant that is behind always has work.
@@ -182,11 +184,11 @@ impl Rules {
         Nanos(self.slice.0 * 4)
     }
 
-    /// The work that the yielding tenants together submit at a time. The pauses between their
-    /// slices cost device time only while the tenant that is behind is not pending. So the rarer it
-    /// is pending, the longer the slices, up to a quarter of the driver's slice: longer ones would
-    /// keep the driver from switching at once. But each slice costs changes of contexts. Where
-    /// these would cost too much, slices are longer.
+    /// The work that all contexts of the yielding tenants together submit at a time. The pauses
+    /// between their slices cost device time only while the tenant that is behind is not pending.
+    /// So the rarer it is pending, the longer the slices, up to a quarter of the driver's slice:
+    /// longer ones would keep the driver from switching at once. But each slice costs changes of
+    /// contexts. Where these would cost too much, slices are longer.
     pub(super) fn yield_slice(&self, visits: &Visits) -> Nanos {
         let pauses = if visits.far {
             Self::PAUSES.1
@@ -202,20 +204,21 @@ impl Rules {
     /// The shortest slice after which changes of contexts cost no more than they may. The driver's
     /// own slices set the part of the time that they cost in any case.
     fn worthwhile(&self, visits: &Visits) -> Nanos {
-        let changes = self.switch.0 * (visits.visitors + 1);
+        let changes = self.switch.0 * (visits.visitors + visits.contexts);
         if changes == 0 {
             return Nanos::ZERO;
         }
+        let bare = self.slice.0 * visits.contexts;
         if visits.dense {
-            return Nanos(self.slice.0 / 4);
+            return Nanos(bare / 4);
         }
         let more = if visits.promised {
             Self::CHANGES.1
         } else {
             Self::CHANGES.0
         };
-        let part = changes * 1000 / (self.slice.0 + changes) + more;
-        Nanos((changes * 1000 / part).saturating_sub(changes)).min(self.slice)
+        let part = changes * 1000 / (bare + changes) + more;
+        Nanos((changes * 1000 / part).saturating_sub(changes).min(bare))
     }
 
     /// How much less than another one the tenant that has the device may be behind before it is the
@@ -241,7 +244,7 @@ impl Rules {
         Nanos(self.slice.0 * (others as u64 + 2))
     }
 
-    /// The longest time in which the driver gives the device to each tenant once, and to one of
+    /// The longest time in which the driver gives the device to each context once, and to one of
     /// them again. So many thousandths of them are pending.
     pub(super) fn round(&self, pending: u64) -> Nanos {
         Nanos((self.slice.0 + self.switch.0).saturating_mul(pending / 1000 + 1))
@@ -253,12 +256,18 @@ impl Rules {
         scaled(1000, self.slice.0, self.slice.0 + self.switch.0)
     }
 
-    /// An even part of a `span`, while so many thousandths of tenants are pending: without what
-    /// changes of contexts take while they are two or more.
-    pub(super) fn even(&self, span: Nanos, pending: u64) -> u64 {
-        let even = span.0 * 1000 / pending.max(1000);
+    /// What a tenant's `own` contexts have of a `span` where each has an even part, while so many
+    /// are `pending` in all, in thousandths: without what changes of contexts take while these are
+    /// two or more.
+    pub(super) fn even(&self, span: Nanos, (own, pending): (u64, u64)) -> u64 {
+        let even = scaled(span.0, own, pending.max(own).max(1000));
         let several = scaled(even, pending.clamp(1000, 2000) - 1000, 1000);
         even - several + scaled(several, self.between_changes(), 1000)
+    }
+
+    /// The slice of each of a tenant's contexts, where they submit so much together.
+    pub(super) fn of_each(&self, slice: Nanos, contexts: u64) -> Nanos {
+        Nanos(slice.0 / contexts.max(1)).max(self.least_slice())
     }
 
     /// No slice is shorter.

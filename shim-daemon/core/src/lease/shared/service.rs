@@ -29,7 +29,7 @@ pub(super) fn settle(
     for tenant in tenants.tenants_mut() {
         tenant.believe();
     }
-    let beside: u64 = tenants.tenants().map(Tenant::flight).sum();
+    let beside: u64 = tenants.tenants().map(Tenant::contexts).sum();
     outside.watch(span, beside);
     let contexts = outside.contexts(now);
     // The driver gives such work its turns, too.
@@ -44,6 +44,7 @@ pub(super) fn settle(
     let part = |(id, one): (TenantId, &Tenant)| Part {
         tenant: id,
         flight: one.flight(),
+        contexts: one.contexts(),
         billed: (!one.own.done.guessed).then_some(one.own.bill),
         // Of a gang that is what its own kernels claim.
         least: match one.own.told {
@@ -65,7 +66,7 @@ pub(super) fn settle(
             true => Some(Left::Held(signed(span))),
             false => left.map(|(_, left)| left),
         };
-        let left = left.map(|left| left.beside(contexts));
+        let left = left.map(|left| left.beside((tenant.contexts(), contexts)));
         tenant.note((now, span), left);
     }
     // A part of the rest shows nothing of its tenant's progress: as far as they fit into the rest,
@@ -87,6 +88,8 @@ pub(super) fn settle(
         let others = running.iter().filter(|(other, _)| *other != id);
         let left = left(others.map(|(_, keeps)| *keeps), rules);
         let had = all.saturating_sub(served(tenant));
+        let own = tenant.contexts();
+        let beside = beside - own + own.min(1000);
         tenant.watch(rules, (span, beside), had, left);
     }
     let mut classes: Vec<u16> = tenants.tenants().map(Tenant::class).collect();

@@ -226,17 +226,19 @@ impl Steering {
         if self.mode == Mode::Together {
             return;
         }
-        let slice = rules.yield_slice(&Visits {
-            visitors: 1,
-            promised: true,
-            dense: false,
-            presence: first.own.habit.presence(),
-            far: false,
-        });
         for (id, tenant) in pending {
+            let contexts = tenant.working();
+            let slice = rules.yield_slice(&Visits {
+                visitors: 1,
+                contexts,
+                promised: true,
+                dense: false,
+                presence: first.own.habit.presence(),
+                far: false,
+            });
             let gate = gates.get_mut(id).filter(|gate| **gate == Gate::Noted);
             if let Some(gate) = gate.filter(|_| tenant.class() < first.class()) {
-                *gate = Gate::Slice(slice);
+                *gate = Gate::Slice(rules.of_each(slice, contexts));
             }
         }
     }
@@ -299,6 +301,7 @@ impl Steering {
             loops_stay: all.turns,
             visits: Visits {
                 visitors: all.visitors(),
+                contexts: 1,
                 promised: all.is_promised(tenant),
                 dense: all.stays(tenant),
                 presence: tenant.own.habit.presence(),
@@ -425,8 +428,13 @@ impl Steering {
         };
         // A class promises nothing against its own.
         let promised = case.visits.promised && (first.account.has_promise() || kept < class);
+        let contexts = match filler {
+            Some((_, filler)) => filler.working(),
+            None => ahead.iter().map(|(_, tenant)| tenant.working()).sum(),
+        };
         let all = rules.yield_slice(&Visits {
             promised,
+            contexts,
             ..case.visits
         });
         for (id, tenant) in &ahead {
@@ -445,10 +453,16 @@ impl Steering {
                 Some(_) => tenant.class() < kept,
                 None => (holds && repays) || (!earns_it && tenant.class() < kept),
             };
+            let is_unknown = |tenant: &Tenant| tenant.own.done.guessed;
+            // What contexts have in slices of work of unknown length is not known, and no measured
+            // work says it.
+            let is_blind = case.visits.dense && is_unknown(first) && is_unknown(tenant);
             let gate = if held {
                 Gate::Shut
+            } else if is_blind {
+                Gate::Noted
             } else {
-                Gate::Slice(slice.max(rules.least_slice()))
+                Gate::Slice(rules.of_each(slice, tenant.working()))
             };
             gates.insert(*id, gate);
         }

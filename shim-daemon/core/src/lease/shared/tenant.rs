@@ -214,6 +214,19 @@ impl Tenant {
         }
     }
 
+    /// The same of each of its contexts, added up.
+    pub(super) fn contexts(&self) -> u64 {
+        match self.flight() {
+            0 => 0,
+            _ => self.own.done.contexts,
+        }
+    }
+
+    /// How many of its contexts had work, at its gate or on the device: one at least.
+    pub(super) fn working(&self) -> u64 {
+        self.own.done.contexts.div_ceil(1000).max(1)
+    }
+
     /// For how many thousandths of the time it wanted its share: where its cap is used up it wants
     /// nothing.
     pub(super) fn asks(&self) -> u64 {
@@ -313,7 +326,7 @@ impl Tenant {
     }
 
     /// Bills it for a `span` by its own claims, if these are no guesses, while so many thousandths
-    /// of all were pending.
+    /// of all contexts were pending.
     pub(super) fn bill(&mut self, rules: &Rules, (span, beside): (Nanos, u64)) {
         let (shut, done) = (self.is_shut(), self.own.done);
         if !done.guessed {

@@ -5,6 +5,29 @@ use crate::ids::ProcessId;
 use crate::time::Nanos;
 use gpushare_protocol::units::Bytes;
 
+/// A process says again how much of its memory cannot move once that has changed by so many
+/// bytes and by a part in so many. As `is_much` of the library's `residency/thread.rs` has it.
+const SAID_AGAIN: (Bytes, u64) = (Bytes::mib(64), 8);
+
+/// What a tenant's processes say of their memory that cannot move. Bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stays {
+    /// All of it, before one of them said so anew.
+    pub(crate) before: Bytes,
+    /// All of it now.
+    pub(crate) all: Bytes,
+    /// So much of it at least: if it were less they would have said so.
+    pub(crate) least: Bytes,
+    /// So much of what the others have said may be less now.
+    pub(crate) loose: Bytes,
+}
+
+/// How much less of such memory a process may have than it said.
+fn may_lack(told: Bytes) -> Bytes {
+    let (bytes, part) = SAID_AGAIN;
+    bytes.max(Bytes(told.0 / part)).min(told)
+}
+
 impl Resident {
     /// A process has a context on the device. While its tenant is out there is nothing to move.
     pub(crate) fn join(&mut self, now: Nanos, process: ProcessId, can: bool, here: bool) {
@@ -25,11 +48,28 @@ impl Resident {
             lost,
             said,
             away: Bytes::ZERO,
+            stays: Bytes::ZERO,
             owes,
             silent: false,
             moving: false,
         });
         (member.can, member.lost) = (can, lost.map(|now| member.lost.unwrap_or(now)));
+    }
+
+    /// So much of a process's memory cannot move, as it says. `None`: it has no context.
+    pub(crate) fn set_stays(&mut self, process: ProcessId, bytes: Bytes) -> Option<Stays> {
+        let before = self.members.values().map(|one| one.stays).sum();
+        self.members.get_mut(&process)?.stays = bytes;
+        let others = self.members.iter().filter(|(other, _)| **other != process);
+        let others = others.map(|(_, one)| one.stays);
+        let loose: Bytes = others.clone().map(may_lack).sum();
+        let all = others.sum::<Bytes>() + bytes;
+        Some(Stays {
+            before,
+            all,
+            least: all - loose - may_lack(bytes),
+            loose,
+        })
     }
 
     /// Its connection ended, or came again.

@@ -40,6 +40,37 @@ impl World {
         }
     }
 
+    /// A process says how much of its memory cannot move.
+    pub(in crate::world) fn stays(&mut self, process: ProcessId, device: DeviceId, bytes: Bytes) {
+        let known = self.tenants.process(process);
+        let Some(tenant) = known.map(|known| known.tenant()) else {
+            return;
+        };
+        if self.note_stays((process, tenant), device, bytes) {
+            self.freed(device);
+        }
+    }
+
+    /// So much of a process's memory cannot move, as it says. It makes no more than its tenant's
+    /// own loan firm. Whether it changes the books.
+    fn note_stays(
+        &mut self,
+        (process, tenant): (ProcessId, TenantId),
+        device: DeviceId,
+        bytes: Bytes,
+    ) -> bool {
+        let resident = self.residency.get_mut(device, tenant);
+        let Some(stays) = resident.and_then(|one| one.set_stays(process, bytes)) else {
+            return false;
+        };
+        let changed = self.ledger.change(device, tenant, |account| {
+            let before = account.stays();
+            account.told_to_stay(stays);
+            account.stays() != before
+        });
+        changed == Some(true)
+    }
+
     /// A process is connected or not.
     pub(in crate::world) fn is_here(&mut self, process: ProcessId, here: bool) {
         let Some(known) = self.tenants.process_mut(process) else {
@@ -93,6 +124,7 @@ impl World {
         tenant: TenantId,
         device: DeviceId,
     ) {
+        self.note_stays((process, tenant), device, Bytes::ZERO);
         let Some(resident) = self.residency.get_mut(device, tenant) else {
             return;
         };
@@ -112,7 +144,8 @@ impl World {
     pub(super) fn has_nothing(&mut self, tenant: TenantId, device: DeviceId) {
         self.residency.reserve(device, tenant, Bytes::ZERO);
         self.ledger.change(device, tenant, |account| {
-            (account.away, account.residue) = (Bytes::ZERO, Bytes::ZERO);
+            account.away = Bytes::ZERO;
+            account.seen_to_stay(Bytes::ZERO);
         });
         if self.place(tenant, device) != Some(Place::In) {
             let halted = self.halted_on(tenant, device);

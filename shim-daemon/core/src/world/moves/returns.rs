@@ -243,9 +243,16 @@ impl World {
             };
         }
         let rest = short - all.taken;
-        pass.coming.prompt.taken = all.taken - short;
         let counts = rest.is_zero() || self.make_way(pass, tenant, rest, guaranteed);
-        pass.equals_need(if counts { need - short } else { need });
+        let claims = counts || guaranteed || !self.has_no_turns(tenant, device);
+        if claims {
+            pass.coming.prompt.taken = all.taken - short;
+            pass.equals_need(if counts { need - short } else { need });
+            self.wait_turn_until(device, self.no_turns_from(tenant, device));
+        } else {
+            // Others may use what is free meanwhile: what they borrow of it can be moved again.
+            pass.coming.prompt.taken = all.taken;
+        }
     }
 
     /// The room that a return takes, and the same with the tenant's waiting asks.

@@ -95,12 +95,26 @@ impl World {
     /// Whether a tenant above its request here can do nothing here, as it also waits for a device
     /// where for a whole round no turn could give it room. It keeps nobody from this device.
     pub(in crate::world) fn is_stalled(&self, tenant: TenantId, device: DeviceId) -> bool {
-        let has_no_turn = |(other, rotation): (DeviceId, &Rotation)| {
-            let resident = rotation.get(tenant).filter(|one| one.returns().is_some());
-            let since = resident.and_then(|one| one.no_turn);
-            other != device && since.is_some_and(|since| self.is_overdue(other, since))
-        };
-        self.residency.devices().any(has_no_turn) && !self.returns_within_request(tenant, device)
+        let mut others = self.residency.devices().map(|(other, _)| other);
+        others.any(|other| other != device && self.has_no_turns(tenant, other))
+            && !self.returns_within_request(tenant, device)
+    }
+
+    /// Whether for a whole round no turn could give a tenant the room to return to a device.
+    pub(super) fn has_no_turns(&self, tenant: TenantId, device: DeviceId) -> bool {
+        let since = self.no_turn_since(tenant, device);
+        since.is_some_and(|since| self.is_overdue(device, since))
+    }
+
+    /// From when on that holds, if it will unless a turn comes before.
+    pub(super) fn no_turns_from(&self, tenant: TenantId, device: DeviceId) -> Option<Nanos> {
+        let since = self.no_turn_since(tenant, device)?;
+        Some(since + self.round(device) + Nanos(1))
+    }
+
+    fn no_turn_since(&self, tenant: TenantId, device: DeviceId) -> Option<Nanos> {
+        let resident = self.residency.get(device, tenant);
+        resident.filter(|one| one.returns().is_some())?.no_turn
     }
 
     /// A tenant waits here that is stalled. Once it goes on it claims nothing for that, as a

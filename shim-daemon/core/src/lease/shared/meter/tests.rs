@@ -103,6 +103,25 @@ fn what_is_billed_in_a_silence_is_no_more_than_others_leave() {
     );
 }
 
+/// The driver gives each context its slices.
+#[test]
+fn what_is_billed_in_a_silence_is_a_part_for_each_context() {
+    for (own, all) in [(1, 2), (3, 4), (1, 4)] {
+        let (mut meter, mut billed) = (Meter::default(), 0);
+        let silent = Done {
+            pending: 1000,
+            contexts: own * 1000,
+            works: true,
+            ..Done::default()
+        };
+        for _ in 0..100 {
+            billed += meter.bill(silent, &RULES, (SPAN, all * 1000), false);
+        }
+        let part = 100 * SPAN.0 * own / all;
+        assert!(billed.abs_diff(part) <= SPAN.0, "{billed} of {part}");
+    }
+}
+
 /// Of the time that two have, changes of contexts take a tenth.
 #[test]
 fn changes_of_contexts_are_not_billed_in_a_silence() {
