@@ -168,6 +168,7 @@ mod streams_beside;
 mod stub_monitors;
 mod swap;
 mod swap_commands;
+mod swap_drain;
 mod swap_graphs;
 mod swap_idle;
 mod swap_killed;

@@ -66,6 +66,8 @@ pub enum Decision {
         epoch: u32,
         /// The order to its processes.
         order: Order,
+        /// How long what they have begun may take to end once they are sealed; zero: not said.
+        drain: Nanos,
     },
     /// Store in the tenant's control page how much of a return stays on the host for now, and wake
     /// its processes. It comes before the order to return. At first nothing is withheld.

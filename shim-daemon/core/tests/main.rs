@@ -55,6 +55,7 @@ mod swap_properties;
 mod swap_requests;
 mod swap_restarted;
 mod swap_rotation;
+mod swap_served;
 mod swap_set;
 mod swap_spread;
 mod swap_spread_plain;

@@ -3,7 +3,7 @@
 
 use crate::node::swap::{Obeys, swapping};
 use crate::node::{Node, secs};
-use gpushare_core::{Bytes, DeviceId, Nanos, Place, TenantId};
+use gpushare_core::{AskKey, Bytes, DeviceId, Nanos, Notice, Place, TenantId};
 
 const STEP: Nanos = Nanos::millis(20);
 
@@ -73,4 +73,75 @@ fn a_stay_that_could_not_be_ended_at_once_counts_once() {
         }
     });
     assert!(are_alike(times));
+}
+
+/// Two tenants of a GiB that always work, on a card with room for one. The first one has so much
+/// work queued whenever it is sealed; the second one asks for its memory.
+fn behind(drain: Nanos) -> (Node, DeviceId, [TenantId; 2], AskKey) {
+    let (mut node, device) = Node::swaps(1536, 64);
+    node.guarantees = false;
+    let (first, one) = node.run(swapping(device, 1024));
+    node.guests.get_mut(&first).expect("it runs").moves.drain = drain;
+    node.want(one, device, Bytes::mib(1024));
+    node.live(secs(4));
+    let (second, two) = node.run(swapping(device, 1024));
+    let ask = node.want(two, device, Bytes::mib(1024));
+    (node, device, [first, second], ask)
+}
+
+/// How often a tenant did not leave.
+fn stayed(node: &Node, of: TenantId) -> usize {
+    let stays = |one: &&Notice| matches!(one, Notice::DidNotLeave { tenant, .. } if *tenant == of);
+    node.notices.iter().filter(stays).count()
+}
+
+#[test]
+fn a_tenant_with_a_deep_queue_takes_turns_with_another() {
+    for (drain, attempts) in [(Nanos::millis(1500), 0), (secs(4), 1), (secs(15), 3)] {
+        let (mut node, device, [first, second], ask) = behind(drain);
+        node.until("the second has its memory", 60, |node| node.granted(ask));
+        assert_eq!(stayed(&node, first), attempts, "{drain:?}");
+        for (tenant, name) in [(first, "first"), (second, "second")].repeat(3) {
+            let is_in = |node: &Node| node.place(tenant, device) == Place::In;
+            node.until(&format!("the {name} has its turn"), 60, is_in);
+        }
+        assert_eq!(stayed(&node, first), attempts, "it is given that time");
+    }
+}
+
+#[test]
+fn an_endless_kernel_stays_and_is_sealed_in_vain_ever_more_rarely() {
+    let (mut node, device, [first, second], ask) = behind(secs(1 << 20));
+    let mut sealed = [Nanos::ZERO; 2];
+    for step in 0..3600 {
+        node.live(secs(1));
+        let place = node.place(first, device);
+        assert!(matches!(place, Place::In | Place::Sealing), "{place:?}");
+        if place == Place::Sealing {
+            sealed[step / 1800] = sealed[step / 1800] + secs(1);
+        }
+        // Its neighbour asks for as long as it lives.
+        if node.denied(ask).is_some() {
+            let process = node.processes_of(second)[0];
+            node.want(process, device, Bytes::mib(1024));
+        }
+    }
+    assert!(node.denied(ask).is_some() && stayed(&node, first) > 6);
+    assert!(sealed[1] <= secs(1800 / 7), "{sealed:?}");
+}
+
+#[test]
+fn an_overdue_return_gives_the_longest_time_to_drain_at_once() {
+    let (mut node, device, [first, second], ask) = behind(secs(1));
+    node.until("the second has its memory", 60, |node| node.granted(ask));
+    let is_in = |tenant| move |node: &Node| node.place(tenant, device) == Place::In;
+    node.until("the first is back", 60, is_in(first));
+    // It is not asked for a whole round.
+    node.obeys(first, Obeys::Busy);
+    node.live(secs(90));
+    node.obeys(first, Obeys::Honestly);
+    node.guests.get_mut(&first).expect("it runs").moves.drain = secs(50);
+    let before = stayed(&node, first);
+    node.until("the second is back", 120, is_in(second));
+    assert_eq!(stayed(&node, first), before);
 }

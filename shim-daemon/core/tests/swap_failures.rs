@@ -343,7 +343,10 @@ fn a_return_that_was_taken_back_goes_on_where_a_process_is_at_work() {
             node.place(late, device) == Place::Leaving
         });
         let (epoch, _) = node.guests[&late].moves.orders[&device];
-        let told = Told::Busy { retry: 0 };
+        let told = Told::Busy {
+            retry: 0,
+            late: false,
+        };
         if busy {
             // Its word that it is back came too late.
             node.tell(Event::Moved {

@@ -58,7 +58,8 @@ impl Node {
                     device,
                     epoch,
                     order,
-                } => self.set_order(tenant, device, (epoch, order)),
+                    drain,
+                } => self.set_order(tenant, device, (epoch, order), drain),
                 Decision::Withhold {
                     tenant,
                     device,

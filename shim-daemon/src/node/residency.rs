@@ -11,7 +11,7 @@ use gpushare_core::{
 use gpushare_protocol::limits::Limits;
 use gpushare_protocol::page::residency::{Movability, Order as Shall, OrderWord, Orders};
 use gpushare_protocol::units::Bytes;
-use gpushare_protocol::wire::{self, ErrorCode, Request, ResidencyRow, WireError};
+use gpushare_protocol::wire::{self, ErrorCode, Obstacle, Request, ResidencyRow, WireError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -150,6 +150,7 @@ impl Node {
         tenant: TenantId,
         device: DeviceId,
         (epoch, order): (u32, Order),
+        drain: Nanos,
     ) {
         self.ask_to_give_back(tenant, order);
         let order = match order {
@@ -176,6 +177,7 @@ impl Node {
             }
             page.command(Orders {
                 word,
+                drain_ms: u32::try_from(drain.0 / 1_000_000).unwrap_or(u32::MAX),
                 ..Orders::default()
             });
             self.wake_soon(tenant);
@@ -259,8 +261,12 @@ impl Node {
                 device_index,
                 epoch,
                 retry_ms,
-                ..
-            } => (device_index, epoch, Told::Busy { retry: retry_ms }),
+                why,
+            } => {
+                let late = matches!(why, Obstacle::Work | Obstacle::Call);
+                let retry = retry_ms;
+                (device_index, epoch, Told::Busy { retry, late })
+            }
             Request::Moved {
                 device_index,
                 epoch,

@@ -5,6 +5,7 @@
 //! host, and a look at the device shows the memory free. This module holds the states, the measured
 //! cost of moves, the host budget, and the rules of the rotation. The world decides who moves.
 
+mod drain;
 mod host;
 mod link;
 mod moving;

@@ -46,6 +46,8 @@ pub enum Told {
     Busy {
         /// For how long, in milliseconds.
         retry: u32,
+        /// Work or a call that it had begun did not end in the time given: more time may help.
+        late: bool,
     },
     /// Progress: so many bytes are on the host.
     Moved {

@@ -1,8 +1,10 @@
 //! One tenant that may swap, on one device: its place, its processes, and what they report.
 
+mod again;
 mod late;
 mod said;
 
+use super::drain::Drain;
 use super::order::{Order, Place, Told};
 use super::rest::Rest;
 use super::stay::Stay;
@@ -50,8 +52,9 @@ struct Member {
 pub(crate) enum Turned {
     /// All processes are sealed.
     Sealed,
-    /// A process could not be sealed; it asks not to be asked again for so long.
-    Busy(Nanos),
+    /// A process could not be sealed; it asks not to be asked again for so long. `late`: what it
+    /// had begun did not end in the time given.
+    Busy { retry: Nanos, late: bool },
     /// A move made progress.
     Progress,
     /// All processes report their memory gone.
@@ -71,6 +74,8 @@ pub(crate) struct Resident {
     since: Nanos,
     stay: Stay,
     rest: Rest,
+    /// How long its work may take to end.
+    pub(crate) drain: Drain,
     /// When the move began to which the current place belongs.
     begun: Nanos,
     /// When a process of a previous daemon last came, was heard, or was waited for no more; or when
@@ -137,6 +142,7 @@ impl Default for Resident {
             since: Nanos::ZERO,
             stay: Stay::default(),
             rest: Rest::default(),
+            drain: Drain::default(),
             begun: Nanos::ZERO,
             heard: None,
             members: BTreeMap::new(),
@@ -368,34 +374,6 @@ impl Resident {
     /// Since when one of its processes is not connected.
     pub(crate) fn disconnected(&self) -> Option<Nanos> {
         self.members.values().filter_map(|one| one.lost).min()
-    }
-
-    /// Until when it is not asked to leave because it did not.
-    pub(crate) fn backs_off(&self) -> Nanos {
-        self.backoff.0
-    }
-
-    /// It did not leave: it is not asked again for a while, twice as long each time.
-    pub(crate) fn back_off(&mut self, now: Nanos, least: Nanos, terms: &SwapPolicy) {
-        let (first, most) = terms.backoff;
-        let doubled = Nanos(first.0.saturating_mul(1 << self.backoff.1.min(16)));
-        let pause = doubled.max(least).min(most);
-        self.backoff = (now + pause, self.backoff.1 + 1);
-    }
-
-    /// How often in a row it made no progress for too long.
-    pub(crate) fn slow(&self) -> u32 {
-        self.slow
-    }
-
-    /// It made no progress for too long.
-    pub(crate) fn was_slow(&mut self) {
-        self.slow = self.slow.saturating_add(1);
-    }
-
-    /// It has left: the next time it is asked as if it had never refused.
-    pub(crate) fn has_left(&mut self) {
-        (self.backoff, self.slow) = ((Nanos::ZERO, 0), 0);
     }
 
     /// Goes to a place, under a new epoch. `anew`: a move begins.

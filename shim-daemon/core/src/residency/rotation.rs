@@ -161,8 +161,10 @@ impl Rotation {
     /// A round, in which each tenant of these `loads` leaves and the next one stays the longest
     /// stay of any.
     pub(crate) fn round(&self, loads: impl Iterator<Item = Load>, terms: &SwapPolicy) -> Round {
+        let all = self.residents.values().filter(|one| !one.is_empty());
+        let drain = all.map(|one| one.drain.next(terms)).max();
         let mut round = Round {
-            spare: terms.seal + terms.look_grace,
+            spare: drain.unwrap_or(terms.drain.0) + terms.seal + terms.look_grace,
             ..Round::default()
         };
         for load in loads {
@@ -180,7 +182,7 @@ impl Rotation {
 pub(crate) struct Round {
     stay: Nanos,
     copies: Nanos,
-    /// What sealing and looks may take beside the copies.
+    /// What drains, seals and looks may take beside the copies.
     spare: Nanos,
     steps: u64,
 }
@@ -190,7 +192,7 @@ impl Round {
         self.all_of(self.step())
     }
 
-    /// The same if seals and looks take no time, as they nearly do.
+    /// The same if drains, seals and looks take no time, as they nearly do.
     pub(crate) fn usual_time(&self) -> Nanos {
         self.all_of(self.stay + self.copies)
     }

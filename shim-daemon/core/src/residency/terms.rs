@@ -1,6 +1,7 @@
 //! The node's settings for swapping.
 
 use crate::time::Nanos;
+use gpushare_protocol::page::residency::USUAL_DRAIN_MS;
 use gpushare_protocol::units::Bytes;
 
 /// See the module's page. [`Default`] has no host memory: nothing swaps.
@@ -27,8 +28,11 @@ pub struct SwapPolicy {
     pub stays: (Nanos, Nanos),
     /// The rate of moves before one was measured, in bytes a second.
     pub first_rate: u64,
-    /// How long the processes of a tenant may take to be sealed. The library has a deadline of its
-    /// own, which is shorter.
+    /// How long the submitted work of a tenant may take to end once its processes are sealed: at
+    /// first, and at most where that was too short, or where a return is overdue. The first one is
+    /// the library's own where no order says it.
+    pub drain: (Nanos, Nanos),
+    /// How much longer than that the processes may take to answer an order to be sealed.
     pub seal: Nanos,
     /// How long a move may make no progress, at least: what is left may be one piece, which may
     /// take four times its expected time, and more where that proved too short. A move may take ten
@@ -58,7 +62,8 @@ impl Default for SwapPolicy {
             least_rest: Nanos::millis(600),
             stays: (Nanos::millis(200), Nanos::secs(120)),
             first_rate: 10 << 30,
-            seal: Nanos::secs(5),
+            drain: (Nanos::millis(USUAL_DRAIN_MS as u64), Nanos::secs(60)),
+            seal: Nanos::secs(3),
             progress: Nanos::secs(5),
             look_grace: Nanos::secs(2),
             unseen: Nanos::secs(10),

@@ -22,7 +22,7 @@ use super::World;
 use crate::decision::{Decision, Notice};
 use crate::ids::{DeviceId, ProcessId, TenantId};
 use crate::ledger::Account;
-use crate::residency::{Load, Place, Thrash, Told, Turned};
+use crate::residency::{Load, Order, Place, Thrash, Told, Turned};
 use crate::time::Nanos;
 use crate::timers::Timer;
 use gpushare_protocol::units::Bytes;
@@ -56,12 +56,17 @@ impl World {
                 .leaves(now, rest, place == Place::Sealing);
         }
         let (epoch, order) = resident.go(now, place, anew);
+        let drain = match order {
+            Order::Seal | Order::Leave => resident.drain.given(),
+            _ => Nanos::ZERO,
+        };
         if place != Place::Confirming {
             self.decide(Decision::Reside {
                 tenant,
                 device,
                 epoch,
                 order,
+                drain,
             });
         }
         match place {
@@ -90,10 +95,11 @@ impl World {
         let left = load(if out { bytes - there } else { bytes });
         let patience = rotation.patience((tenant, left), out, &terms);
         let whole = rotation.whole((tenant, load(bytes)), left, &terms);
-        let latest = resident.begun() + terms.seal + whole;
+        let sealed = resident.drain.given().max(terms.drain.0) + terms.seal;
+        let latest = resident.begun() + sealed + whole;
         let at = match resident.place() {
             Place::In | Place::Out => None,
-            Place::Sealing => Some(resident.since() + terms.seal),
+            Place::Sealing => Some(resident.since() + sealed),
             Place::Leaving if resident.taken_back => Some(resident.since() + terms.progress),
             Place::Leaving => Some((resident.since() + patience).min(latest)),
             Place::Confirming => Some(self.timers.now() + resident.pause),
@@ -120,6 +126,11 @@ impl World {
         }
         if wanted_by.is_some() {
             self.note_rest(tenant, device);
+        }
+        let hurry = wanted_by.is_some_and(|by| self.is_overdue_there(by, device));
+        let terms = self.policy.swap;
+        if let Some(resident) = self.residency.get_mut(device, tenant) {
+            resident.drain.begin(hurry, &terms);
         }
         self.notice(Notice::Leaving {
             tenant,
@@ -155,6 +166,9 @@ impl World {
         let now = self.timers.now();
         match turned {
             Turned::Sealed => {
+                if let Some(resident) = self.residency.get_mut(device, tenant) {
+                    resident.drain.took(now - resident.since());
+                }
                 // Nothing can be charged any more: this is what leaves.
                 let bytes = self.in_use(tenant, device);
                 match self.reserve(device, tenant, bytes) {
@@ -166,7 +180,14 @@ impl World {
                     false => self.did_not_leave(tenant, device, Nanos::ZERO),
                 }
             }
-            Turned::Busy(retry) => self.did_not_leave(tenant, device, retry),
+            Turned::Busy { retry, late } => {
+                let terms = self.policy.swap;
+                let resident = self.residency.get_mut(device, tenant);
+                let drains = resident.filter(|one| late && one.place() == Place::Sealing);
+                let pause = drains.map(|one| one.drain.was_short(now - one.since(), &terms));
+                let least = retry.min(terms.backoff.1).max(pause.unwrap_or_default());
+                self.did_not_leave(tenant, device, least);
+            }
             Turned::Progress => {
                 let Some(resident) = self.residency.get_mut(device, tenant) else {
                     return;
@@ -199,7 +220,10 @@ impl World {
             Place::Leaving if resident.taken_back => {
                 self.go(tenant, device, Place::Leaving, false);
             }
-            Place::Sealing => self.did_not_leave(tenant, device, Nanos::ZERO),
+            Place::Sealing => {
+                resident.drain.was_silent();
+                self.did_not_leave(tenant, device, Nanos::ZERO);
+            }
             Place::Leaving => {
                 resident.was_slow();
                 self.did_not_leave(tenant, device, Nanos::ZERO);

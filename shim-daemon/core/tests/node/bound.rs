@@ -8,7 +8,7 @@ impl Node {
     /// How long two rounds of a device's rotation take at most. In a round each tenant that can be
     /// moved leaves once, and the next one stays as long as the longest stay: eleven times as long
     /// as all that any of them may have takes out and back over the slowest link. Beside that each
-    /// step has the time that a seal and a look may take.
+    /// step has the time that drains, a seal and a look may take.
     pub fn two_rounds(&self, device: DeviceId) -> Nanos {
         let terms = &self.policy.swap;
         // Before a rate was measured this one counts.
@@ -40,7 +40,11 @@ impl Node {
         let stretch = self.returns.stretch.get(&device).copied().unwrap_or(1);
         let stay = Nanos(trip.0 * u64::from(terms.stay) * stretch);
         let stay = stay.max(terms.stays.0).min(terms.stays.1);
-        let step = stay + trip + terms.seal + terms.look_grace;
+        let mut step = stay + trip + terms.drain.0 + terms.seal + terms.look_grace;
+        if drain > terms.drain.0 {
+            // Times and pauses that were too short, each twice the one before.
+            step = step + Nanos(4 * drain.0);
+        }
         Nanos(2 * steps * step.0)
     }
 

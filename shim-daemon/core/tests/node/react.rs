@@ -100,7 +100,8 @@ impl Node {
                 device,
                 epoch,
                 order,
-            } => self.ordered(tenant, device, epoch, order),
+                drain,
+            } => self.ordered((tenant, device), epoch, order, drain),
             Decision::Withhold {
                 tenant,
                 device,

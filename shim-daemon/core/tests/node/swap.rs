@@ -43,6 +43,8 @@ pub struct Moves {
     pub residue: Bytes,
     /// The last order on each device.
     pub orders: BTreeMap<DeviceId, (u32, Order)>,
+    /// How long its work may drain by each.
+    pub given: BTreeMap<DeviceId, Nanos>,
     /// The bytes withheld of its return.
     pub withheld: BTreeMap<DeviceId, Bytes>,
     /// Since when its gates are open, and how long they were before.
@@ -60,6 +62,7 @@ impl Default for Moves {
             parts: 8,
             residue: Bytes::ZERO,
             orders: BTreeMap::new(),
+            given: BTreeMap::new(),
             withheld: BTreeMap::new(),
             open: Some(Nanos::ZERO),
             useful: Nanos::ZERO,
@@ -104,6 +107,11 @@ pub fn swapping(device: DeviceId, limit_mib: u64) -> TenantSpec {
         oversubscribe: Oversubscribe::Swap,
         ..super::bare::spec(device, quota)
     }
+}
+
+/// The answer of a process that cannot be sealed.
+fn busy(late: bool) -> Told {
+    Told::Busy { retry: 100, late }
 }
 
 /// The settings of a node with so much host memory.
@@ -165,7 +173,13 @@ impl Node {
         }
     }
 
-    pub(super) fn ordered(&mut self, tenant: TenantId, device: DeviceId, epoch: u32, order: Order) {
+    pub(super) fn ordered(
+        &mut self,
+        (tenant, device): (TenantId, DeviceId),
+        epoch: u32,
+        order: Order,
+        drain: Nanos,
+    ) {
         let now = self.now;
         let Some(guest) = self.guests.get_mut(&tenant) else {
             return;
@@ -176,6 +190,7 @@ impl Node {
             "every order has a new epoch: {before:?}, {epoch} {order:?}"
         );
         let moves = &mut guest.moves;
+        moves.given.insert(device, drain);
         if order == Order::Seal {
             moves.set_open(now, false);
         } else if matches!(order, Order::In | Order::Lost) {
@@ -218,9 +233,8 @@ impl Node {
             self.world.host()
         );
         let moves = &self.guests[&tenant].moves;
-        let (obeys, drain) = (moves.obeys, moves.drain);
-        let residue = moves.residue;
-        let works = moves.works;
+        let (obeys, drain, works, residue) = (moves.obeys, moves.drain, moves.works, moves.residue);
+        let given = moves.given.get(&device).copied().unwrap_or_default();
         let proc = self.processes.get_mut(&process).expect("it lives");
         let charged = proc.charged(device);
         if matches!(order, Order::Leave | Order::Out) {
@@ -250,7 +264,12 @@ impl Node {
             (_, Obeys::Silently) => None,
             // It is sealed for long, and has said so to the daemon that ordered it.
             (Order::Seal, _) if !proc.away(device).is_zero() => None,
-            (Order::Seal, Obeys::Busy) => Some((drain, Told::Busy { retry: 100 })),
+            (Order::Seal, Obeys::Busy) => Some((drain, busy(false))),
+            // As the library does it at its deadline.
+            (Order::Seal, _) if drain > given => {
+                proc.seal(device, true);
+                Some((given, busy(true)))
+            }
             (Order::Seal, _) => {
                 proc.seal(device, true);
                 Some((drain, Told::Sealed))
@@ -462,6 +481,7 @@ impl Node {
             Told::Away { .. } | Told::NoRoom { .. } => {
                 proc.moving.remove(device);
             }
+            Told::Busy { .. } => proc.seal(*device, false),
             Told::Back => {
                 assert_eq!(
                     proc.away(*device),
@@ -474,7 +494,6 @@ impl Node {
                 let process = *process;
                 self.gives_back(process);
             }
-            _ => {}
         }
         true
     }

@@ -276,8 +276,10 @@ impl Node {
             residence.place != Place::In || sealed == 0,
             "{tenant:?} is in on {device:?} with {sealed} processes sealed"
         );
+        let given = self.guests[&tenant].moves.given.get(&device).copied();
+        let sealed = given.unwrap_or_default() + self.policy.swap.seal;
         assert!(
-            residence.place != Place::Sealing || residence.since <= self.policy.swap.seal,
+            residence.place != Place::Sealing || residence.since <= sealed,
             "{tenant:?} is being sealed on {device:?}: {residence:?}"
         );
         let honest = self.guests[&tenant].moves.obeys == Obeys::Honestly;

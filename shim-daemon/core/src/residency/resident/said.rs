@@ -111,12 +111,14 @@ impl Resident {
         (member.owes, member.silent) = (None, false);
         match (self.place, told) {
             (Place::Sealing, Told::Sealed) => member.said = Said::Sealed,
-            (Place::Sealing | Place::Leaving, Told::Busy { retry }) => {
-                return Some(Turned::Busy(Nanos::millis(u64::from(retry))));
+            (Place::Sealing | Place::Leaving, Told::Busy { retry, late }) => {
+                let retry = Nanos::millis(u64::from(retry));
+                return Some(Turned::Busy { retry, late });
             }
             // No host memory, and it runs; or a copy failed, and what it has moved stays there.
             (Place::Sealing | Place::Leaving, Told::NoRoom { .. }) => {
-                return Some(Turned::Busy(Nanos::ZERO));
+                let (retry, late) = (Nanos::ZERO, false);
+                return Some(Turned::Busy { retry, late });
             }
             (Place::Leaving, Told::Moved { away }) => {
                 let more = away > member.away;

@@ -2,7 +2,7 @@
 
 use crate::ids::{DeviceId, TenantId};
 use crate::ledger::Account;
-use crate::residency::{Held, HostView, Place, Resident, Rotation, STORED};
+use crate::residency::{Held, HostView, Place, Resident, Rotation, STORED, Turned};
 use crate::world::World;
 use gpushare_protocol::units::Bytes;
 use std::collections::BTreeMap;
@@ -74,10 +74,25 @@ impl World {
 
     /// What the store has given a tenant is this now.
     pub(in crate::world) fn holds(&mut self, tenant: TenantId, held: Held) {
-        if self.tenants.get(tenant).is_none() || !self.residency.host.holds(tenant, held) {
+        if self.tenants.get(tenant).is_none() {
             return;
         }
-        self.settle_waited();
+        let before = self.residency.host.held(tenant);
+        let has_room = self.residency.host.holds(tenant, held);
+        if held.memory > before.memory {
+            self.was_served(tenant);
+        }
+        if has_room {
+            self.settle_waited();
+        }
+    }
+
+    /// The store has given a tenant memory: a move that waits for that goes on, out of the card or
+    /// back from files. Its processes say nothing meanwhile.
+    fn was_served(&mut self, tenant: TenantId) {
+        for device in self.devices_of(tenant) {
+            self.follow_move(tenant, device, Turned::Progress);
+        }
     }
 
     /// Less of a tenant is out than was, as a process of it has ended or freed memory there: it

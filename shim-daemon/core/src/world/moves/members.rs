@@ -4,6 +4,7 @@ use crate::decision::Decision;
 use crate::ids::{DeviceId, ProcessId, TenantId};
 use crate::lease::Input;
 use crate::residency::{Order, Place};
+use crate::time::Nanos;
 use crate::timers::Timer;
 use crate::world::World;
 use gpushare_protocol::units::Bytes;
@@ -181,12 +182,13 @@ impl World {
         for (tenant, epoch, halted) in told {
             self.timers.stop(Timer::Move(device, tenant));
             self.timers.stop(Timer::Silent(device, tenant));
-            let order = Order::Lost;
+            let (order, drain) = (Order::Lost, Nanos::ZERO);
             self.decide(Decision::Reside {
                 tenant,
                 device,
                 epoch,
                 order,
+                drain,
             });
             self.goes_on(tenant, halted);
         }

@@ -168,6 +168,16 @@ impl World {
         }
     }
 
+    /// Whether a tenant has waited for a whole round of the rotation, to return or for memory.
+    pub(super) fn is_overdue_there(&self, tenant: TenantId, device: DeviceId) -> bool {
+        let resident = self.residency.get(device, tenant);
+        let returns = resident.and_then(Resident::returns);
+        let asks = self.asks.on(device).map(|(_, pending)| pending);
+        let asks = asks.filter(|pending| pending.tenant == tenant && pending.turn.is_some());
+        let mut since = asks.map(|pending| pending.since).chain(returns);
+        since.any(|since| self.is_overdue(device, since))
+    }
+
     /// Begins to move the victims. Returns the memory that the device gets back.
     pub(in crate::world) fn move_all(
         &mut self,
