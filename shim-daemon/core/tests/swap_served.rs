@@ -29,7 +29,7 @@ fn served(node: &mut Node, process: ProcessId, seconds: u64) {
     let tenant = node.processes[&process].tenant;
     for _ in 0..seconds {
         let proc = node.processes.get_mut(&process).expect("it lives");
-        proc.host = proc.host + Bytes::mib(64);
+        proc.host += Bytes::mib(64);
         node.tell_held(tenant);
         node.live(secs(1));
     }
