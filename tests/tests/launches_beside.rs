@@ -199,8 +199,10 @@ fn launches_of_one_thread_on_two_devices_are_each_devices_own() {
     let said = [service(0) - before[0], service(1) - before[1]];
     let served = gpu.served() - before[2];
     let (few, many) = (served / 41, served / 41 * 40);
-    // On a loaded machine ends are seen late, and kernels taken for longer: never for shorter.
-    assert!(said[0] >= few / 10 * 9, "{said:?} of {served}");
-    assert!(said[1] >= many / 10 * 9, "{said:?} of {served}");
+    // On a loaded machine ends are seen late, and kernels taken for longer. A stall between two
+    // looks may also credit one batch with the time of another.
+    for (said, all) in said.into_iter().zip([few, many]) {
+        assert_measured!(said >= all / 10 * 9, "{said} of {all}, {served} in all");
+    }
     guest.finish().silently();
 }
