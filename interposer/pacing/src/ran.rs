@@ -24,7 +24,7 @@ impl Ran {
     }
 
     /// How many of them run side by side, if it was not delayed: at least it and what was begun
-    /// before it. What comes later waits, where streams are in each other's way. Where they begin
+    /// before it. Later work waits where streams are in each other's way. Where they begin
     /// one after another, half of them began before it on the average.
     pub(crate) fn side_by_side(&self) -> u64 {
         (1 + 2 * in_all(self.behind, self.most)).min(self.beside())

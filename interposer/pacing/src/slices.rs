@@ -299,7 +299,7 @@ mod tests {
             kept += u64::from(!goes);
         }
         assert!(kept <= 3 * 20 + 10 * 20, "{kept} ms of 10,000");
-        // One that ends in time forgives it.
+        // A slice that ends in time forgives it.
         let later = 20_000 * MS;
         slices.admitted(1, SLICE);
         assert!(slices.ask(later, SLICE, SLICE, 0, 0).is_some());

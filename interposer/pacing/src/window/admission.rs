@@ -169,7 +169,7 @@ impl<M> Window<M> {
         self.reserved.1 = self.reserved.1.saturating_add(expected);
     }
 
-    /// Until one should look again, when `excess` nanoseconds too much are under way. What was
+    /// Until one should look again, when `excess` nanoseconds too much are under way. Work that was
     /// never measured may be complete at any time: it is looked at once it has run for half as long
     /// again.
     fn pause(&self, now: u64, excess: u64) -> u64 {

@@ -58,7 +58,7 @@ fn an_images_all_names_no_gpu_beside_those_that_the_container_has() {
     assert_eq!(of(&one).devices, ["all"], "nothing else tells");
     one["linux"]["devices"] = json!([{"type": "c", "major": 195, "minor": 3}]);
     assert_eq!(of(&one).devices, ["/dev/nvidia3"]);
-    // What names a GPU is no image's.
+    // Variables that name a GPU come from no image.
     one["process"]["env"] = json!(["NVIDIA_VISIBLE_DEVICES=GPU-1"]);
     assert_eq!(of(&one).devices, ["GPU-1"]);
 }
