@@ -347,9 +347,9 @@ impl<F: Copy> Slot<F> {
         })
     }
 
-    /// As [`get`](Self::get), for a call of the program. One that reaches us while the library is
-    /// not loaded was meant for a stub of the program's own, which would have loaded it: our name
-    /// stands before the stub's.
+    /// As [`get`](Self::get), for a call of the program. A call that comes while the library is not
+    /// loaded was meant for a stub of the program's own, which would have loaded it: the linker
+    /// found our function of that name first.
     #[inline]
     pub(crate) fn called(&self) -> Option<F> {
         self.get().or_else(|| self.load())

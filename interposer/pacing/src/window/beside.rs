@@ -22,7 +22,7 @@ const LONGEST_REST: u32 = 64;
 #[derive(Debug)]
 pub(crate) struct Width {
     streams: u64,
-    /// What it became when streams were last seen to delay each other.
+    /// The width to which the last streams that delayed each other reduced it.
     safe: u64,
     /// How long an operation of a kind takes alone (ns), and where the next kind goes.
     alone: [(u64, u64); KINDS],

@@ -189,8 +189,8 @@ impl Account {
         self.least = self.least.min(bytes);
     }
 
-    /// One of its processes says anew how much cannot move. What the tenant has freed meanwhile may
-    /// have been what others told of.
+    /// A process of the tenant says anew how much cannot move. Memory that the tenant has freed
+    /// meanwhile may be part of what its other processes told of.
     pub(crate) fn told_to_stay(&mut self, stays: Stays) {
         let freed = (stays.before - self.told).min(stays.loose);
         self.told = stays.all - freed;

@@ -8,7 +8,7 @@ use super::super::shared::{Neighbours, Part};
 use crate::ids::DeviceId;
 use std::collections::BTreeMap;
 
-/// What is decided of a band's neighbours, and what its devices say of it now.
+/// A band's neighbours as they were decided for last, and the facts of its devices now.
 #[derive(Debug)]
 pub(super) struct Looked {
     pub(super) now: Neighbours,
@@ -35,7 +35,7 @@ pub(super) fn are_alike(parts: &[Part]) -> bool {
     many.clone().min() == many.max() && most * 2 <= least * 3
 }
 
-/// What is done with each band's neighbours next.
+/// Decides how each band's neighbours are held from now on, in the order of `all`.
 pub(super) fn decide(all: &[Looked]) -> Vec<Neighbours> {
     let mut next = vec![Neighbours::Apart; all.len()];
     let crossed = |at: usize| {

@@ -70,8 +70,8 @@ impl Outside {
     }
 }
 
-/// What a tenant has of a `time` in which beside its `own` contexts only such work runs, of so many
-/// thousandths of contexts (ns).
+/// A tenant's part (ns) of a `time` in which its `own` contexts run beside work of no gate alone,
+/// which is worth so many `contexts`; both in thousandths.
 pub(super) fn beside(time: i64, (own, contexts): (u64, u64)) -> i64 {
     let own = i128::from(own.max(1000));
     let whole = i128::from(contexts) + own;

@@ -256,9 +256,9 @@ impl Rules {
         scaled(1000, self.slice.0, self.slice.0 + self.switch.0)
     }
 
-    /// What a tenant's `own` contexts have of a `span` where each has an even part, while so many
-    /// are `pending` in all, in thousandths: without what changes of contexts take while these are
-    /// two or more.
+    /// The part (ns) of a `span` that a tenant's `own` contexts have where each has an even part
+    /// and so many are `pending` in all; both in thousandths. From two contexts on the time that
+    /// changes of contexts take is left out.
     pub(super) fn even(&self, span: Nanos, (own, pending): (u64, u64)) -> u64 {
         let even = scaled(span.0, own, pending.max(own).max(1000));
         let several = scaled(even, pending.clamp(1000, 2000) - 1000, 1000);

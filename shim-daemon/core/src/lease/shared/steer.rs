@@ -454,8 +454,8 @@ impl Steering {
                 None => (holds && repays) || (!earns_it && tenant.class() < kept),
             };
             let is_unknown = |tenant: &Tenant| tenant.own.done.guessed;
-            // What contexts have in slices of work of unknown length is not known, and no measured
-            // work says it.
+            // Slices of work of unknown length give each context a part that no measured work
+            // shows.
             let is_blind = case.visits.dense && is_unknown(first) && is_unknown(tenant);
             let gate = if held {
                 Gate::Shut
