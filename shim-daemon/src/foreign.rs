@@ -115,6 +115,23 @@ impl Lane {
     pub fn is_full(&self) -> bool {
         self.lanes.books().is_full(self.owner)
     }
+
+    /// For tests: the lane is full, and stands until what this returns is dropped.
+    #[cfg(test)]
+    pub(crate) fn stands(&self) -> std::sync::mpsc::Sender<()> {
+        let (go, goes) = std::sync::mpsc::channel();
+        let (begins, has_begun) = std::sync::mpsc::channel();
+        self.run(move || {
+            let _ = begins.send(());
+            let _ = goes.recv();
+        });
+        // Its thread takes nothing more: what waits from here on stays.
+        has_begun.recv().expect("the work begins");
+        while !self.is_full() {
+            self.run(|| ());
+        }
+        go
+    }
 }
 
 /// Takes from this thread the capabilities that let it pass over a disk's quotas: it writes to

@@ -208,20 +208,23 @@ fn a_sparse_client_is_pending_while_it_waits_and_not_between() {
     launches(&mut guest, 1, MS);
     waits(&mut guest);
     let (mut asked, before) = (0, (busy(&dealer), gpu.served()));
+    // Once, as soon as it has a processor, the gate thread marks what may have been submitted before
+    // the gate opened. A wait for one stream does not show that mark's end.
+    let mut glances = 0;
     for _ in 0..40 {
         let began = Instant::now();
         launches(&mut guest, 1, MS);
         waits(&mut guest);
         asked += u64::try_from(began.elapsed().as_nanos()).expect("short");
-        assert_eq!(
-            pending(&dealer).since(),
-            None,
-            "the program has waited for the work"
-        );
-        let said = busy(&dealer);
+        // The program has waited for the work.
+        let (since, said) = (pending(&dealer).since(), busy(&dealer));
         assert_eq!(guest.ask("query 1"), "query 0");
-        assert_eq!(busy(&dealer), said, "nothing is pending in between");
+        if since.is_some() || busy(&dealer) != said {
+            glances += 1;
+            until("its end is seen", || pending(&dealer).since().is_none());
+        }
     }
+    assert!(glances <= 1, "pending after {glances} of 40 waits");
     let (said, served) = (busy(&dealer) - before.0, gpu.served() - before.1);
     assert_measured!(said <= asked, "{said} ns in {asked}");
     assert_measured!(
@@ -241,7 +244,7 @@ fn a_deep_queue_is_pending_all_the_time() {
     until("it is pending", || pending(&dealer).since().is_some());
     assert_eq!(guest.ask("stop"), "stop 0");
     waits(&mut guest);
-    assert_eq!(pending(&dealer).since(), None);
+    until("its end is seen", || pending(&dealer).since().is_none());
     assert!(busy(&dealer) > 0);
     guest.finish().silently();
 }

@@ -372,31 +372,26 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write as _;
+    use std::io::{BufRead as _, BufReader, Write as _};
     use std::process::{Command, Stdio};
 
     #[test]
     fn a_process_has_other_addresses_once_it_is_another_program() {
         let mut child = Command::new("sh")
-            .args(["-c", "read line; exec cat"])
+            .args(["-c", "echo; read line; exec cat"])
             .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
             .spawn()
             .unwrap();
         let pid = child.id().cast_signed();
-        let name = || small_file::text(format!("/proc/{pid}/comm")).unwrap();
-        while name() != "sh\n" {
-            std::thread::yield_now();
-        }
+        let mut said = BufReader::new(child.stdout.take().unwrap());
+        // A program that says something has all its addresses.
+        let mut runs = || said.read_line(&mut String::new()).unwrap();
+        assert_eq!(runs(), 1);
         let before = Program::of(pid).unwrap();
         assert_eq!(Program::of(pid), Some(before));
-        child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
-        while name() != "cat\n" {
-            std::thread::yield_now();
-        }
-        // Its name changes before its addresses do.
-        while Program::of(pid).is_none() {
-            std::thread::yield_now();
-        }
+        child.stdin.as_mut().unwrap().write_all(b"\n\n").unwrap();
+        assert_eq!(runs(), 1);
         assert_ne!(Program::of(pid), Some(before));
         child.kill().unwrap();
         child.wait().unwrap();

@@ -190,13 +190,7 @@ fn on_a_lane_that_stands_few_holes_wait_and_more_stay_counted() {
         HostFile::adopt(Foreign::new(file.descriptor().unwrap(), &lane)).unwrap(),
     );
     next.found(ONE, Bytes::mib(4), Bytes::MAX);
-    let (go, goes) = channel::<()>();
-    lane.run(move || {
-        let _ = goes.recv();
-    });
-    while !lane.is_full() {
-        lane.run(|| ());
-    }
+    let go = lane.stands();
     let places = 2 * PUT_OFF as u64;
     for place in 1..places {
         next.drop_range(ONE, mine + place * PIECE.0, 2 << 20);

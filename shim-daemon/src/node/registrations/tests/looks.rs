@@ -32,13 +32,7 @@ fn one_look_at_a_process_is_under_way_and_one_follows_it() {
 fn nobody_registers_in_a_tenant_whose_lane_stands() {
     let mut scene = Scene::new();
     let lane = scene.node.lane(scene.tenant);
-    let (go, goes) = std::sync::mpsc::channel::<()>();
-    lane.run(move || {
-        let _ = goes.recv();
-    });
-    while !lane.is_full() {
-        lane.run(|| ());
-    }
+    let go = lane.stands();
     while scene.node.poll_effect().is_some() {}
     assert_eq!(scene.tries(None).process, None);
     let effects = std::iter::from_fn(|| scene.node.poll_effect());
