@@ -325,6 +325,8 @@ mod tests {
         let daemon = std::thread::spawn(move || {
             let mut socket = listener.accept().unwrap().0;
             if let Some(error) = answer {
+                // A socket that is closed before the question has come refuses it.
+                assert!(socket.read(&mut [0; 4096]).unwrap() > 0);
                 let mut frames = Vec::new();
                 encode(0, &Hello::of_this_build(0), &mut frames).unwrap();
                 encode(1, &ControlReply::Error(error), &mut frames).unwrap();

@@ -22,7 +22,7 @@ use gpushared::log_budget::{LogBudget, Messages};
 use gpushared::log_queue::{LogQueue, Rest};
 use gpushared::node::Settings;
 use gpushared::peer;
-use gpushared::server::{Folder, Reload, Server, Start};
+use gpushared::server::{Folder, Reload, Server, Start, TICK};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
@@ -264,6 +264,7 @@ fn run(args: Args, rest: &mut Option<Rest>) -> Result<(), Failed> {
         let start = Start {
             folder,
             settings,
+            tick: TICK,
             stop,
             reload: Some(reload),
             transient: args.transient,

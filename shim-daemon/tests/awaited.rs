@@ -2,9 +2,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 
 use crate::container_node::{Machine, NOW, pidfd};
+use crate::support;
 use gpushare_core::ProcessId;
 use gpushare_protocol::wire::Control;
 use gpushared::init::Init;
@@ -35,7 +36,7 @@ impl Scene {
 
     /// The same, and it was not looked at yet.
     fn unseen(later: u64, program: Option<[u64; 6]>) -> Self {
-        let child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let child = support::cat();
         let identity = Init::of(pidfd(child.id())).unwrap().identity;
         let start = identity.start + later;
         let registration = serde_json::json!({

@@ -168,7 +168,7 @@ fn no_time_of_kernels_is_told_where_nvml_refuses_its_samples() {
 fn a_forgotten_process_of_a_tenant_that_works_is_told_as_idle() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
-    let limits = [&HALF[..], &[("GPUSHARE_IDLE_AFTER", "1s")]].concat();
+    let limits = [&HALF[..], &[("GPUSHARE_IDLE_AFTER", "4s")]].concat();
     let (_a, a) = daemon.tenant("a", &limits);
     let (mut busy, mut forgotten) = (Client::register(&a), Client::register(&a));
     busy.open();
@@ -188,7 +188,7 @@ fn a_forgotten_process_of_a_tenant_that_works_is_told_as_idle() {
     until("the forgotten one is idle", || {
         work();
         assert_eq!(state(&busy), Some(ProcessState::Running));
-        matches!(state(&forgotten), Some(ProcessState::Idle { for_ms }) if for_ms >= 1_000)
+        matches!(state(&forgotten), Some(ProcessState::Idle { for_ms }) if for_ms >= 4_000)
     });
 }
 
@@ -201,6 +201,8 @@ fn a_tenant_with_two_processes_is_not_alone_beside_another() {
     let (_b, b) = daemon.tenant("b", &HALF);
     let [mut first, mut second] = [&a, &a].map(|socket| Gated::join(socket));
     let mut other = Gated::join(&b);
+    // The next look is a second away.
+    daemon.devices.until_looked_at();
     other.want(other.turn().word.epoch());
     for one in [&mut first, &mut second] {
         one.make_way();

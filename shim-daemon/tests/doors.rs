@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::binary::Binary;
-use crate::support::{Client, Daemon, FakeDevices, create};
+use crate::support::{Client, Daemon, FakeDevices, TICK, create};
 use gpushare_protocol::units::GIB;
 use gpushare_protocol::wire::*;
 use gpushared::server::{CONTROL, Folder, Server, Start};
@@ -22,6 +22,12 @@ fn until(what: &str, done: impl Fn() -> bool) {
         assert!(Instant::now() < end, "{what}");
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// Removes a folder at one instant, by way of `away`: the daemon makes what is missing anew.
+fn removes(folder: &Path, away: &Path) {
+    fs::rename(folder, away).unwrap();
+    fs::remove_dir_all(away).unwrap();
 }
 
 fn answers(socket: &Path) -> bool {
@@ -55,7 +61,7 @@ fn a_folder_that_was_emptied_is_filled_again_and_stays_this_daemons() {
     let (_owner, socket) = daemon.tenant("one", &LIMIT);
     let mut client = Client::register(&socket);
     assert!(matches!(client.open(), Reply::Granted { .. }));
-    fs::remove_dir_all(&root).unwrap();
+    removes(&root, &folder.path().join("away"));
     until("the control socket is back", || {
         answers(&root.join(CONTROL))
     });
@@ -66,6 +72,7 @@ fn a_folder_that_was_emptied_is_filled_again_and_stays_this_daemons() {
     let start = Start {
         folder: Folder::open(root, true).unwrap(),
         settings: gpushared::node::Settings::default(),
+        tick: TICK,
         stop: EventFd::new().unwrap().into(),
         reload: None,
         transient: false,
@@ -90,7 +97,8 @@ fn a_tenant_is_refused_until_it_can_have_a_socket() {
         panic!("{refused:?}")
     };
     assert!(error.message.contains("socket"), "{error:?}");
-    fs::remove_dir_all(folder.path().join("sockets/one")).unwrap();
+    let away = folder.path().join("away");
+    removes(&folder.path().join("sockets/one"), &away);
     until("it is made", || {
         let again: ControlReply = daemon.command().call(&create("one", &LIMIT));
         matches!(again, ControlReply::Created { .. })
@@ -182,6 +190,7 @@ fn a_reserve_that_leaves_nothing_of_any_device_is_refused_at_the_start() {
                 reserve: gpushare_protocol::units::Bytes(reserve),
                 ..gpushared::node::Settings::default()
             },
+            tick: TICK,
             stop: EventFd::new().unwrap().into(),
             reload: None,
             transient: false,

@@ -87,7 +87,7 @@ fn a_tenants_peak_stays_when_it_frees() {
 #[test]
 fn refusals_are_counted_by_reason_also_after_the_process() {
     let folder = tempfile::tempdir().unwrap();
-    let daemon = Daemon::start(folder.path());
+    let daemon = Daemon::with(folder.path(), FakeDevices::seldom());
     let short = [&HALF[..], &[("GPUSHARE_WAIT_TIMEOUT", "50ms")]].concat();
     let fails = [&HALF[..], &[("GPUSHARE_ON_COLLISION", "fail")]].concat();
     let (_a, a) = daemon.tenant("a", &HALF);
@@ -276,7 +276,7 @@ pub(crate) fn in_turns(folder: &std::path::Path) -> Daemon {
         },
         ..Settings::default()
     };
-    Daemon::with_settings(folder, FakeDevices::default(), settings)
+    Daemon::with_settings(folder, FakeDevices::seldom(), settings)
 }
 
 /// Waits until a tenant's only process has gone.

@@ -56,6 +56,9 @@ fn daemon_of(
         stay: 0,
         urgent_stay: 0,
         stays: (Nanos::ZERO, Nanos::ZERO),
+        // The tests play processes, and may be held up.
+        look_grace: Nanos::secs(60),
+        seal: Nanos::secs(60),
         ..SwapPolicy::default()
     };
     let mut settings = Settings {

@@ -199,8 +199,9 @@ fn a_cap_is_shown_and_kept_by_one_alone_and_set_changes_it() {
     assert!(gate.heartbeat() > 0, "a new page is no stale one");
     let held = take_turns(&mut gate, &AtomicBool::new(false), 40);
     // The bucket may be full at first, and a late wake-up only makes it less.
-    let dry = &held[10..];
-    let over = dry.last().unwrap().1 - dry.first().unwrap().0;
+    // Whole cycles: a turn is paid for before the next one starts.
+    let (last, dry) = held[10..].split_last().unwrap();
+    let over = last.0 - dry.first().unwrap().0;
     let part = sum(dry) as f64 / over as f64;
     assert!(part < 0.5, "{part}: {held:?}");
     let mut command = daemon.command();

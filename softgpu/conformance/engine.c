@@ -34,6 +34,12 @@ static void *query_event(void *nothing) {
     return nothing;
 }
 
+// Whether a thread comes to its end, however long a busy machine holds it up.
+static int comes(volatile int *end) {
+    for (int ms = 0; ms < 10000 && !*end; ms++) usleep(1000);
+    return *end;
+}
+
 // One thread fills a blocked stream; then two other threads record and query events of another stream.
 void room_facts(void) {
     pthread_t filler, recorder, querier;
@@ -57,11 +63,9 @@ void room_facts(void) {
     } while (filled != before);
     say_bool("a_full_stream_waits", filled < MANY);
     pthread_create(&querier, NULL, query_event, NULL);
-    usleep(QUIET);
-    say_bool("others_query", queried);
+    say_bool("others_query", comes(&queried));
     pthread_create(&recorder, NULL, record_event, NULL);
-    usleep(QUIET);
-    say_bool("others_record", recorded);
+    say_bool("others_record", comes(&recorded));
     *(volatile uint32_t *)word = 1;
     pthread_join(recorder, NULL);
     pthread_join(querier, NULL);
@@ -93,6 +97,7 @@ static void spin(handle function, handle stream, unsigned long long ns) {
 }
 
 // Pairs of events around kernels of 200 us, during 2 s of kernels of another context of this process.
+// A busy machine may hold up the pairs: they are made several times.
 void turn_facts(void) {
     enum { PAIRS = 20 };
     handle other = NULL, busy = NULL, stream = NULL, first = NULL, second = NULL;
@@ -105,22 +110,27 @@ void turn_facts(void) {
     must("cuCtxCreate", CU(cuCtxCreate_v2, &other, 0, 0));
     must("cuStreamCreate", CU(cuStreamCreate, &busy, 1));
     handle others = spin_function();
-    for (int i = 0; i < 400; i++) spin(others, busy, 5000000);
-    must("cuCtxSetCurrent", CU(cuCtxSetCurrent, own));
-    int alone = 0;
-    for (int i = 0; i < PAIRS; i++) {
-        float elapsed = 0;
-        CU(cuEventRecord, first, stream);
-        spin(function, stream, 200000);
-        CU(cuEventRecord, second, stream);
-        CU(cuEventSynchronize, second);
-        must("cuEventElapsedTime", CU(cuEventElapsedTime, &elapsed, first, second));
-        alone += elapsed < 0.4f;
+    int alone = 0, is_busy = 0;
+    for (int tries = 0; tries < 5 && !(is_busy && alone > PAIRS / 2); tries++) {
+        must("cuCtxSetCurrent", CU(cuCtxSetCurrent, other));
+        for (int i = 0; i < 400; i++) spin(others, busy, 5000000);
+        must("cuCtxSetCurrent", CU(cuCtxSetCurrent, own));
+        alone = 0;
+        for (int i = 0; i < PAIRS; i++) {
+            float elapsed = 0;
+            CU(cuEventRecord, first, stream);
+            spin(function, stream, 200000);
+            CU(cuEventRecord, second, stream);
+            CU(cuEventSynchronize, second);
+            must("cuEventElapsedTime", CU(cuEventElapsedTime, &elapsed, first, second));
+            alone += elapsed < 0.4f;
+        }
+        must("cuCtxSetCurrent", CU(cuCtxSetCurrent, other));
+        is_busy = CU(cuStreamQuery, busy) != 0;
+        must("cuStreamSynchronize", CU(cuStreamSynchronize, busy));
     }
-    must("cuCtxSetCurrent", CU(cuCtxSetCurrent, other));
-    say_bool("the_other_is_still_busy", CU(cuStreamQuery, busy) != 0);
+    say_bool("the_other_is_still_busy", is_busy);
     say_bool("most_pairs_tell_the_kernel_alone", alone > PAIRS / 2);
-    must("cuStreamSynchronize", CU(cuStreamSynchronize, busy));
 }
 
 typedef result call(address, void *, size_t);

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 // Time limit of one family (s). A family that hangs ends with a line that reports it, and the next family runs.
-enum { PATIENCE = 30 };
+enum { PATIENCE = 200 };
 // So many calls of one family may end its process, and so many bytes has the answer for each.
 enum { ENDS = 16, SIGNAL = 24 };
 

@@ -181,16 +181,16 @@ static uint64_t now(void) {
 
 /* The second launch takes no lock if it comes soon behind the first. If this thread was held up meanwhile, both are made again. */
 static int then_held(uint64_t ns) {
+    again = 1;
     for (;;) {
         uint64_t begin = now();
         TRY(spin(ns));
         if (now() - begin < 2000000) break;
-        again = 1;
         TRY(CALL("cuStreamSynchronize", (void *))(stream));
         TRY(known(known_as));
-        again = 0;
     }
     TRY(hold());
+    again = 0;
     return spin(1000);
 }
 

@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -188,13 +188,21 @@ impl Home {
         pids.filter(is_ours).collect()
     }
 
-    /// Waits until no daemon of this user is left.
+    /// Waits until no daemon of this user is left, nor a socket of one: the command line of a
+    /// process that was killed goes before the last of its threads has closed its files.
     pub fn until_no_daemon(&self) {
         let end = Instant::now() + PATIENCE;
-        while !self.daemons().is_empty() {
+        while !self.daemons().is_empty() || self.is_listened_to() {
             assert!(Instant::now() < end, "it stays");
             std::thread::sleep(PAUSE);
         }
+    }
+
+    /// Whether a process has the control socket of one of this user's daemons.
+    fn is_listened_to(&self) -> bool {
+        let worlds = fs::read_dir(self.folder().join("gpushare/d"));
+        let mut worlds = worlds.into_iter().flatten().flatten();
+        worlds.any(|world| UnixStream::connect(world.path().join(CONTROL)).is_ok())
     }
 }
 

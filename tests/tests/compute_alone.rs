@@ -166,12 +166,13 @@ fn an_idle_process_launches_nothing_against_the_debt_of_its_sibling() {
     }
     works.does(&format!("launch 1 {}", 300 * MS));
     works.does("sync 1");
-    // Its launch pays for the kernel.
+    // Its gate's thread pays for the kernel once it has seen its end, or its launch does.
     let before = gpu.served();
     for guest in [&mut works, &mut idle] {
         guest.does(&format!("post {}", 500 * MS));
         until_thread_waits(guest.pid(), "poster");
         guest.answers("posted", "0");
+        until("the kernel is paid for", || debt(&alone) >= 100);
     }
     assert_eq!(gpu.served(), before, "neither launch runs");
     works.kill();

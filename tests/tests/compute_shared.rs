@@ -86,7 +86,7 @@ fn a_tenant_ahead_of_its_share_gives_way_until_the_other_is_repaid() {
         used * 100.0
     );
     assert_measured!(held > other, "{held} {other}");
-    assert!(other > 0);
+    assert_measured!(other > 0, "{other}");
     a.goes_on(20);
     b.goes_on(20);
     a.stops();
@@ -122,7 +122,7 @@ fn tenants_divide_as_asked_what_a_program_without_the_library_leaves() {
     println!("80:20 beside {outside} ms of no tenant's got {most}:{rest} ms");
     assert_measured!(outside > 500, "{outside} ms");
     assert_measured!(most > 2 * rest, "{most} {rest}");
-    assert!(rest > 0);
+    assert_measured!(rest > 0, "{rest} ms");
     for guest in &mut all {
         guest.goes_on(20);
     }

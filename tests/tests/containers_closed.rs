@@ -5,7 +5,9 @@ use gpushare_tests::clients;
 use gpushare_tests::container::{Bundle, Door, Lab, Runtime};
 use gpushare_tests::guest::Ended;
 use gpushare_tests::machine::ALICE;
+use gpushare_tests::process::is_stopped;
 use gpushare_tests::{GIB, until};
+use nix::sys::signal::Signal;
 
 fn lab(config: &str) -> Option<Lab> {
     let test = std::thread::current();
@@ -147,7 +149,12 @@ fn a_container_whose_socket_folder_is_covered_has_no_cuda() {
 fn starts_later(lab: &Lab, meanwhile: &str) -> (String, Ended) {
     let mut guest = lab.run(&users("one"));
     assert_eq!(guest.line(), "idle");
+    // The daemon makes anew what it misses, and could do so while it is removed.
+    lab.signal_daemon(Signal::SIGSTOP);
+    let daemon = lab.machine().daemon_pid();
+    until("the daemon stands still", || is_stopped(daemon));
     lab.sh(meanwhile);
+    lab.signal_daemon(Signal::SIGCONT);
     guest.send("go");
     (guest.ask("init"), guest.finish())
 }

@@ -18,13 +18,13 @@ fn a_run_limit_warns_and_ends_and_an_idle_end_spares_working_tenants() {
     assert_eq!(row["ends"]["by"], "run limit");
     assert!(row["ends"]["in_ms"].as_u64().expect("a span") <= 10_000);
     let mut works = home.guest("works", &["--idle-end", "6s"]);
+    assert_eq!(works.ask(&format!("alloc {MIB}")), "alloc 0");
     let idle = home.guest("idle", &["--idle-end", "6s", "--run-limit", "1h"]);
     assert_eq!(home.row("idle").expect("it runs")["ends"]["by"], "idle end");
     let table = home.gpushare(&["ps"]).stdout;
     let table = String::from_utf8_lossy(&table).into_owned();
     assert!(table.contains(" s (run limit)"), "{table}");
 
-    assert_eq!(works.ask(&format!("alloc {MIB}")), "alloc 0");
     let mut events = home.events();
     let soon = told(&mut events, "ends-soon", "limited");
     assert!(soon.starts_with("will be ended in "), "{soon}");

@@ -1,7 +1,7 @@
 //! Programs that ask NVML and never start CUDA, while their daemon ends and the next one begins.
 
 use gpushare_tests::guest::plain;
-use gpushare_tests::{Daemon, Dealer, GIB, Gpu, Guest, Tenant, clients, until};
+use gpushare_tests::{Daemon, Dealer, GIB, Gpu, Guest, Tenant, clients, until, until_some};
 
 const LIMIT: (&str, &str) = ("GPUSHARE_MEM_LIMIT", "4GiB");
 /// MiB of the tenant's limit, and of the device.
@@ -64,7 +64,9 @@ fn a_monitor_that_outlives_the_daemon_sees_which_processes_come_after() {
     let mut daemon = Daemon::start(&gpu);
     let tenant = daemon.tenant("one", &[LIMIT]);
     let mut monitor = tenant.client("watcher", &[]);
-    assert_eq!(look(&mut monitor, 1), nothing_of(LIMIT_MIB));
+    until("the monitor sees its tenant", || {
+        look(&mut monitor, 1) == nothing_of(LIMIT_MIB)
+    });
     let guest = busy(&tenant, GIB);
     let seen = look(&mut monitor, guest.id());
     assert!(seen.listed && seen.used >= 1024, "{seen:?}");
@@ -87,8 +89,10 @@ fn a_monitor_keeps_what_it_knows_while_the_daemon_is_away() {
     let tenant = daemon.tenant("one", &[LIMIT]);
     let (guest, neighbour) = (busy(&tenant, GIB), neighbour(&gpu));
     let mut monitor = tenant.client("watcher", &[]);
-    let seen = look(&mut monitor, guest.id());
-    assert!(seen.listed && seen.processes == 1, "{seen:?}");
+    let seen = until_some("the monitor sees its tenant", || {
+        Some(look(&mut monitor, guest.id())).filter(|seen| seen.listed)
+    });
+    assert_eq!(seen.processes, 1, "{seen:?}");
     daemon.kill();
     assert_eq!(look(&mut monitor, guest.id()), seen);
     daemon.restart();

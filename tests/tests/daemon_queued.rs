@@ -5,7 +5,7 @@ use std::process::Output;
 use std::thread;
 
 use gpushare_protocol::wire::{ControlReply, Decoder, ErrorCode, Hello, WireError, encode};
-use gpushare_tests::{Home, until};
+use gpushare_tests::{Home, MIB, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -128,6 +128,10 @@ fn a_queued_run_is_told_of_the_devices_without_room_alone() {
     let home = Home::new("count=2,mem=4GiB");
     let limits = ["--mem-limit", "0=1GiB", "--mem-limit", "1=2GiB"];
     let first = home.guest("first", &limits);
+    // A context that was not measured yet counts as 512 MiB.
+    until("its context is measured", || {
+        home.ps().iter().any(|row| row["overhead"] == 64 * MIB)
+    });
     for (limit, devices) in [("2500MiB", 1), ("3500MiB", 2)] {
         let said = waits(&home, limit);
         let waits = said.lines().find(|line| line.contains("waits until"));
@@ -174,7 +178,7 @@ fn a_stopped_daemon_is_named_by_its_process_and_one_that_died_is_not() {
     signal(Signal::SIGCONT);
     assert_eq!(first.ask("alloc 1024"), "alloc 0");
     signal(Signal::SIGKILL);
-    until("it is gone", || home.daemons().is_empty());
+    home.until_no_daemon();
     let said = says(&["ps"]);
     assert!(said.contains("takes them over"), "{said}");
     assert!(!said.contains("process"), "{said}");

@@ -8,6 +8,7 @@ mod unpacked;
 
 use gpushare_tests::artefacts::repository;
 use std::fs;
+use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::process::Command;
 
@@ -296,8 +297,13 @@ fn a_version_that_a_removal_kept_goes_with_the_next_one() {
     fs::set_permissions(&library, fs::Permissions::from_mode(0o755)).expect("set");
     let mut user = Command::new(&library)
         .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
         .spawn()
         .expect("it is a program");
+    // A program that says something is mapped.
+    let said = user.stdout.as_mut().expect("piped");
+    let told = user.stdin.as_mut().expect("piped").write_all(b"\n");
+    told.and_then(|()| said.read_exact(&mut [0])).expect("cat");
     for _ in 0..2 {
         let said = install(unpacked, root, &["--uninstall", "--prefix", "/opt/own"]);
         assert!(

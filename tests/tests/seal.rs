@@ -18,7 +18,7 @@ use gpushare_tests::{Dealer, Gpu, Guest, clients, until};
 
 /// A program whose memory may move, and its daemon.
 struct Scene {
-    _gpu: Gpu,
+    gpu: Gpu,
     dealer: Dealer,
     guest: Guest,
     trace: tempfile::NamedTempFile,
@@ -45,7 +45,7 @@ impl Scene {
             .env("SOFTGPU_TRACE", trace.path());
         let guest = Guest::start(command).started();
         Self {
-            _gpu: gpu,
+            gpu,
             dealer,
             guest,
             trace,
@@ -300,6 +300,13 @@ fn stays_away(daemon: Daemon, patience: Duration) {
     scene
         .dealer
         .hears_some(|said| matches!(said, Request::Away { .. }).then_some(()));
+    // It is once what copied it is over for the driver too.
+    until("its memory is off the device", || {
+        let truth = scene.gpu.truth();
+        let alive = truth.processes.iter().filter(|process| process.alive);
+        let held = alive.map(|process| process.requested[softgpu::world::Kind::Vmm as usize]);
+        held.sum::<u64>() == 0
+    });
     let mut hog = scene.bare();
     hog.does("init");
     hog.does("alloc 190000000");

@@ -137,10 +137,11 @@ fn each_fails(
         let effects = EFFECTS.iter().find(|(known, _)| known == function);
         let effects = effects.map_or(&[][..], |(_, effects)| effects);
         for effect in effects.iter().take(most) {
-            // A run may store less than the first one did, but at least `MOST` of `SIZE`. A read
-            // within that part comes in each run.
+            // A run may store less than the first one did, but at least `MOST` of `SIZE`, of which
+            // the last range of 2 MiB may only have its place. A read of the rest comes in each
+            // run.
             let nth = match may_lose(function, effect) && !is_every_step() {
-                true => (nth * MOST / SIZE).max(1),
+                true => (nth * (MOST - 2 * MIB) / SIZE).max(1),
                 false => *nth,
             };
             let fail = format!("{function}:{nth}:{effect}");

@@ -95,12 +95,32 @@ impl Pair {
                 return;
             }
             // This process did not run meanwhile: once more from the beginning.
-            self.has_its_bytes(0);
-            self.calls(1);
-            self.has_its_bytes(1);
-            until("the first is out", || {
-                self.places() == [Place::Out, Place::In]
-            });
+            self.begins_anew();
+        }
+    }
+
+    /// The first has come back, and the second comes back in its place.
+    fn begins_anew(&mut self) {
+        self.has_its_bytes(0);
+        self.calls(1);
+        self.has_its_bytes(1);
+        until("the first is out", || {
+            self.places() == [Place::Out, Place::In]
+        });
+    }
+
+    /// The second is stopped while a part of its memory is there: the return of the first is not
+    /// complete.
+    fn stopped_halfway(&mut self) {
+        loop {
+            self.halfway();
+            self.stops(1);
+            if self.held()[1] > 0 {
+                return;
+            }
+            // This process did not run meanwhile: once more from the beginning.
+            self.signal(1, Signal::SIGCONT);
+            self.begins_anew();
         }
     }
 
@@ -162,8 +182,7 @@ fn a_victim_whose_copies_fail_halfway_costs_neither_a_byte() {
 #[test]
 fn a_victim_that_is_stopped_halfway_gets_its_room_back() {
     let mut pair = Pair::new(NODE, "");
-    pair.halfway();
-    pair.stops(1);
+    pair.stopped_halfway();
     until("the return has given up all it had", || pair.held()[0] == 0);
     assert!(!pair.daemon.events("did-not-leave").is_empty());
     pair.signal(1, Signal::SIGCONT);

@@ -53,13 +53,33 @@ impl Scene {
         }
     }
 
-    /// The second asks for its memory while the first works, until that is so.
-    fn asks_until(&mut self, is_so: impl Fn(&Self, Duration) -> bool) {
+    /// The second asks for its memory while the first works, until that is so. The first counts as
+    /// idle after a second: where a busy machine holds it up, all begins anew.
+    fn asked_until(is_so: impl Fn(&Self, Duration) -> bool) -> Self {
+        for _ in 0..5 {
+            let mut scene = Self::new();
+            let pause = scene.works_until(&is_so);
+            if pause < Duration::from_millis(800) {
+                return scene;
+            }
+            eprintln!("the first was held up for {pause:?}");
+        }
+        panic!("the machine is too busy");
+    }
+
+    /// The longest time between two pieces of work of the first. The last one may wait for the
+    /// memory of the first, which has made way by then.
+    fn works_until(&mut self, is_so: impl Fn(&Self, Duration) -> bool) -> Duration {
         let begin = Instant::now();
+        let (mut last, mut pauses) = (begin, vec![Duration::ZERO]);
         self.second.send(&format!("alloc {SIZE}"));
         while !is_so(self, begin.elapsed()) {
             assert_eq!(self.first.ask("replay"), "replay 0");
+            pauses.push(last.elapsed());
+            last = Instant::now();
         }
+        let before = pauses.split_last().map_or(&[][..], |(_, before)| before);
+        before.iter().copied().max().unwrap_or_default()
     }
 
     /// When the second was served, and since when it had waited then: milliseconds.
@@ -76,8 +96,7 @@ impl Scene {
 
 #[test]
 fn an_ask_whose_turn_is_certain_waits_past_its_timeout() {
-    let mut scene = Scene::new();
-    scene.asks_until(|scene, _| scene.served().is_some());
+    let mut scene = Scene::asked_until(|scene, _| scene.served().is_some());
     let (served, asked) = scene.served().expect("it is");
     let waited = Duration::from_millis(served - asked);
     assert!(waited > TIMEOUT + TIMEOUT / 2, "{waited:?}");
@@ -110,8 +129,7 @@ fn an_ask_whose_turn_is_not_certain_ends_at_its_timeout() {
 
 #[test]
 fn the_end_of_the_daemon_ends_a_wait_past_the_timeout() {
-    let mut scene = Scene::new();
-    scene.asks_until(|_, waited| waited > TIMEOUT + TIMEOUT / 2);
+    let mut scene = Scene::asked_until(|_, waited| waited > TIMEOUT + TIMEOUT / 2);
     assert_eq!(scene.daemon.residency("one").place, Place::In);
     scene.daemon.kill();
     assert_eq!(scene.second.line(), "alloc 2");

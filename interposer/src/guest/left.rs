@@ -88,6 +88,10 @@ mod tests {
     #[test]
     fn a_call_of_a_thread_that_has_ended_is_left() {
         let ended = std::thread::spawn(sys::this_thread).join().unwrap();
+        // `join` may return before the kernel has given up the thread's id.
+        while sys::is_alive(ended) {
+            std::thread::yield_now();
+        }
         let call = |thread, at| Holder { thread, at };
         let here = call(sys::this_thread(), 0);
         let place = Place::new();

@@ -41,6 +41,13 @@ impl Sink for Slow {
     }
 }
 
+/// Ends it once all is written, however long that takes: the daemon would not wait.
+fn ends(mut journal: Journal) {
+    journal.queue = None;
+    // Its thread's end closes it.
+    let _ = journal.done.recv();
+}
+
 #[test]
 fn a_disk_that_hangs_costs_events_and_says_so() {
     let (lets, waits) = channel();
@@ -57,7 +64,7 @@ fn a_disk_that_hangs_costs_events_and_says_so() {
     }
     assert!(written.lock().unwrap().is_empty());
     drop(lets);
-    drop(journal);
+    ends(journal);
     let written = written.lock().unwrap();
     let lost: u64 = written
         .iter()
@@ -244,7 +251,7 @@ fn a_journald_that_does_not_read_keeps_no_event_from_the_files() {
     let journal = Journal::start(vec![Box::new(files), Box::new(sink)]).unwrap();
     let put = QUEUE as u64;
     (1..=put).for_each(|number| journal.put(&record(number)));
-    drop(journal);
+    ends(journal);
     let past = gpushare_journal::read(folder.path(), 0).unwrap();
     assert_eq!(past.records.len() as u64, put);
 }

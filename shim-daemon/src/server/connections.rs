@@ -298,10 +298,20 @@ mod tests {
         assert_eq!(next_waits(0), None);
     }
 
+    /// Until when something waits; `None`: for nothing.
+    #[derive(Debug)]
+    struct Owed {
+        /// The next connection.
+        connects: Option<Nanos>,
+        /// The next request over a former connection.
+        asks: Option<Nanos>,
+        /// The first and the last of the former connections.
+        rests: [Option<Nanos>; 2],
+    }
+
     /// What the server owes its payer after this process has registered over so many connections,
-    /// one after the other, and has then asked so often over each: until when the next connection
-    /// waits, and when the first and the last of these are served again. From the start on.
-    fn after(connections: usize, requests: u32) -> (Option<Nanos>, [Option<Nanos>; 2]) {
+    /// one after the other, and has then asked so often over each. From the start on.
+    fn after(connections: usize, requests: u32) -> Owed {
         let folder = tempfile::tempdir().unwrap();
         let mut server = server(folder.path(), Settings::default());
         let tenant = tenant(&mut server);
@@ -328,21 +338,26 @@ mod tests {
         let former = last.0 - 1;
         let rests = [first.0, former].map(|id| server.resting.get(&id).copied());
         let since = |at: Option<Nanos>| at.map(|at| at - began);
-        let waits = server.connects.count(began, Payer::Tenant(tenant));
-        (since(waits), rests.map(since))
+        let payer = Payer::Tenant(tenant);
+        Owed {
+            connects: since(server.connects.count(began, payer)),
+            asks: since(server.formers.count(began, payer, 0)),
+            rests: rests.map(since),
+        }
     }
 
     #[test]
     fn former_connections_of_a_process_send_together_what_one_may() {
         // 9,600 requests, of which 256 are saved up: 100 us each.
-        let (waits, [_, last]) = after(301, 32);
-        assert!(last > Some(Nanos::millis(900)), "{last:?}");
-        assert_eq!(waits, None, "new connections do not pay for it");
+        let owed = after(301, 32);
+        assert!(owed.asks > Some(Nanos::millis(900)), "{owed:?}");
+        assert_eq!(owed.connects, None, "new connections do not pay for it");
     }
 
     #[test]
     fn a_few_requests_over_former_connections_wait_for_nothing() {
-        assert_eq!(after(4, 31), (None, [None, None]));
+        let owed = after(4, 31);
+        assert_eq!((owed.connects, owed.rests), (None, [None, None]));
     }
 
     #[test]

@@ -118,7 +118,11 @@ impl Folder {
     /// [`io::ErrorKind::AddrInUse`] if another daemon has the folder.
     pub fn claim(&mut self) -> io::Result<()> {
         if self.claim.is_none() {
-            let lock = self.lock()?;
+            let lock = self.lock().map_err(|error| match error.kind() {
+                // A daemon that exits is removing the folder.
+                io::ErrorKind::NotFound => self.is_taken(),
+                _ => error,
+            })?;
             // The previous daemon may have removed files until it released the lock.
             let control = self.make().and_then(|()| self.listen_control());
             if control.is_err() && self.is_unserved {
@@ -182,16 +186,14 @@ impl Folder {
     ///
     /// No other user can open the file. A user who has it open could lock it, and would keep every
     /// next daemon from starting.
+    ///
+    /// # Errors
+    /// `AddrInUse` where another daemon has it; `NotFound` where the folder is being removed.
     pub(super) fn lock(&self) -> io::Result<File> {
         let path = self.root.join(LOCK);
         // Two daemons that start at once take this lock one after the other. The folder is closed
         // to other users.
-        let turn =
-            File::open(self.root.join("registered")).map_err(|error| match error.kind() {
-                // A daemon that exits is removing it.
-                io::ErrorKind::NotFound => self.is_taken(),
-                _ => error,
-            })?;
+        let turn = File::open(self.root.join("registered"))?;
         turn.lock()?;
         let found = fs::symlink_metadata(&path);
         if found.is_ok_and(|found| !is_ours_alone(&found)) {

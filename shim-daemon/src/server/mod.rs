@@ -52,8 +52,8 @@ use reports::{Report, Reports};
 use session::Session;
 pub use specification::cdi;
 
-/// How often pages are read and devices looked at.
-const TICK: Nanos = Nanos::secs(1);
+/// How often a daemon reads pages and looks at devices.
+pub const TICK: Nanos = Nanos::secs(1);
 /// How long a restored tenant waits for its first process: as that waits for a daemon.
 const CLAIM: Nanos = Nanos::secs(10);
 
@@ -83,6 +83,7 @@ pub struct Server {
     _stop: OwnedFd,
     reload: Option<Reload>,
     next: u64,
+    tick: Nanos,
     next_tick: Nanos,
     recovering_until: Option<Nanos>,
     /// Until when tenants of the previous daemon are kept for processes that are just starting.
@@ -130,6 +131,8 @@ pub struct Start {
     pub folder: Folder,
     /// The node's settings.
     pub settings: Settings,
+    /// How often pages are read and devices looked at: [`TICK`], except in tests.
+    pub tick: Nanos,
     /// Becomes readable when the daemon is to stop.
     pub stop: OwnedFd,
     /// How the daemon's file is read again, if it has one.
@@ -213,6 +216,7 @@ impl Server {
             _stop: start.stop,
             reload: start.reload,
             next: 0,
+            tick: start.tick,
             next_tick: now,
             recovering_until: None,
             claimable_until: None,
@@ -384,7 +388,7 @@ impl Server {
     fn pass_time(&mut self) -> io::Result<()> {
         let now = clock::now();
         if now >= self.next_tick {
-            self.next_tick = now + TICK;
+            self.next_tick = now + self.tick;
             self.notify.alive();
             if self
                 .doors

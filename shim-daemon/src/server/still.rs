@@ -66,6 +66,7 @@ pub(super) fn server(folder: &Path, settings: Settings) -> Server {
     let start = Start {
         folder: Folder::open(folder.to_owned(), true).unwrap(),
         settings,
+        tick: super::TICK,
         stop: EventFd::new().unwrap().into(),
         reload: None,
         transient: false,

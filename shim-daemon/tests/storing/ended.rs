@@ -1,8 +1,7 @@
 //! What is left of a process's host memory after its end.
 
-use std::process::{Command, Stdio};
-
 use super::*;
+use crate::support;
 use gpushared::node::Seen;
 
 impl Scene {
@@ -42,8 +41,7 @@ fn memory_of_a_process_whose_connection_ended_stays() {
 #[test]
 fn memory_of_a_process_that_became_another_program_is_free() {
     let own = std::process::id();
-    let child = Command::new("cat").stdin(Stdio::piped()).spawn();
-    let mut child = child.unwrap();
+    let mut child = support::cat();
     let mut scene = Scene::out();
     scene.runs(own);
     scene.node.disconnected(NOW, scene.client);

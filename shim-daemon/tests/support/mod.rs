@@ -11,10 +11,11 @@ pub mod gate;
 pub mod silent;
 pub mod stand_in;
 
-use std::io::{IoSlice, Write};
+use std::io::{IoSlice, Read as _, Write};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -26,7 +27,7 @@ use gpushare_protocol::wire::*;
 use gpushared::devices::{Busy, Capabilities, Device, Devices, Health, Look, LookError};
 use gpushared::node::Settings;
 use gpushared::pages::UsagePage;
-use gpushared::server::{CONTROL, Folder, Reload, SOCKET, Server, Start};
+use gpushared::server::{self, CONTROL, Folder, Reload, SOCKET, Server, Start};
 pub use stand_in::StandIn;
 
 use nix::sys::eventfd::EventFd;
@@ -60,12 +61,28 @@ pub struct Facts {
     pub looks: u64,
     /// How long the driver takes to describe its devices.
     pub start: Duration,
+    /// Whether its daemon looks once a second, as others do.
+    pub seldom: bool,
 }
 
 #[derive(Debug, Clone, Default)]
 pub struct FakeDevices(pub Arc<Mutex<Facts>>);
 
 impl FakeDevices {
+    /// With a daemon that looks once a second, for tests in which something must not come between.
+    pub fn seldom() -> Self {
+        let devices = Self::default();
+        devices.0.lock().unwrap().seldom = true;
+        devices
+    }
+
+    fn tick(&self) -> Nanos {
+        match self.0.lock().unwrap().seldom {
+            true => server::TICK,
+            false => TICK,
+        }
+    }
+
     /// Waits until a look that began after this call has been taken in: looks follow each other.
     pub fn until_looked_at(&self) {
         let looks = || self.0.lock().unwrap().looks;
@@ -75,6 +92,16 @@ impl FakeDevices {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
+}
+
+/// `cat`, of which the kernel shows the whole program: it has answered.
+pub fn cat() -> Child {
+    let mut cat = Command::new("cat");
+    cat.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = cat.spawn().unwrap();
+    child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    child
 }
 
 /// A device's memory; `scripts/bench_observe.sh` needs room for 200 tenants' contexts.
@@ -138,6 +165,9 @@ impl Devices for FakeDevices {
     }
 }
 
+/// Tests that wait for looks at devices would wait a second for each.
+pub const TICK: Nanos = Nanos::millis(20);
+
 /// A running daemon; stopped when dropped.
 pub struct Daemon {
     pub folder: PathBuf,
@@ -169,6 +199,7 @@ impl Daemon {
         let start = Start {
             folder: Folder::open(folder.to_owned(), true).unwrap(),
             settings,
+            tick: devices.tick(),
             stop: stop.as_fd().try_clone_to_owned().unwrap(),
             reload,
             transient: false,

@@ -20,10 +20,13 @@ static int pull(int i, uint32_t value, int later, long *wrong) {
     return 0;
 }
 
+/* The caller may stand still meanwhile. */
+static void sleeping_long(void *nothing) { (void)nothing; usleep(1000000); }
+
 static int push(int i, uint32_t value, int later) {
     own_pieces();
     for (size_t at = 0; at + 4 <= sizes[i]; at += 4) memcpy(piece + at, &value, 4);
-    if (later > 1) TRY(CALL("cuLaunchHostFunc", (void *, void (*)(void *), void *))(far_stream, sleeping, NULL));
+    if (later > 1) TRY(CALL("cuLaunchHostFunc", (void *, void (*)(void *), void *))(far_stream, later == 2 ? sleeping_long : sleeping, NULL));
     if (later == 3) {
         far_words[1] = value;
         TRY(CALL("cuMemcpyHtoDAsync_v2", (dptr, const void *, size_t, void *))(slots[i], (void *)&far_words[1], 4, far_stream));

@@ -22,6 +22,19 @@ fn nobody_else_can_open_the_lock() {
     assert_eq!(second.kind(), io::ErrorKind::AddrInUse);
 }
 
+#[test]
+fn a_folder_that_is_being_removed_is_not_another_daemons() {
+    let place = tempfile::tempdir().unwrap();
+    let mut folder = Folder::open(place.path().join("run"), false).unwrap();
+    fs::remove_dir_all(place.path().join("run/registered")).unwrap();
+    // A daemon that serves makes it anew with its next look.
+    let gone = folder.lock().unwrap_err();
+    assert_eq!(gone.kind(), io::ErrorKind::NotFound);
+    // One that starts gives way to the daemon that removes it.
+    let leaving = folder.claim().unwrap_err();
+    assert_eq!(leaving.kind(), io::ErrorKind::AddrInUse);
+}
+
 /// The lock as an earlier version made it, held by a user that may only read it.
 fn held_by_a_reader(path: &Path) -> File {
     fs::write(path, "").unwrap();

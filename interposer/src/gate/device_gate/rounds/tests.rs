@@ -38,8 +38,8 @@ fn rested() -> DeviceGate {
     assert_eq!(act, Act::Open);
     inner.unseen = None;
     inner.window.last_submitted = 1;
-    // A launch of this thread's is no call inside the process's gate.
-    inner.unreported.looked = clock::now();
+    // A launch of this thread's is no call inside the process's gate: it is never looked for.
+    inner.unreported.looked = u64::MAX;
     drop(inner);
     gate
 }
@@ -61,7 +61,8 @@ fn a_process_is_not_called_idle_once_a_launch_has_been_admitted() {
 #[test]
 fn a_process_whose_launch_has_just_been_completed_is_not_called_idle() {
     let gate = rested();
-    gate.lock().window.last_submitted = clock::now();
+    // However long this thread stands still.
+    gate.lock().window.last_submitted = clock::now() + 3_600_000_000_000;
     let act = round(&gate);
     assert!(matches!(act, Act::Sleep(_)), "{act:?}");
 }
