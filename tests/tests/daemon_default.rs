@@ -8,6 +8,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
+use std::thread;
 use tempfile::TempDir;
 
 /// A process that is stopped; it goes on when this is dropped.
@@ -191,20 +192,24 @@ fn a_private_daemon_that_does_not_answer_is_not_done_without() {
         panic!("one daemon: {:?}", home.daemons());
     };
     let stopped = Stopped::now(&home, daemon);
-    let told = not_started(run(&home, &limits));
+    let apart = |name: &'static str| run(&home, &["--daemon", "off", "--name", name]);
+    // All three wait for the daemon's greeting.
+    let (told, in_files) = thread::scope(|scope| {
+        let told = scope.spawn(|| not_started(run(&home, &limits)));
+        let in_files = scope.spawn(|| not_started(apart("x")));
+        ready(apart("y")).finish().silently();
+        (told.join().unwrap(), in_files.join().unwrap())
+    });
     for words in ["does not answer", &format!("process {daemon}")] {
         assert!(told.contains(words), "{words}: {told}");
     }
     assert!(!told.contains("no daemon can be had"), "{told}");
     assert!(!home.folder().join("gpushare/c/x").exists());
     // Its registrations say that the daemon has the tenant.
-    let apart = |name: &'static str| ["--daemon", "off", "--name", name];
-    let told = not_started(run(&home, &apart("x")));
     assert!(
-        told.contains("tenant x is kept by your own daemon"),
-        "{told}"
+        in_files.contains("tenant x is kept by your own daemon"),
+        "{in_files}"
     );
-    ready(run(&home, &apart("y"))).finish().silently();
     drop(stopped);
     let mut second = ready(run(&home, &limits));
     assert_eq!(second.ask(&format!("fill {}", 256 * MIB)), "fill 2 2");
