@@ -53,6 +53,41 @@ const TERMINALS: [Signal; 6] = [
 /// Stops that job control makes and undoes. A plain SIGSTOP was meant for CMD alone.
 const JOB_CONTROL: [Signal; 3] = [Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU];
 
+/// Signals by which `run` ends where CMD was ended by them.
+///
+/// A shell gives up a loop when the key that interrupts it has ended the program too: it looks
+/// whether a signal was the program's end (bash(1), SIGNALS). Of the other signals the exit status
+/// tells, 128 and the signal, to callers that do not run a shell too.
+const KEYS: [Signal; 2] = [Signal::SIGINT, Signal::SIGQUIT];
+
+/// How CMD ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It exited with this status.
+    Exited(u8),
+    /// The signal of this number ended it.
+    Killed(i32),
+}
+
+impl End {
+    /// As a shell's `$?`: its status, or 128 and the signal.
+    pub(crate) fn status(self) -> u8 {
+        match self {
+            Self::Exited(status) => status,
+            Self::Killed(signal) => low_byte(128 + signal),
+        }
+    }
+
+    /// Ends this process as CMD ended, if that was by a key of the terminal. Returns where it was
+    /// not, or where the kernel does not let us: as the first process of a pid namespace.
+    pub(crate) fn share(self) {
+        let ended_by = |key: &Signal| self == Self::Killed(*key as i32);
+        if let Some(key) = KEYS.into_iter().find(ended_by) {
+            spawn::end_by(key);
+        }
+    }
+}
+
 /// Holds signals back from the moment it is made, so that none is lost while CMD starts.
 #[derive(Debug)]
 pub(crate) struct Supervisor {
@@ -76,13 +111,13 @@ impl Supervisor {
         spawn::bound(command, self.inherited)
     }
 
-    /// Waits for CMD to end; its exit status, or 128 and the signal that ended it.
-    pub(crate) fn wait(&self, child: &Child) -> Result<u8, Failure> {
+    /// Waits for CMD to end.
+    pub(crate) fn wait(&self, child: &Child) -> Result<End, Failure> {
         let failed = |errno| Failure::ours(format!("lost track of the program: {errno}"));
         let child = Pid::from_raw(child.id().try_into().map_err(|_| failed(Errno::ERANGE))?);
         loop {
-            if let Some(status) = reap(child).map_err(failed)? {
-                return Ok(status);
+            if let Some(end) = reap(child).map_err(failed)? {
+                return Ok(end);
             }
             let received = match self.signals.read_signal() {
                 Ok(Some(received)) => received,
@@ -141,14 +176,14 @@ fn own_group(child: Pid) -> Option<Pid> {
 }
 
 /// Collects everything there is to collect: as a tenant's first process we also inherit orphans.
-/// CMD's status if it has ended.
-fn reap(child: Pid) -> Result<Option<u8>, Errno> {
+/// CMD's end if it has ended.
+fn reap(child: Pid) -> Result<Option<End>, Errno> {
     loop {
         match spawn::next_change() {
             Ok(None) => return Ok(None),
             Ok(Some((pid, change))) if pid == child => match change {
-                Change::Exited(status) => return Ok(Some(low_byte(status))),
-                Change::Ended(signal) => return Ok(Some(low_byte(128 + signal))),
+                Change::Exited(status) => return Ok(Some(End::Exited(low_byte(status)))),
+                Change::Ended(signal) => return Ok(Some(End::Killed(signal))),
                 Change::Stopped(number) => {
                     let mut made = JOB_CONTROL.into_iter();
                     if let Some(signal) = made.find(|signal| *signal as i32 == number) {

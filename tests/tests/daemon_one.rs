@@ -285,6 +285,7 @@ fn ps_distinguishes_a_dead_daemon_from_an_exited_one() {
     let home = Home::new("");
     let guest = home.guest("one", &[]);
     let daemon = Pid::from_raw(home.daemons()[0].cast_signed());
+    guest.hold();
     kill(daemon, Signal::SIGKILL).unwrap();
     home.until_no_daemon();
     let ps = home.gpushare(&["ps"]);
