@@ -11,6 +11,7 @@ use crate::failure::Failure;
 use crate::output;
 use crate::plan::Plan;
 use crate::registered::Registered;
+use crate::threads;
 use gpushare_client::TalkError;
 use gpushare_protocol::wire::{Control, ControlReply, ErrorCode, WireError, encode};
 use nix::sys::signal::{Signal, kill};
@@ -20,7 +21,6 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
-use std::thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -96,8 +96,7 @@ impl Listener {
             }
             drop(speaks);
         };
-        let thread = thread::Builder::new().spawn(listens);
-        thread.map_err(|error| Failure::ours(format!("cannot start a thread: {error}")))?;
+        threads::begin(listens)?;
         Ok(Self {
             socket,
             runs,

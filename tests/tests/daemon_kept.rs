@@ -139,6 +139,24 @@ fn a_daemon_that_refuses_a_tenant_is_asked_until_it_keeps_it() {
     assert!(told.contains("get no CUDA"), "{told}");
 }
 
+/// Rust's threads have stacks of this size, for which there is no room: as where `ulimit -u` allows
+/// no more of them.
+const NO_THREAD: (&str, &str) = ("RUST_MIN_STACK", "1152921504606846976");
+
+#[test]
+fn a_run_that_can_make_no_thread_starts_no_program() {
+    let home = Home::new("");
+    let listener = home.listener();
+    let mut run = home.run("one", &["--mem-limit", "1GiB"]);
+    run.args(["echo", "ran"]).env(NO_THREAD.0, NO_THREAD.1);
+    let guest = Guest::start(run);
+    Connection::to(&listener).answers(&created());
+    let ended = guest.finish();
+    assert_eq!(ended.status.code(), Some(125), "{ended:?}");
+    assert_eq!(ended.stdout, "", "{ended:?}");
+    assert!(ended.stderr.contains("cannot start a thread"), "{ended:?}");
+}
+
 /// A pipeline whose next step starts after the daemon has died.
 #[test]
 fn a_private_daemon_that_dies_is_started_again_by_its_runs() {

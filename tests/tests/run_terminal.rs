@@ -179,3 +179,53 @@ fn the_keys_of_job_control_reach_a_program_in_any_group() {
         fs::remove_file(&go_on).unwrap();
     }
 }
+
+/// As a program under `timeout` that asks for a password, in a window of `tmux`.
+#[test]
+fn a_program_in_a_group_of_its_own_reads_the_terminal_that_run_leads() {
+    let gpu = Gpu::new("");
+    let program = "import os; os.setpgid(0, 0); print('asks', flush=True); print(input())";
+    let (mut guest, mut terminal) = on_a_terminal(&gpu, program);
+    assert_eq!(guest.line(), "asks");
+    terminal.write_all(b"said\n").unwrap();
+    assert_eq!(guest.line(), "said");
+    assert!(guest.finish().status.success());
+}
+
+/// Takes the terminal, as a shell does, and suspends itself by a signal that cannot be held.
+const TAKES: &str = "
+import os, signal, sys
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+os.setpgid(0, 0)
+os.tcsetpgrp(0, os.getpid())
+print('has it', flush=True)
+os.kill(0, signal.SIGSTOP)
+print(input('continued '), flush=True)
+";
+
+#[test]
+fn a_shell_that_suspends_itself_leaves_the_terminal_to_the_one_around() {
+    let test = "a_shell_that_suspends_itself_leaves_the_terminal_to_the_one_around";
+    let gpu = Gpu::new("");
+    let run = command(&gpu, &[]);
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("program");
+    fs::write(&program, TAKES).unwrap();
+    let Some(terminal) = Terminal::open(test, &run, (200, 30)) else {
+        return;
+    };
+    let words = run.get_args().map(|word| word.to_string_lossy());
+    let words: Vec<_> = words.collect();
+    let run = format!("{} {}", run.get_program().display(), words.join(" "));
+    terminal.write(&format!("clear; {run} python3 {}", program.display()));
+    terminal.press(&["Enter"]);
+    terminal.until(|screen| screen.contains("has it") && screen.contains("Stopped"));
+    terminal.write("clear; fg");
+    terminal.press(&["Enter"]);
+    terminal.until(|screen| screen.contains("continued"));
+    terminal.write("to-the-program");
+    terminal.press(&["Enter"]);
+    // Once as it is typed, once as the program says it.
+    terminal.until(|screen| screen.matches("to-the-program").count() == 2);
+    terminal.until(|screen| screen.lines().any(|line| line.starts_with("ready$")));
+}
