@@ -40,6 +40,8 @@ const KEPT_BY_MPS: [&str; 2] = ["GPUSHARE_SM_LIMIT", "CUDA_DEVICE_SM_LIMIT"];
 const FIRST_WORDS: Duration = Duration::from_secs(5);
 /// Why the wait for that was too long.
 const UNANSWERED: &str = "has had no answer from the daemon";
+/// The daemon's words for a device that it does not see. One that it has lost has others.
+const NO_DEVICE: &str = "this node has no device";
 /// Pause after a daemon that was lost before it said that the tenant queues.
 const PAUSE: Duration = Duration::from_millis(250);
 
@@ -153,7 +155,8 @@ pub(crate) fn register(plan: &mut Plan, arguments: &Run) -> Result<Option<Regist
 /// in a batch job are those of that job.
 fn refused(error: &WireError, talk: &Talk) -> String {
     let folder = talk.folder();
-    if error.code != ErrorCode::NotFound || folder == Path::new(NODE) {
+    let is_unseen = error.code == ErrorCode::NotFound && error.message.contains(NO_DEVICE);
+    if !is_unseen || folder == Path::new(NODE) {
         return error.to_string();
     }
     let process = Talk::listener(folder).map(|pid| format!(", process {pid}"));

@@ -93,11 +93,14 @@ fn a_run_that_is_refused_while_it_queues_ends() {
 fn a_run_whose_gpu_its_own_daemon_does_not_see_is_told_what_to_do() {
     let text = "this node has no device GPU-1";
     let refusal = ControlReply::Error(WireError::new(ErrorCode::NotFound, text));
-    let told = told(&answered(&[], vec![refusal]));
+    let said = told(&answered(&[], vec![refusal]));
     let process = format!("process {}", std::process::id());
     for words in [text, &process, "XDG_RUNTIME_DIR"] {
-        assert!(told.contains(words), "{words}: {told}");
+        assert!(said.contains(words), "{words}: {said}");
     }
+    let lost = WireError::new(ErrorCode::NotFound, "device GPU-1 is lost");
+    let said = told(&answered(&[], vec![ControlReply::Error(lost)]));
+    assert!(!said.contains("XDG_RUNTIME_DIR"), "{said}");
 }
 
 #[test]
