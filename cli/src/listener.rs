@@ -2,12 +2,18 @@
 //! the reason.
 //!
 //! After a daemon's death another may take over the tenant. This process then reconnects, so that
-//! the new daemon keeps the tenant and reports why it ends it.
+//! the new daemon keeps the tenant and reports why it ends it. A private daemon that dies is
+//! started again, and a tenant that the daemon does not know is registered again ([ADR
+//! 259](../../docs/adr/0259-a-run-keeps-its-tenant-with-the-daemons-that-follow.md)).
 
-use crate::daemon::Talk;
+use crate::daemon::{Restarts, Talk, is_absent};
 use crate::failure::Failure;
 use crate::output;
-use gpushare_protocol::wire::{Control, ControlReply, encode};
+use crate::plan::Plan;
+use crate::registered::Registered;
+use crate::threads;
+use gpushare_client::TalkError;
+use gpushare_protocol::wire::{Control, ControlReply, ErrorCode, WireError, encode};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::{self, Write};
@@ -24,14 +30,17 @@ use parking_lot::Mutex;
 const LAST_WORDS: Duration = Duration::from_secs(2);
 /// The interval of looking for the next daemon. It keeps a restored tenant for 10 s.
 const PAUSE: Duration = Duration::from_millis(250);
+/// The longest interval of asking a daemon that refuses the tenant. Its operator may mend the
+/// reason within minutes, or never.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// Hears the daemon out until the program has ended.
 #[derive(Debug)]
 pub(crate) struct Listener {
     /// The connection in use, to hang up, and the protocol's minor at its other end.
     socket: Arc<Mutex<(UnixStream, u16)>>,
-    /// Dropped at the program's end.
-    runs: Sender<()>,
+    /// Is sent the program, once it runs, and dropped at its end.
+    runs: Sender<Pid>,
     /// Closed when no more messages will come.
     silence: Receiver<()>,
 }
@@ -41,38 +50,63 @@ pub(crate) struct Listener {
 struct Hearing {
     talk: Talk,
     socket: Arc<Mutex<(UnixStream, u16)>>,
+    /// Whether the daemon at the other end of `talk` was there when it was last asked.
+    is_there: bool,
     tenant: String,
-    program: Pid,
+    /// What the tenant was registered by.
+    request: Control,
+    /// Starts the daemon again, where that is ours to do.
+    restarts: Restarts,
     /// Ends with the program.
-    runs: Receiver<()>,
+    runs: Receiver<Pid>,
+}
+
+/// What a daemon says to the keeper of a tenant.
+enum Answer {
+    /// It keeps the tenant for us.
+    Kept,
+    /// It does not.
+    Refused(WireError),
 }
 
 impl Listener {
-    /// Listens from now on.
-    pub(crate) fn start(talk: Talk, tenant: &str, program: Pid) -> Result<Self, Failure> {
+    /// Makes the thread, which listens once there is a program to [`follow`](Self::follow).
+    pub(crate) fn start(registered: Registered, plan: &Plan) -> Result<Self, Failure> {
+        let Registered { talk, request } = registered;
         let socket = (talk.socket().map_err(Failure::ours)?, talk.minor());
         let socket = Arc::new(Mutex::new(socket));
-        let (runs, ends) = channel();
+        let (runs, ends) = channel::<Pid>();
         let (speaks, silence) = channel::<()>();
         let mut hearing = Hearing {
+            restarts: Restarts::of(plan, talk.folder()),
             talk,
             socket: Arc::clone(&socket),
-            tenant: tenant.to_owned(),
-            program,
+            is_there: false,
+            tenant: plan.tenant.name.to_string(),
+            request,
             runs: ends,
         };
-        std::thread::spawn(move || {
-            hearing.hear_out();
-            while hearing.comes_back() {
-                hearing.hear_out();
+        let listens = move || {
+            // Without a program it was not started.
+            if let Ok(program) = hearing.runs.recv() {
+                hearing.hear_out(program);
+                while hearing.comes_back() {
+                    hearing.hear_out(program);
+                }
             }
             drop(speaks);
-        });
+        };
+        threads::begin(listens)?;
         Ok(Self {
             socket,
             runs,
             silence,
         })
+    }
+
+    /// The program runs.
+    pub(crate) fn follow(&self, program: Pid) {
+        let _ = self.runs.send(program);
     }
 
     /// The program has ended with this status, which the daemon is told. It ends processes by
@@ -100,7 +134,7 @@ impl Listener {
 
 impl Hearing {
     /// Passes on this daemon's messages until it hangs up.
-    fn hear_out(&mut self) {
+    fn hear_out(&mut self, program: Pid) {
         while let Ok((_, reply)) = self.talk.next() {
             if let ControlReply::EndsSoon { why } = &reply {
                 output::note(&format!("the program {why}"));
@@ -109,7 +143,7 @@ impl Hearing {
                 output::note(&format!("the program is ended: {why}"));
                 // Once it has ended, its pid may be another's.
                 if let (true, Ok(signal)) = (self.program_runs(), Signal::try_from(signal)) {
-                    let _ = kill(self.program, signal);
+                    let _ = kill(program, signal);
                 }
             }
         }
@@ -119,37 +153,89 @@ impl Hearing {
         self.runs.try_recv() == Err(TryRecvError::Empty)
     }
 
-    /// Waits for the daemon that follows. `false` once the program has ended, or if the daemon does
-    /// not know its tenant.
+    /// Waits until a daemon keeps the tenant. `false` once the program has ended.
     fn comes_back(&mut self) -> bool {
-        while let Err(RecvTimeoutError::Timeout) = self.runs.recv_timeout(PAUSE) {
-            match self.attach() {
-                Ok(ControlReply::Created { .. } | ControlReply::Queued { .. }) => {
+        self.is_there = false;
+        let (mut pause, mut is_told) = (PAUSE, false);
+        while let Err(RecvTimeoutError::Timeout) = self.runs.recv_timeout(pause) {
+            let answer = self.claims();
+            self.is_there = answer.is_ok();
+            pause = match answer {
+                Ok(Answer::Kept) => {
+                    self.restarts.succeeded();
                     return self.program_runs();
                 }
-                // It has no such tenant, or does not know the request: no messages will come.
-                Ok(_) => return false,
+                Ok(Answer::Refused(error)) => {
+                    self.restarts.succeeded();
+                    if !is_told {
+                        is_told = true;
+                        output::note(&self.refused(&error));
+                    }
+                    (pause * 2).min(LONGEST_PAUSE)
+                }
                 // It is not there yet, or has gone again.
-                Err(_) => {}
-            }
+                Err(error) => {
+                    if let Some(told) = self.restarts.failed(is_absent(&error)) {
+                        output::note(&told);
+                    }
+                    PAUSE
+                }
+            };
         }
         false
     }
 
-    fn attach(&mut self) -> io::Result<ControlReply> {
-        let mut talk = self.talk.again()?;
+    fn refused(&self, error: &WireError) -> String {
+        format!(
+            "the daemon at {} does not keep tenant {}: {error}; until it does, programs that start in the tenant get no CUDA",
+            self.talk.folder().display(),
+            self.tenant
+        )
+    }
+
+    /// Has the daemon keep the tenant for us, the one that is there if one is.
+    fn claims(&mut self) -> io::Result<Answer> {
+        if !self.is_there {
+            let talk = self.talk.again()?;
+            *self.socket.lock() = (talk.socket()?, talk.minor());
+            self.talk = talk;
+        }
         let attach = Control::Attach {
             tenant: self.tenant.clone(),
         };
-        let id = talk
-            .ask(&attach)
-            .map_err(|lost| io::Error::other(lost.message))?;
-        *self.socket.lock() = (talk.socket()?, talk.minor());
+        let unknown = match self.asks(&attach)? {
+            Err(error) if error.code == ErrorCode::NotFound => error,
+            Err(error) => return Ok(Answer::Refused(error)),
+            Ok(_) => return Ok(Answer::Kept),
+        };
+        // It has forgotten the tenant, of which no process lived, or could not restore it.
+        let text = match self.asks(&self.request.clone())? {
+            Err(error) => return Ok(Answer::Refused(error)),
+            Ok(ControlReply::Queued { why }) => format!(", and {why}"),
+            Ok(_) => String::new(),
+        };
+        output::note(&format!(
+            "{unknown}; {} is registered again{text}",
+            self.tenant
+        ));
+        Ok(Answer::Kept)
+    }
+
+    /// The daemon's answer to a request that makes us a tenant's keeper.
+    fn asks(&mut self, request: &Control) -> io::Result<Result<ControlReply, WireError>> {
+        let lost = |lost: TalkError| io::Error::other(lost.message);
+        let id = self.talk.ask(request).map_err(lost)?;
         loop {
-            let (of, reply) = talk.next()?;
-            if of == id {
-                self.talk = talk;
-                return Ok(reply);
+            match self.talk.next()? {
+                (of, _) if of != id => {}
+                (_, ControlReply::Error(error)) => return Ok(Err(error)),
+                (_, reply @ (ControlReply::Created { .. } | ControlReply::Queued { .. })) => {
+                    return Ok(Ok(reply));
+                }
+                (_, reply) => {
+                    let text = format!("an answer that is not known here: {reply:?}");
+                    return Ok(Err(WireError::new(ErrorCode::UnknownRequest, text)));
+                }
             }
         }
     }

@@ -43,6 +43,7 @@ mod sharing;
 mod supervise;
 mod suspend;
 mod tenant;
+mod threads;
 mod top;
 mod watch;
 mod when;

@@ -1,7 +1,7 @@
 //! A program's registration with a daemon.
 
 use crate::args::{Run, Share, UseDaemon};
-use crate::daemon::{self, Talk};
+use crate::daemon::{self, NODE, Patience, Talk};
 use crate::failure::Failure;
 use crate::in_files;
 use crate::mps;
@@ -11,11 +11,12 @@ use crate::settings::{self, Environment};
 use gpushare_protocol::limits::Limits;
 use gpushare_protocol::mps::ACTIVE_THREADS;
 use gpushare_protocol::paths::{IN_FILES, TENANT};
-use gpushare_protocol::wire::{Control, ControlReply};
+use gpushare_protocol::wire::{Control, ControlReply, ErrorCode, WireError};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// The variable that names the folder of the tenant's socket.
@@ -39,13 +40,26 @@ const KEPT_BY_MPS: [&str; 2] = ["GPUSHARE_SM_LIMIT", "CUDA_DEVICE_SM_LIMIT"];
 const FIRST_WORDS: Duration = Duration::from_secs(5);
 /// Why the wait for that was too long.
 const UNANSWERED: &str = "has had no answer from the daemon";
+/// The daemon's words for a device that it does not see. One that it has lost has others.
+const NO_DEVICE: &str = "this node has no device";
+/// Pause after a daemon that was lost before it said that the tenant queues.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// A tenant that a daemon has registered.
+#[derive(Debug)]
+pub(crate) struct Registered {
+    /// The connection for which the daemon keeps it.
+    pub(crate) talk: Talk,
+    /// The request that registered it.
+    pub(crate) request: Control,
+}
 
 /// Registers the tenant of `plan` where it is to be, and tells the program where its socket is.
-pub(crate) fn register(plan: &mut Plan, arguments: &Run) -> Result<Option<Talk>, Failure> {
+pub(crate) fn register(plan: &mut Plan, arguments: &Run) -> Result<Option<Registered>, Failure> {
     if arguments.daemon == UseDaemon::Off {
         check_terms(arguments, plan)?;
     }
-    let Some(mut talk) = daemon::for_plan(plan, arguments.daemon, Duration::MAX)? else {
+    let Some(mut talk) = daemon::for_plan(plan, arguments.daemon, Patience::Usual)? else {
         in_files::check(plan)?;
         plan.tenant.mark(&mut plan.environment);
         return Ok(None);
@@ -56,6 +70,7 @@ pub(crate) fn register(plan: &mut Plan, arguments: &Run) -> Result<Option<Talk>,
         Some(most.saturating_sub(since.elapsed()))
     };
     let mut queued: Option<String> = None;
+    let mut is_lost = false;
     let request = Control::Create {
         name: Some(plan.tenant.name.to_string()),
         environment: settings::of_limits(&plan.environment),
@@ -65,9 +80,13 @@ pub(crate) fn register(plan: &mut Plan, arguments: &Run) -> Result<Option<Talk>,
         bound(talk, left().map(|left| left.max(FIRST_WORDS)))?;
         Ok::<_, Failure>(talk.ask(&request)?)
     };
-    let mut id = ask(&mut talk)?;
+    let mut asked = Some(ask(&mut talk)?);
     loop {
-        let reply = match talk.next() {
+        let heard = match asked {
+            Some(_) => talk.next(),
+            None => Err(ErrorKind::BrokenPipe.into()),
+        };
+        let reply = match heard {
             Err(error) => {
                 let late = error.kind() == ErrorKind::WouldBlock;
                 if late || left().is_some_and(|left| left.is_zero()) {
@@ -75,24 +94,28 @@ pub(crate) fn register(plan: &mut Plan, arguments: &Run) -> Result<Option<Talk>,
                     return Err(too_late(plan, arguments, why));
                 }
                 let lost = format!("lost the daemon at {}: {error}", talk.folder().display());
-                let Some(why) = queued.take() else {
+                let Some(why) = queued.clone() else {
                     return Err(Failure::ours(lost));
                 };
                 // No daemon stores what queues. The place in the queue is lost.
-                let name = &plan.tenant.name;
-                output::note(&format!(
-                    "{lost}; {name} is registered again with the next one"
-                ));
-                let most = left().unwrap_or(Duration::MAX);
+                match is_lost {
+                    true => sleep(PAUSE),
+                    false => output::note(&format!(
+                        "{lost}; {} is registered again with the next one",
+                        plan.tenant.name
+                    )),
+                }
+                is_lost = true;
+                let most = Patience::UpTo(left().unwrap_or(Duration::MAX));
                 let next = daemon::for_plan(plan, arguments.daemon, most);
                 if left().is_some_and(|left| left.is_zero()) {
                     return Err(too_late(plan, arguments, &why));
                 }
                 talk = next?.ok_or_else(|| Failure::ours(lost))?;
-                id = ask(&mut talk)?;
+                asked = ask(&mut talk).ok();
                 continue;
             }
-            Ok((of, reply)) if of == id => reply,
+            Ok((of, reply)) if Some(of) == asked => reply,
             // It was ended while it queued.
             Ok((_, ControlReply::End { why, .. })) => {
                 let name = &plan.tenant.name;
@@ -101,10 +124,11 @@ pub(crate) fn register(plan: &mut Plan, arguments: &Run) -> Result<Option<Talk>,
             Ok(_) => continue,
         };
         match reply {
-            ControlReply::Error(error) => return Err(Failure::ours(error)),
+            ControlReply::Error(error) => return Err(Failure::ours(refused(&error, &talk))),
             ControlReply::Queued { why } => {
                 output::note(&format!("{}: {why}", plan.tenant.name));
                 queued = Some(why);
+                is_lost = false;
                 // A wait that is over before it begins still has to end by itself.
                 let left = left().map(|left| left.max(Duration::from_millis(1)));
                 bound(&talk, left)?;
@@ -116,7 +140,7 @@ pub(crate) fn register(plan: &mut Plan, arguments: &Run) -> Result<Option<Talk>,
                 settings::forget_limits(&mut plan.environment);
                 plan.environment.insert(SOCKET.into(), folder.into());
                 plan.environment.remove(OsStr::new(IN_FILES));
-                return Ok(Some(talk));
+                return Ok(Some(Registered { talk, request }));
             }
             _ => {
                 return Err(Failure::ours(
@@ -125,6 +149,22 @@ pub(crate) fn register(plan: &mut Plan, arguments: &Run) -> Result<Option<Talk>,
             }
         }
     }
+}
+
+/// A refusal in the daemon's words. A private daemon has the GPUs that its first program saw, which
+/// in a batch job are those of that job.
+fn refused(error: &WireError, talk: &Talk) -> String {
+    let folder = talk.folder();
+    let is_unseen = error.code == ErrorCode::NotFound && error.message.contains(NO_DEVICE);
+    if !is_unseen || folder == Path::new(NODE) {
+        return error.to_string();
+    }
+    let process = Talk::listener(folder).map(|pid| format!(", process {pid}"));
+    format!(
+        "{error}: your own daemon at {}{} serves the GPUs that there were for its first program, as in another batch job;          set XDG_RUNTIME_DIR to a folder of this job alone (of mode 0700), and a daemon starts there, or end those programs first",
+        folder.display(),
+        process.unwrap_or_default()
+    )
 }
 
 /// Bounds how long the daemon's next words are waited for.

@@ -1,12 +1,13 @@
 //! `gpushare run`: plan, start, supervise, clean up.
 
 use crate::args::Run;
-use crate::daemon::Talk;
 use crate::failure::{Failure, NOT_FOUND, NOT_STARTED};
 use crate::listener::Listener;
+use crate::plan::Plan;
 use crate::program::{Container, OutOfReach};
+use crate::registered::Registered;
 use crate::settings::Environment;
-use crate::supervise::Supervisor;
+use crate::supervise::{End, Supervisor};
 use crate::{output, plan, program, registered};
 use nix::unistd::Pid;
 use std::env;
@@ -39,11 +40,14 @@ pub(crate) fn run(arguments: Run) -> Result<ExitCode, Failure> {
     } else {
         registered::register(&mut plan, &arguments)?
     };
-    let registered = registered.map(|talk| (talk, plan.tenant.name.as_str()));
-    let status = start(command, rest, &plan.environment, registered);
+    let end = start(command, rest, &plan, registered);
     plan.tenant
         .clean_up(runtime_dir(&plan.environment).as_deref());
-    status
+    // With its links.
+    drop(plan);
+    let end = end?;
+    end.share();
+    Ok(ExitCode::from(end.status()))
 }
 
 fn uncovered(command: &OsStr, reach: OutOfReach) -> String {
@@ -73,26 +77,27 @@ fn contained(command: &OsStr, container: Container) -> String {
 fn start(
     command: &OsStr,
     arguments: &[OsString],
-    environment: &Environment,
-    registered: Option<(Talk, &str)>,
-) -> Result<ExitCode, Failure> {
+    plan: &Plan,
+    registered: Option<Registered>,
+) -> Result<End, Failure> {
+    let environment = &plan.environment;
     let supervisor = Supervisor::new()?;
+    // Where no thread can be made, no program is begun.
+    let listener = registered.map(|registered| Listener::start(registered, plan));
+    let listener = listener.transpose()?;
     let mut start = Command::new(command);
     start.args(arguments).env_clear().envs(environment);
     let child = supervisor
         .start(&mut start)
         .map_err(|error| not_started(command, environment, &error))?;
-    let listener = match (registered, i32::try_from(child.id())) {
-        (Some((talk, tenant)), Ok(program)) => {
-            Some(Listener::start(talk, tenant, Pid::from_raw(program))?)
-        }
-        _ => None,
-    };
-    let status = supervisor.wait(&child);
-    if let Some(listener) = listener {
-        listener.finish(status.as_ref().ok().copied());
+    if let (Some(listener), Ok(program)) = (&listener, i32::try_from(child.id())) {
+        listener.follow(Pid::from_raw(program));
     }
-    status.map(ExitCode::from)
+    let end = supervisor.wait(&child);
+    if let Some(listener) = listener {
+        listener.finish(end.as_ref().ok().map(|end| end.status()));
+    }
+    end
 }
 
 /// As the shell answers: 127 for a command that does not exist, 126 for one that does not start.

@@ -6,7 +6,8 @@
 //! its signals on to CMD's; not where it has made a session (`setsid`), which the terminal's keys
 //! never reach. When the terminal hangs up, the kernel tells the session's leader alone: where that
 //! is us, we send it on. When job control stops CMD we stop likewise, so that a shell sees its job
-//! stopped, and wake it when we are woken.
+//! stopped, and wake it when we are woken. A shell that suspends itself as CMD has the terminal,
+//! which the shell around us takes then and we hand back to it.
 
 use crate::failure::Failure;
 use crate::output;
@@ -15,7 +16,8 @@ use nix::errno::Errno;
 use nix::libc::SI_KERNEL;
 use nix::sys::signal::{SigSet, Signal, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
-use nix::unistd::{Pid, getpgid, getpgrp, getpid, getsid};
+use nix::unistd::{Pid, getpgid, getpgrp, getpid, getppid, getsid, tcgetpgrp, tcsetpgrp};
+use std::fs::File;
 use std::io;
 use std::process::{Child, Command};
 
@@ -50,8 +52,44 @@ const TERMINALS: [Signal; 6] = [
     Signal::SIGCONT,
 ];
 
-/// Stops that job control makes and undoes. A plain SIGSTOP was meant for CMD alone.
+/// Stops that job control makes and undoes. A plain SIGSTOP was meant for CMD alone, unless CMD has
+/// the terminal: no key would reach a program then.
 const JOB_CONTROL: [Signal; 3] = [Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU];
+
+/// Signals by which `run` ends where CMD was ended by them.
+///
+/// A shell gives up a loop when the key that interrupts it has ended the program too: it looks
+/// whether a signal was the program's end (bash(1), SIGNALS). Of the other signals the exit status
+/// tells, 128 and the signal, to callers that do not run a shell too.
+const KEYS: [Signal; 2] = [Signal::SIGINT, Signal::SIGQUIT];
+
+/// How CMD ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It exited with this status.
+    Exited(u8),
+    /// The signal of this number ended it.
+    Killed(i32),
+}
+
+impl End {
+    /// As a shell's `$?`: its status, or 128 and the signal.
+    pub(crate) fn status(self) -> u8 {
+        match self {
+            Self::Exited(status) => status,
+            Self::Killed(signal) => low_byte(128 + signal),
+        }
+    }
+
+    /// Ends this process as CMD ended, if that was by a key of the terminal. Returns where it was
+    /// not, or where the kernel does not let us: as the first process of a pid namespace.
+    pub(crate) fn share(self) {
+        let ended_by = |key: &Signal| self == Self::Killed(*key as i32);
+        if let Some(key) = KEYS.into_iter().find(ended_by) {
+            spawn::end_by(key);
+        }
+    }
+}
 
 /// Holds signals back from the moment it is made, so that none is lost while CMD starts.
 #[derive(Debug)]
@@ -76,13 +114,13 @@ impl Supervisor {
         spawn::bound(command, self.inherited)
     }
 
-    /// Waits for CMD to end; its exit status, or 128 and the signal that ended it.
-    pub(crate) fn wait(&self, child: &Child) -> Result<u8, Failure> {
+    /// Waits for CMD to end.
+    pub(crate) fn wait(&self, child: &Child) -> Result<End, Failure> {
         let failed = |errno| Failure::ours(format!("lost track of the program: {errno}"));
         let child = Pid::from_raw(child.id().try_into().map_err(|_| failed(Errno::ERANGE))?);
         loop {
-            if let Some(status) = reap(child).map_err(failed)? {
-                return Ok(status);
+            if let Some(end) = reap(child).map_err(failed)? {
+                return Ok(end);
             }
             let received = match self.signals.read_signal() {
                 Ok(Some(received)) => received,
@@ -124,12 +162,15 @@ fn whose(received: &siginfo) -> Option<(i32, Whose)> {
     if of(&[Signal::SIGCHLD]) {
         return None;
     }
-    let leads = || getsid(None).is_ok_and(|session| session == getpid());
     let is_the_groups = received.ssi_code == SI_KERNEL && of(&TERMINALS);
-    Some(match is_the_groups && !(of(&HANG_UP) && leads()) {
+    Some(match is_the_groups && !(of(&HANG_UP) && leads_session()) {
         true => (number, Whose::Groups),
         false => (number, Whose::Programs),
     })
+}
+
+fn leads_session() -> bool {
+    getsid(None).is_ok_and(|session| session == getpid())
 }
 
 /// CMD's process group, as `kill(2)` takes one, if it is another one of our session. The terminal
@@ -141,18 +182,20 @@ fn own_group(child: Pid) -> Option<Pid> {
 }
 
 /// Collects everything there is to collect: as a tenant's first process we also inherit orphans.
-/// CMD's status if it has ended.
-fn reap(child: Pid) -> Result<Option<u8>, Errno> {
+/// CMD's end if it has ended.
+fn reap(child: Pid) -> Result<Option<End>, Errno> {
     loop {
         match spawn::next_change() {
             Ok(None) => return Ok(None),
             Ok(Some((pid, change))) if pid == child => match change {
-                Change::Exited(status) => return Ok(Some(low_byte(status))),
-                Change::Ended(signal) => return Ok(Some(low_byte(128 + signal))),
+                Change::Exited(status) => return Ok(Some(End::Exited(low_byte(status)))),
+                Change::Ended(signal) => return Ok(Some(End::Killed(signal))),
                 Change::Stopped(number) => {
                     let mut made = JOB_CONTROL.into_iter();
                     if let Some(signal) = made.find(|signal| *signal as i32 == number) {
                         stop(child, signal)?;
+                    } else if number == Signal::SIGSTOP as i32 && has_terminal(child) {
+                        stop_beside(child)?;
                     }
                 }
             },
@@ -178,8 +221,63 @@ fn stop(child: Pid, signal: Signal) -> Result<(), Errno> {
     if held().contains(signal) {
         only.thread_block()?;
     }
+    // A group that no shell looks after is not stopped, so CMD would ask again at once, for ever.
+    // Its leader gives a job the terminal that asks for it.
+    let asks = [Signal::SIGTTIN, Signal::SIGTTOU].contains(&signal);
+    if let Some(group) = own_group(child).filter(|_| asks && leads_session()) {
+        give_terminal(group);
+    }
     forward(own_group(child).unwrap_or(child), Signal::SIGCONT as i32);
     Ok(())
+}
+
+/// Whether CMD's own group has the terminal, and a shell with job control would take it if we
+/// stopped: one that has made our group and is in its own.
+fn has_terminal(child: Pid) -> bool {
+    let around = getppid();
+    let is_of_a_shell =
+        getsid(Some(around)) == getsid(None) && getpgid(Some(around)) != getpgid(None);
+    let Some(group) = own_group(child).filter(|_| is_of_a_shell) else {
+        return false;
+    };
+    let foreground = terminal().and_then(|terminal| tcgetpgrp(terminal).ok());
+    foreground.is_some_and(|foreground| foreground.as_raw() == -group.as_raw())
+}
+
+/// Stops us because CMD, which has the terminal, has stopped; returns when we are continued, with
+/// CMD continued, too, and the terminal its own again.
+fn stop_beside(child: Pid) -> Result<(), Errno> {
+    raise(Signal::SIGSTOP)?;
+    let group = own_group(child);
+    if let Some(group) = group.filter(|_| is_foreground()) {
+        give_terminal(group);
+    }
+    forward(group.unwrap_or(child), Signal::SIGCONT as i32);
+    Ok(())
+}
+
+/// The terminal of our session, if it has one.
+fn terminal() -> Option<File> {
+    let file = File::options().read(true).write(true).open("/dev/tty");
+    file.ok()
+}
+
+/// Whether our group has the terminal: `bg` continues us without it.
+fn is_foreground() -> bool {
+    let foreground = terminal().and_then(|terminal| tcgetpgrp(terminal).ok());
+    foreground == Some(getpgrp())
+}
+
+/// Makes a group, as [`own_group`] gives it, that of the terminal. Without a terminal there is
+/// nothing to give.
+fn give_terminal(group: Pid) {
+    // A group in the background that gives the terminal away is stopped for that, unless it blocks
+    // this signal.
+    let only = SigSet::from(Signal::SIGTTOU);
+    if let (Some(terminal), Ok(())) = (terminal(), only.thread_block()) {
+        let _ = tcsetpgrp(terminal, Pid::from_raw(-group.as_raw()));
+        let _ = only.thread_unblock();
+    }
 }
 
 fn forward(child: Pid, number: i32) {

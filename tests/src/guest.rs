@@ -3,6 +3,8 @@
 use crate::gpu::{Gpu, links};
 use crate::{artefacts, clients};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd as _;
@@ -120,6 +122,21 @@ impl Guest {
     pub fn ask(&mut self, line: &str) -> String {
         self.send(line);
         self.line()
+    }
+
+    /// Stops `gpushare run`, not its program: it starts no daemon in the place of one that dies.
+    pub fn hold(&self) {
+        self.signal(Signal::SIGSTOP);
+    }
+
+    /// Continues it.
+    pub fn go_on(&self) {
+        self.signal(Signal::SIGCONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        let run = i32::try_from(self.id()).expect("a pid");
+        kill(Pid::from_raw(run), signal).expect("it is ours");
     }
 
     /// Kills it and waits for its end.

@@ -281,6 +281,7 @@ fn a_name_that_a_daemon_has_is_never_doubled_without_one() {
         panic!("one daemon: {:?}", home.daemons());
     };
     let daemon = Pid::from_raw(i32::try_from(daemon).expect("a pid"));
+    first.hold();
     kill(daemon, Signal::SIGKILL).expect("it lives");
     home.until_no_daemon();
     let told = not_started(run(&home, &[&limits[..], &["--daemon", "off"]].concat()));
@@ -297,6 +298,7 @@ fn a_name_that_a_daemon_has_is_never_doubled_without_one() {
     apart.args(["--name", "x", "--", "true"]);
     let ended = Guest::start(apart).finish();
     assert!(ended.status.success(), "{ended:?}");
+    first.go_on();
     first.finish();
 }
 
@@ -325,10 +327,12 @@ fn a_name_that_a_daemon_has_on_another_gpu_may_be_without_one_here() {
         panic!("one daemon: {:?}", home.daemons());
     };
     let daemon = Pid::from_raw(i32::try_from(daemon).expect("a pid"));
+    first.hold();
     kill(daemon, Signal::SIGKILL).expect("it lives");
     home.until_no_daemon();
     refused("a daemon of yours that has ended");
     ready(on("1", &off)).finish().silently();
+    first.go_on();
     first.finish();
 }
 

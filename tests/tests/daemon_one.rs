@@ -75,6 +75,40 @@ fn while_the_machines_daemon_is_stopped_run_waits_then_refuses() {
     });
 }
 
+/// Its queue may have lasted for hours, and a daemon whose settings are mended is away for minutes.
+#[test]
+fn a_run_in_the_queue_waits_for_the_machines_next_daemon_in_patience() {
+    let test = "a_run_in_the_queue_waits_for_the_machines_next_daemon_in_patience";
+    let Some(mut machine) = Machine::start(test) else {
+        return;
+    };
+    let first = machine.guest(ALICE, &["--mem-limit", "10GiB"]).started();
+    let run = ["run", "--mem-limit", "10GiB"];
+    let queued = [
+        (&[][..], "is stopped: waiting for it"),
+        (&["--start-timeout", "1h"], "is stopped: waiting up to 3"),
+    ];
+    let mut queued = queued.map(|(flags, waits)| {
+        let (child, lines) = said(&machine, BOB, &[&run, flags, &["--", "true"]].concat());
+        (child, lines, waits)
+    });
+    let mut until_all_say = |words: Option<&str>| {
+        for (_, lines, waits) in &mut queued {
+            let words = words.unwrap_or(waits);
+            assert!(lines.any(|line| line.contains(words)), "{words}");
+        }
+    };
+    until_all_say(Some("until its request fits"));
+    machine.kill_daemon();
+    until_all_say(None);
+    machine.start_daemon(&[]);
+    until_all_say(Some("until its request fits"));
+    first.finish().silently();
+    for (mut child, ..) in queued {
+        assert!(child.wait().expect("a child").success());
+    }
+}
+
 #[test]
 fn a_folder_that_a_removed_package_left_keeps_no_run_waiting() {
     let test = "a_folder_that_a_removed_package_left_keeps_no_run_waiting";
@@ -285,6 +319,7 @@ fn ps_distinguishes_a_dead_daemon_from_an_exited_one() {
     let home = Home::new("");
     let guest = home.guest("one", &[]);
     let daemon = Pid::from_raw(home.daemons()[0].cast_signed());
+    guest.hold();
     kill(daemon, Signal::SIGKILL).unwrap();
     home.until_no_daemon();
     let ps = home.gpushare(&["ps"]);

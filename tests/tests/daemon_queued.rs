@@ -85,6 +85,22 @@ fn a_run_that_is_refused_while_it_queues_ends() {
     let replies = vec![ControlReply::Queued { why }, ControlReply::Error(refusal)];
     let told = told(&answered(&[], replies));
     assert!(told.contains("device 0 is gone"), "{told}");
+    assert!(!told.contains("XDG_RUNTIME_DIR"), "{told}");
+}
+
+/// As in a batch job whose user has another job on the node, with other GPUs.
+#[test]
+fn a_run_whose_gpu_its_own_daemon_does_not_see_is_told_what_to_do() {
+    let text = "this node has no device GPU-1";
+    let refusal = ControlReply::Error(WireError::new(ErrorCode::NotFound, text));
+    let said = told(&answered(&[], vec![refusal]));
+    let process = format!("process {}", std::process::id());
+    for words in [text, &process, "XDG_RUNTIME_DIR"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    let lost = WireError::new(ErrorCode::NotFound, "device GPU-1 is lost");
+    let said = told(&answered(&[], vec![ControlReply::Error(lost)]));
+    assert!(!said.contains("XDG_RUNTIME_DIR"), "{said}");
 }
 
 #[test]
@@ -177,10 +193,12 @@ fn a_stopped_daemon_is_named_by_its_process_and_one_that_died_is_not() {
     }
     signal(Signal::SIGCONT);
     assert_eq!(first.ask("alloc 1024"), "alloc 0");
+    first.hold();
     signal(Signal::SIGKILL);
     home.until_no_daemon();
     let said = says(&["ps"]);
     assert!(said.contains("takes them over"), "{said}");
     assert!(!said.contains("process"), "{said}");
+    first.go_on();
     first.finish().silently();
 }

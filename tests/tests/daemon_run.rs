@@ -377,8 +377,10 @@ fn a_program_that_was_taken_over_is_told_why_it_is_ended() {
     let mut first = home.guest("first", &[&burst[..], &low].concat());
     assert_eq!(first.ask(&format!("alloc {}", 10 * GIB)), GRANTED);
     let pid = home.daemons()[0];
+    first.hold();
     kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL).unwrap();
     home.until_no_daemon();
+    first.go_on();
     let high = [&burst[..], &["--on-collision", "priority,wait"]].concat();
     let mut second = home.guest("second", &high);
     let mut events = home.events();
@@ -401,12 +403,14 @@ fn a_daemon_that_dies_is_followed_by_one_that_takes_its_programs_over() {
     let mut first = home.guest("first", &["--mem-limit", "4GiB"]);
     assert_eq!(first.ask(&format!("alloc {GIB}")), GRANTED);
     let pid = home.daemons()[0];
+    first.hold();
     kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL).unwrap();
     home.until_no_daemon();
     assert_eq!(first.ask("check"), "check 1", "the program still runs");
     let second = home.guest("second", &["--mem-limit", "1GiB"]);
     // It is there at once, its process when that has come back.
     home.until("first", |row| row["charged"] == GIB);
+    first.go_on();
     assert_eq!(first.ask(&format!("fill {}", 256 * MIB)), "fill 12 2");
     first.finish().silently();
     assert!(second.finish().status.success());
@@ -419,6 +423,7 @@ fn a_daemon_that_was_killed_is_told_of_while_its_programs_live() {
     let guest = home.guest("one", &["--mem-limit", "1GiB"]);
     let told = || String::from_utf8_lossy(&home.gpushare(&["ps"]).stderr).into_owned();
     let pid = Pid::from_raw(home.daemons()[0].cast_signed());
+    guest.hold();
     kill(pid, Signal::SIGTERM).unwrap();
     home.until_no_daemon();
     let said = told();

@@ -171,6 +171,7 @@ fn why_does_not_call_a_tenant_gone_whose_daemon_was_killed() {
     let home = Home::new("mem=16GiB");
     let guest = home.guest("held", &["--mem-limit", "1GiB"]);
     let daemon = Pid::from_raw(home.daemons()[0].cast_signed());
+    guest.hold();
     kill(daemon, Signal::SIGKILL).expect("it is ours");
     home.until_no_daemon();
     let told = || why(&mut home.command(&["why", "held", "--json"]));
@@ -186,6 +187,7 @@ fn why_does_not_call_a_tenant_gone_whose_daemon_was_killed() {
     // The next daemon has it, and tells its end.
     let next = home.guest("next", &[]);
     assert_eq!(told().1["state"], "running");
+    guest.go_on();
     guest.finish().silently();
     until("it has ended", || told().1["state"] == "gone");
     assert_eq!(told().0, Some(0));

@@ -193,6 +193,7 @@ fn the_past_of_a_killed_daemon_is_known_to_the_next() {
     until("it is written", || {
         fs::read_to_string(&journal).is_ok_and(|text| text.contains(web))
     });
+    guest.hold();
     for pid in home.daemons() {
         let pid = nix::unistd::Pid::from_raw(pid.cast_signed());
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
@@ -207,6 +208,7 @@ fn the_past_of_a_killed_daemon_is_known_to_the_next() {
     );
     // A second daemon of the user writes to the same journal.
     let next = home.guest(other, &["--mem-limit", "1GiB"]);
+    guest.go_on();
     let tenants: Vec<Value> = events(
         &home,
         &["--kind", "admitted", "--tenant", web, "--tenant", other],

@@ -50,6 +50,7 @@ mod daemon_fallen;
 mod daemon_families;
 mod daemon_handover;
 mod daemon_joining;
+mod daemon_kept;
 mod daemon_limbo;
 mod daemon_limits;
 mod daemon_lowered;

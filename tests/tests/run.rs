@@ -40,6 +40,22 @@ fn death_by_a_signal_is_128_and_the_signal() {
     }
 }
 
+/// What a terminal's keys send. A shell gives a loop up where its program died of one, and a
+/// status of 130 says that the program has seen to it.
+#[test]
+fn death_by_a_key_of_the_terminal_is_runs_death_without_a_core() {
+    let gpu = Gpu::new("");
+    for signal in [Signal::SIGINT, Signal::SIGQUIT] {
+        let number = signal as i32;
+        let script = format!("ulimit -c 0; kill -{number} $$");
+        let ended = shell(&gpu, &script).finish();
+        assert_eq!(ended.status.signal(), Some(number), "{ended:?}");
+        assert!(!ended.status.core_dumped() && ended.stderr.is_empty());
+        let ended = shell(&gpu, &format!("exit {}", 128 + number)).finish();
+        assert_eq!(ended.status.code(), Some(128 + number), "{ended:?}");
+    }
+}
+
 #[test]
 fn a_missing_command_is_127_and_one_that_cannot_start_is_126() {
     let gpu = Gpu::new("");

@@ -8,9 +8,9 @@
 //! there and does not answer ([ADR
 //! 234](../../../docs/adr/0234-a-tenant-of-a-daemon-gets-no-books-in-files.md)).
 
-use super::Talk;
 use super::having::check_apart;
 use super::start::{CONFIG, Without, for_program};
+use super::{Patience, Talk};
 use crate::args::UseDaemon;
 use crate::failure::Failure;
 use crate::output;
@@ -19,14 +19,12 @@ use crate::settings::Environment;
 use gpushare_protocol::limits::Limits;
 use std::ffi::OsStr;
 use std::path::Path;
-use std::time::Duration;
 
-/// Connects the plan's program to its daemon; `None` if it is to run without. A daemon that does
-/// not serve yet is waited for: as long as it usually takes, and at most `most`.
+/// Connects the plan's program to its daemon; `None` if it is to run without.
 pub(crate) fn for_plan(
     plan: &Plan,
     when: UseDaemon,
-    most: Duration,
+    patience: Patience,
 ) -> Result<Option<Talk>, Failure> {
     let needed = is_needed(&plan.limits);
     if when == UseDaemon::Off {
@@ -54,7 +52,7 @@ pub(crate) fn for_plan(
         &plan.gpu,
         &plan.environment,
         plan.tenant.name.as_str(),
-        most,
+        patience,
     ) {
         Ok(talk) => Ok(Some(talk)),
         Err(Without::Impossible(why)) if may_go_without(when, needed, &plan.environment) => {

@@ -8,7 +8,7 @@
 //! its daemon is on the host, and takes no commands from here.
 
 use super::start::is_absent;
-use super::{NODE, Talk, is_container};
+use super::{NODE, Patience, Talk, is_container};
 use crate::failure::Failure;
 use crate::output;
 use gpushare_protocol::injection::REMOVED;
@@ -60,12 +60,14 @@ pub(super) enum Silence {
 
 impl Silence {
     /// How long to wait for it. A starting daemon asks NVML, which may take seconds for each GPU; a
-    /// stopped one is restarted within a second by its unit, or not at all.
-    fn patience(self) -> Duration {
-        Duration::from_secs(match self {
-            Self::Starting => 30,
-            Self::Stopped | Self::Enabled => 10,
-        })
+    /// stopped one is restarted within a second by its unit, or not before its operator has mended
+    /// its settings or the driver.
+    fn patience(self, given: Patience) -> Duration {
+        match (given, self) {
+            (Patience::UpTo(most), _) => most,
+            (Patience::Usual, Self::Starting) => Duration::from_secs(30),
+            (Patience::Usual, Self::Stopped | Self::Enabled) => Duration::from_secs(10),
+        }
     }
 }
 
@@ -119,8 +121,8 @@ fn absent() -> Option<Silence> {
     is_enabled.then_some(Silence::Enabled)
 }
 
-/// Waits until it serves, if there is one, for at most `most`; `None` where the machine has none.
-pub(super) fn wait(most: Duration) -> Result<Option<Talk>, Failure> {
+/// Waits until it serves, if there is one; `None` where the machine has none.
+pub(super) fn wait(given: Patience) -> Result<Option<Talk>, Failure> {
     let (began, mut told) = (Instant::now(), None);
     loop {
         let silence = match look() {
@@ -131,7 +133,7 @@ pub(super) fn wait(most: Duration) -> Result<Option<Talk>, Failure> {
             Machine::Silent(silence) => silence,
         };
         let waited = began.elapsed();
-        let patience = silence.patience().min(most);
+        let patience = silence.patience(given);
         if waited >= patience {
             return Err(Failure::ours(format!(
                 "{silence} (waited {} s): start it (systemctl start gpushared), or give --daemon off to run without guarantees; \
@@ -141,10 +143,10 @@ pub(super) fn wait(most: Duration) -> Result<Option<Talk>, Failure> {
         }
         if told != Some(silence) {
             told = Some(silence);
-            output::note(&format!(
-                "{silence}: waiting up to {} s for it",
-                patience.as_secs()
-            ));
+            output::note(&match patience {
+                Duration::MAX => format!("{silence}: waiting for it"),
+                _ => format!("{silence}: waiting up to {} s for it", patience.as_secs()),
+            });
         }
         sleep(PAUSE);
     }
@@ -204,6 +206,22 @@ fn is_masked(folders: &[&Path]) -> bool {
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_program_that_queued_waits_longer_than_one_that_begins() {
+        let [short, long] = [1, 28_800].map(Duration::from_secs);
+        for (silence, usual) in [
+            (Silence::Starting, 30),
+            (Silence::Stopped, 10),
+            (Silence::Enabled, 10),
+        ] {
+            let usual = Duration::from_secs(usual);
+            assert_eq!(silence.patience(Patience::Usual), usual);
+            for most in [short, long, Duration::MAX] {
+                assert_eq!(silence.patience(Patience::UpTo(most)), most);
+            }
+        }
+    }
 
     #[test]
     fn a_unit_is_enabled_where_a_target_wants_it_and_systemd_runs() {

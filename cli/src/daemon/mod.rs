@@ -11,6 +11,7 @@ mod having;
 mod holder;
 mod left;
 mod machine;
+mod restarts;
 mod start;
 
 pub(crate) use answers::{answers, those_that_answer};
@@ -18,6 +19,8 @@ pub(crate) use choice::for_plan;
 pub(crate) use gpushare_client::Talk;
 pub(crate) use having::{Has, check_apart, has};
 pub(crate) use holder::Holder;
+pub(crate) use restarts::Restarts;
+pub(crate) use start::is_absent;
 
 use crate::failure::Failure;
 use crate::output;
@@ -28,9 +31,20 @@ use nix::unistd::geteuid;
 use std::io::{Error, ErrorKind};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Where a machine's own daemon serves.
 pub(crate) const NODE: &str = "/run/gpushare";
+
+/// How long a program waits for a daemon that is there and does not serve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// As long as one usually takes until it serves.
+    Usual,
+    /// So long, for the machine's: the program has been in its queue, for hours perhaps, and the
+    /// daemon is looked after. One of its own is started at once, and waited for as usual.
+    UpTo(Duration),
+}
 
 /// Whether this is a container that gpushare was injected into, by the same sign as the library's.
 pub(crate) fn is_container() -> bool {

@@ -1,6 +1,6 @@
 //! A daemon for a program that is about to start: the machine's, this user's, or a new one.
 
-use super::{Holder, Talk, machine, own_daemons};
+use super::{Holder, Patience, Talk, machine, own_daemons};
 use crate::artefacts;
 use crate::failure::Failure;
 use crate::gpu::Gpu;
@@ -8,6 +8,7 @@ use crate::history;
 use crate::output;
 use crate::settings::Environment;
 use gpushare_sys::spawn;
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
 use std::io::{Error, ErrorKind};
@@ -22,7 +23,7 @@ use std::time::{Duration, Instant};
 pub(super) const CONFIG: &str = "GPUSHARE_DAEMON_CONFIG";
 /// Longest a new daemon may take to serve: NVML's first start on a machine without persistence mode
 /// takes seconds.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// Pause between two looks for its socket.
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -55,22 +56,25 @@ fn own_folder(gpu: &Gpu, environment: &Environment, tenant: &str) -> Result<Path
     Ok(own_daemons(runtime_dir.as_deref())?.join(gpu.world(tenant)))
 }
 
-/// Connects to the daemon of the program's GPU world, which may take `most`. `tenant` names a
-/// software GPU that has no name of its own.
+/// Connects to the daemon of the program's GPU world. `tenant` names a software GPU that has no
+/// name of its own.
 pub(super) fn for_program(
     gpu: &Gpu,
     environment: &Environment,
     tenant: &str,
-    most: Duration,
+    given: Patience,
 ) -> Result<Talk, Without> {
     if gpu.is_real()
-        && let Some(talk) = machine::wait(most).map_err(Without::NotNow)?
+        && let Some(talk) = machine::wait(given).map_err(Without::NotNow)?
     {
         return Ok(talk);
     }
     let folder = own_folder(gpu, environment, tenant).map_err(Without::Impossible)?;
     let began = Instant::now();
-    let patience = PATIENCE.min(most);
+    let patience = match given {
+        Patience::Usual => PATIENCE,
+        Patience::UpTo(most) => PATIENCE.min(most),
+    };
     let mut started: Option<New> = None;
     let (mut taken, mut told) = (false, false);
     loop {
@@ -153,7 +157,7 @@ impl New {
 }
 
 /// Whether no process listens there. Whatever else keeps us from talking to a daemon, there is one.
-pub(super) fn is_absent(error: &Error) -> bool {
+pub(crate) fn is_absent(error: &Error) -> bool {
     matches!(
         error.kind(),
         ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::ConnectionRefused
@@ -184,7 +188,8 @@ fn check_settings(environment: &Environment) -> Result<(), Failure> {
     })
 }
 
-fn start(gpu: &Gpu, folder: &Path, environment: &Environment) -> Result<Child, Failure> {
+/// Starts one. It leaves when it is dropped before anything has connected to it.
+pub(super) fn start(gpu: &Gpu, folder: &Path, environment: &Environment) -> Result<Child, Failure> {
     let failed =
         |what: &str, error: Error| Failure::ours(format!("cannot {what} the daemon: {error}"));
     // Looked for first: without one there is nothing to make a folder for.
@@ -243,7 +248,36 @@ fn start(gpu: &Gpu, folder: &Path, environment: &Environment) -> Result<Child, F
         .stdout(Stdio::null())
         .stderr(log)
         .process_group(0);
-    spawn::apart(&mut daemon).map_err(|error| failed("start", error))
+    let child = spawn::apart(&mut daemon).map_err(|error| failed("start", error))?;
+    if let Some(what) = hampered(&child) {
+        output::note(&format!(
+            "note: the daemon that this command starts for you {what}, also when it serves other programs of yours; start the first of them without"
+        ));
+    }
+    Ok(child)
+}
+
+/// How the limits of this command bind the daemon that it started.
+fn hampered(daemon: &Child) -> Option<String> {
+    if let Ok((_, most)) = getrlimit(Resource::RLIMIT_CPU)
+        && most != RLIM_INFINITY
+    {
+        return Some(format!(
+            "has {most} s of CPU time (ulimit -H -t) and is ended after them"
+        ));
+    }
+    let stat = fs::read_to_string(format!("/proc/{}/stat", daemon.id())).ok()?;
+    let nice = nice_of(&stat).filter(|nice| *nice > 0)?;
+    Some(format!(
+        "runs at nice {nice}, as this command does (ulimit -e does not let it have more)"
+    ))
+}
+
+/// The nice value in a process's `/proc/PID/stat`: its field 19 (proc(5)).
+fn nice_of(stat: &str) -> Option<i32> {
+    // The program's name is in brackets, and may have any byte.
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_whitespace().nth(16)?.parse().ok()
 }
 
 fn not_serving(folder: &Path, error: &str) -> Failure {
@@ -261,4 +295,18 @@ fn last_error(log: &str) -> &str {
     of_last_error
         .or_else(|| log.lines().last())
         .unwrap_or("it is empty")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_nice_value_is_read_behind_any_name() {
+        let stat = "7 (a) 3 b) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 39 19 1 0 99";
+        assert_eq!(nice_of(stat), Some(19));
+        assert_eq!(nice_of("7 (a) S 1 7"), None);
+        let own = fs::read_to_string("/proc/self/stat").unwrap();
+        assert!(nice_of(&own).is_some(), "{own}");
+    }
 }

@@ -10,7 +10,7 @@ use crate::daemon;
 use crate::failure::Failure;
 use crate::perfetto::{self, Lives};
 use crate::select::{self, Wanted};
-use crate::{history, names, output, when};
+use crate::{history, names, output, threads, when};
 use gpushare_protocol::wire::EventRecord;
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -174,11 +174,9 @@ fn in_thread(
     does: impl FnOnce() -> Ended + Send + 'static,
 ) -> Result<(), Failure> {
     let say = say.clone();
-    let thread = std::thread::Builder::new().spawn(move || {
+    threads::begin(move || {
         let _ = say.send(does());
-    });
-    let failed = |error| Failure::ours(format!("no thread: {error}"));
-    thread.map(drop).map_err(failed)
+    })
 }
 
 fn print(record: &EventRecord, as_json: bool) -> Result<(), Failure> {

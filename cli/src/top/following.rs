@@ -2,6 +2,7 @@
 //! and then, and the reason.
 
 use crate::failure::Failure;
+use crate::threads;
 use gpushare_client::{Talk, TalkError};
 use gpushare_protocol::wire::EventRecord;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -27,7 +28,9 @@ pub(super) fn follow(talk: &Talk) -> Result<Receiver<Told>, Failure> {
     // An event may come at any time.
     let talk = Talk::connect(talk.folder()).map_err(Failure::ours)?;
     let (sender, receiver) = channel();
-    std::thread::spawn(move || tell(talk, &sender));
+    threads::begin(move || {
+        let _ = tell(talk, &sender);
+    })?;
     Ok(receiver)
 }
 

@@ -2,6 +2,7 @@
 //! once, or when it turns out that it cannot.
 
 use crate::failure::Failure;
+use crate::threads;
 use gpushare_client::Talk;
 use gpushare_protocol::wire::Control;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -29,7 +30,7 @@ impl Moving {
         let (sender, answer) = channel();
         let tenant = tenant.to_owned();
         let name = tenant.clone();
-        std::thread::spawn(move || {
+        threads::begin(move || {
             let tenant = name;
             let order = match resume {
                 true => Control::Resume { tenant },
@@ -37,7 +38,7 @@ impl Moving {
             };
             // The screen may have gone: then nothing waits for the answer any more.
             let _ = sender.send(own.call(&order).map(|_| ()).map_err(|error| error.message));
-        });
+        })?;
         Ok(Self {
             tenant,
             resume,

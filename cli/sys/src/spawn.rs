@@ -3,8 +3,8 @@
 //!
 //! # Safety
 //! Two closures run in the child between fork and exec, where only async-signal-safe calls are
-//! allowed; they call `pthread_sigmask`, `sigaction`, `prctl`, `getppid` and `fcntl`, and allocate
-//! nothing. An action
+//! allowed; they call `pthread_sigmask`, `sigaction`, `prctl`, `getppid`, `fcntl`, and the calls of
+//! the kernel for CPUs, priority and CPU time, and allocate nothing. An action
 //! of a signal is set, always to the default or to ignore. One function runs before `main`: it asks
 //! for an action, and stores an atomic. Calls of the C library send a signal by its number, because
 //! nix has no names for real-time signals.
@@ -12,8 +12,8 @@
 
 use nix::errno::Errno;
 use nix::libc;
-use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use nix::sys::prctl::{set_dumpable, set_pdeathsig};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, raise, sigaction};
 use nix::unistd::{Pid, getpid, getppid};
 use std::fs;
 use std::io;
@@ -92,8 +92,12 @@ pub fn bound(command: &mut Command, mask: SigSet) -> io::Result<Child> {
     unsafe { command.pre_exec(prepare) }.spawn()
 }
 
-/// Starts `command` with its standard streams and no other open descriptor: those that we inherited
-/// are the caller's, which may wait until the last holder of a pipe or of a lock is gone.
+/// Starts `command` as a program that serves others than our caller.
+///
+/// It has its standard streams and no other open descriptor: those that we inherited are the
+/// caller's, which may wait until the last holder of a pipe or of a lock is gone. No signal is
+/// blocked in it. It may use all CPUs of its cgroup, with the usual scheduling, at our priority or
+/// the usual one if that is higher and may be had, and as much CPU time as may be had.
 ///
 /// # Errors
 /// As [`Command::spawn`], or if our descriptors cannot be listed.
@@ -104,11 +108,37 @@ pub fn apart(command: &mut Command) -> io::Result<Child> {
             // SAFETY: it touches no memory. Descriptors that are closed by now refuse it.
             unsafe { libc::fcntl(*fd, libc::F_SETFD, libc::FD_CLOEXEC) };
         }
-        Ok(())
+        as_usual();
+        SigSet::empty().thread_set_mask().map_err(io::Error::from)
     };
-    // SAFETY: `fcntl` is async-signal-safe; the list is owned by the closure, and reading it does
-    // not allocate.
+    // SAFETY: `fcntl`, `pthread_sigmask` and the calls of the kernel in `as_usual` are
+    // async-signal-safe; the list is owned by the closure, and neither reading it nor turning an
+    // errno into an `io::Error` allocates.
     unsafe { command.pre_exec(close) }.spawn()
+}
+
+/// Undoes `taskset`, `chrt`, `nice` and `ulimit -t` for this process, as far as it may.
+fn as_usual() {
+    // SAFETY: zeroes are a valid set of CPUs and valid parameters of the usual scheduling, as is a
+    // limit of 0. Each call reads or writes these structures of ours, of which the sizes are those
+    // that it is told, and nothing else.
+    unsafe {
+        let mut all: libc::cpu_set_t = std::mem::zeroed();
+        for cpu in 0..usize::try_from(libc::CPU_SETSIZE).unwrap_or(0) {
+            libc::CPU_SET(cpu, &mut all);
+        }
+        libc::sched_setaffinity(0, size_of_val(&all), &raw const all);
+        let usual: libc::sched_param = std::mem::zeroed();
+        libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const usual);
+        if libc::getpriority(libc::PRIO_PROCESS, 0) > 0 {
+            libc::setpriority(libc::PRIO_PROCESS, 0, 0);
+        }
+        let mut time: libc::rlimit = std::mem::zeroed();
+        if libc::getrlimit(libc::RLIMIT_CPU, &raw mut time) == 0 {
+            time.rlim_cur = time.rlim_max;
+            libc::setrlimit(libc::RLIMIT_CPU, &raw const time);
+        }
+    }
 }
 
 /// The open descriptors above the standard streams.
@@ -153,6 +183,17 @@ pub fn next_change() -> Result<Option<(Pid, Change)>, Errno> {
         Change::Ended(libc::WTERMSIG(status))
     };
     Ok(Some((Pid::from_raw(child), change)))
+}
+
+/// Ends this process by `signal`, with the signal's default action and without a core. Returns
+/// where the kernel passes over that: for the first process of a pid namespace.
+pub fn end_by(signal: Signal) {
+    // A core of ours would say nothing of the program's, and take its place. A limit of 0 does not
+    // hold for the pipe of a collector of cores.
+    let _ = set_dumpable(false);
+    let _ = set(signal, SigHandler::SigDfl);
+    let _ = SigSet::from(signal).thread_unblock();
+    let _ = raise(signal);
 }
 
 /// Sends a signal, by its number, to a process.
