@@ -192,7 +192,13 @@ impl World {
                 let Some(resident) = self.residency.get_mut(device, tenant) else {
                     return;
                 };
-                if matches!(resident.place(), Place::Leaving | Place::Entering) {
+                // After a refusal the timer is that of the next attempt.
+                let goes_on = match resident.place() {
+                    Place::Leaving => true,
+                    Place::Entering => !resident.refused,
+                    _ => false,
+                };
+                if goes_on {
                     resident.progress(now);
                     self.set_move_timer(tenant, device);
                     self.look_at_step(tenant, device);
