@@ -40,6 +40,7 @@ impl World {
         let worked_until = self.blocked(tenant).unwrap_or(now);
         let rest = self.policy.swap.rest;
         let halted = self.wait_of(tenant, Some(device));
+        let beside = (place == Place::Sealing).then(|| self.residency.beside(device, tenant));
         let Some(resident) = self.residency.get_mut(device, tenant) else {
             return;
         };
@@ -56,6 +57,7 @@ impl World {
                 .leaves(now, rest, place == Place::Sealing);
         }
         let (epoch, order) = resident.go(now, place, anew);
+        resident.seals_beside(beside.unwrap_or_default());
         let drain = match order {
             Order::Seal | Order::Leave => resident.drain.given(),
             _ => Nanos::ZERO,

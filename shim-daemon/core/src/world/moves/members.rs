@@ -129,15 +129,28 @@ impl World {
             return;
         };
         let turned = resident.leave(process);
-        if !resident.is_empty() {
+        if resident.is_empty() {
+            self.has_nothing(tenant, device);
+        } else {
             if let Some(turned) = turned {
                 self.follow_move(tenant, device, turned);
             }
             self.place_anew(tenant, device);
             self.trim_host(tenant, device);
-            return;
         }
-        self.has_nothing(tenant, device);
+        self.waits_beside(tenant);
+    }
+
+    /// A process of a tenant has nothing on one of its devices any more: where the tenant is being
+    /// sealed on another it may be waited for no longer.
+    pub(super) fn waits_beside(&mut self, tenant: TenantId) {
+        for device in self.devices_of(tenant) {
+            let beside = self.residency.beside(device, tenant);
+            let resident = self.residency.get_mut(device, tenant);
+            if let Some(turned) = resident.and_then(|one| one.waits_beside(&beside)) {
+                self.follow_move(tenant, device, turned);
+            }
+        }
     }
 
     /// A tenant has no process on a device: nothing is left to move or to bring back.
