@@ -72,7 +72,7 @@ impl World {
             });
         }
         match place {
-            Place::In | Place::Sealing => self.tell_gates(tenant, device),
+            Place::In | Place::Leaving => self.tell_gates(tenant, device),
             _ => {}
         }
         self.residency.note_moves(now, device);
@@ -129,10 +129,10 @@ impl World {
         if wanted_by.is_some() {
             self.note_rest(tenant, device);
         }
-        let hurry = wanted_by.is_some_and(|by| self.is_overdue_there(by, device));
+        let least = wanted_by.map(|by| self.drain_for(by, tenant, device));
         let terms = self.policy.swap;
         if let Some(resident) = self.residency.get_mut(device, tenant) {
-            resident.drain.begin(hurry, &terms);
+            resident.drain.begin(least.unwrap_or_default(), &terms);
         }
         self.notice(Notice::Leaving {
             tenant,

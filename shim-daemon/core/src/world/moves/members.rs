@@ -86,9 +86,10 @@ impl World {
         }
     }
 
-    /// The compute schedule of a device: a sealed process has no demand and is not waited for.
+    /// The compute schedule of a device: a sealed process has no demand and is not waited for, once
+    /// what it has submitted is complete.
     pub(super) fn tell_gates(&mut self, tenant: TenantId, device: DeviceId) {
-        let sealed = !self.residency.is_in(device, tenant);
+        let sealed = self.residency.is_still(device, tenant);
         let members = self.tenants.members(tenant);
         let members = members.filter(|(_, known)| known.on(device).is_some());
         let members: Vec<ProcessId> = members.map(|(process, _)| process).collect();
