@@ -3,7 +3,9 @@
 
 use crate::node::swap::{Obeys, swapping};
 use crate::node::{Node, secs};
-use gpushare_core::{AskKey, Bytes, DeviceId, Nanos, Notice, Place, TenantId};
+use gpushare_core::{
+    AskKey, Bytes, DeviceId, LeaseKind, Nanos, Notice, Place, TenantId, TenantSpec,
+};
 
 const STEP: Nanos = Nanos::millis(20);
 
@@ -78,13 +80,22 @@ fn a_stay_that_could_not_be_ended_at_once_counts_once() {
 /// Two tenants of a GiB that always work, on a card with room for one. The first one has so much
 /// work queued whenever it is sealed; the second one asks for its memory.
 fn behind(drain: Nanos) -> (Node, DeviceId, [TenantId; 2], AskKey) {
+    behind_for(drain, secs(30))
+}
+
+/// The same with an ask that waits for so long.
+fn behind_for(drain: Nanos, wait: Nanos) -> (Node, DeviceId, [TenantId; 2], AskKey) {
     let (mut node, device) = Node::swaps(1536, 64);
     node.guarantees = false;
     let (first, one) = node.run(swapping(device, 1024));
     node.guests.get_mut(&first).expect("it runs").moves.drain = drain;
     node.want(one, device, Bytes::mib(1024));
     node.live(secs(4));
-    let (second, two) = node.run(swapping(device, 1024));
+    let asks = TenantSpec {
+        wait_timeout: wait,
+        ..swapping(device, 1024)
+    };
+    let (second, two) = node.run(asks);
     let ask = node.want(two, device, Bytes::mib(1024));
     (node, device, [first, second], ask)
 }
@@ -106,6 +117,20 @@ fn a_tenant_with_a_deep_queue_takes_turns_with_another() {
             node.until(&format!("the {name} has its turn"), 60, is_in);
         }
         assert_eq!(stayed(&node, first), attempts, "it is given that time");
+    }
+}
+
+#[test]
+fn an_ask_beside_a_deep_queue_does_not_end_between_two_attempts() {
+    for (wait, queue) in [(30, 25), (30, 50), (10, 15), (3, 5)] {
+        let (mut node, _, _, ask) = behind_for(secs(queue), secs(wait));
+        node.until("it has its memory", 100, |node| node.answer(ask).is_some());
+        assert!(node.granted(ask), "{wait} s beside {queue} s of work");
+    }
+    // Beside work that does not end it waits for some three times as long, or half a minute.
+    for (wait, most) in [(30, 100), (10, 40), (3, 40)] {
+        let (mut node, _, _, ask) = behind_for(secs(1 << 20), secs(wait));
+        node.until("it ends", most, |node| node.denied(ask).is_some());
     }
 }
 
@@ -144,4 +169,19 @@ fn an_overdue_return_gives_the_longest_time_to_drain_at_once() {
     let before = stayed(&node, first);
     node.until("the second is back", 120, is_in(second));
     assert_eq!(stayed(&node, first), before);
+}
+
+#[test]
+fn others_are_beside_a_sealed_tenant_until_its_work_has_ended() {
+    let (mut node, device, [first, second], _) = behind(Nanos::millis(1500));
+    let is_alone = |node: &Node| {
+        let lease = node.guests[&second].leases.get(&device);
+        lease.is_none_or(|lease| lease.kind == LeaseKind::Free)
+    };
+    let place = |node: &Node| node.place(first, device);
+    node.until("it is sealed", 60, |node| place(node) == Place::Sealing);
+    node.live(secs(1));
+    assert!(place(&node) == Place::Sealing && !is_alone(&node));
+    node.until("its work is done", 1, |node| place(node) != Place::Sealing);
+    assert!(place(&node) != Place::In && is_alone(&node));
 }

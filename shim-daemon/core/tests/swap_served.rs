@@ -3,6 +3,7 @@
 
 use crate::node::swap::{Obeys, policy, swapping};
 use crate::node::{Node, secs};
+use crate::swap_spread::set_works;
 use gpushare_core::{Bytes, DeviceId, Nanos, Notice, Place, ProcessId, TenantId};
 
 /// Two tenants of a GiB on a card with room for one: the first is in, and the second asks. What
@@ -79,4 +80,34 @@ fn a_return_from_files_is_slow_only_while_no_range_is_served() {
     assert_eq!(said(&node, slow), 0);
     node.live(Nanos::millis(5500));
     assert_eq!(said(&node, slow), 1);
+}
+
+/// How often a tenant finds no room in eight seconds in which its device has less than its accounts
+/// say, and in which the store gives it memory if it `is_served`.
+fn misses(is_served: bool) -> usize {
+    let (mut node, device, first, one) = two(Obeys::Honestly);
+    node.store.hoards.remove(&one);
+    set_works(&mut node, first, false);
+    node.until("it is out", 20, |node| {
+        node.place(first, device) == Place::Out
+    });
+    let mut others = node.guests.keys().copied();
+    let second = others.find(|tenant| *tenant != first).expect("it runs");
+    node.finish(second);
+    node.live(secs(1));
+    node.store.hoards.insert(one);
+    node.devices.get_mut(&device).expect("it exists").foreign = Bytes::mib(1024);
+    node.calls(first, device);
+    match is_served {
+        true => served(&mut node, one, 8),
+        false => node.live(secs(8)),
+    }
+    assert_eq!(node.place(first, device), Place::Entering);
+    said(&node, |one| matches!(one, Notice::NoReturn { .. }))
+}
+
+#[test]
+fn a_refused_return_is_asked_again_as_soon_while_it_is_given_host_memory() {
+    let [alone, served] = [false, true].map(misses);
+    assert!(alone >= 3 && served == alone, "{alone} and {served}");
 }

@@ -1,7 +1,7 @@
 //! Tenants on two devices, which work only while they are in on both.
 
 use crate::node::swap::swapping;
-use crate::node::{Node, Rng, ranked, resolving, secs};
+use crate::node::{Node, Proc, Rng, ranked, resolving, secs};
 use gpushare_core::{
     Bytes, DeviceId, Event, Nanos, Notice, Place, ProcessId, Quota, Resolver, TenantId, TenantSpec,
 };
@@ -257,4 +257,120 @@ fn equals_on_one_and_on_two_devices_all_have_a_part_of_the_time() {
 fn of_tenants_on_one_and_on_two_devices_none_of_a_low_priority_starves() {
     let least = least_useful(11..17, 2);
     assert!(least > secs(1), "{least:?}");
+}
+
+/// A tenant of two processes that has rested, each with a GiB on a device of its own, and one that
+/// is out and needs the first device.
+fn ranks() -> (Node, DeviceId, [TenantId; 2], [ProcessId; 2]) {
+    let (mut node, both) = devices();
+    let (waits, _) = fills(&mut node, on(&both[..1], 1024));
+    let ranks = node.register(on(&both, 1024));
+    set_works(&mut node, ranks, false);
+    let processes = both.map(|device| node.start_on(ranks, &[device]));
+    for (process, device) in processes.into_iter().zip(both) {
+        let ask = node.want(process, device, mib(1024));
+        node.live(secs(12));
+        assert!(node.granted(ask));
+    }
+    assert_eq!(node.place(waits, both[0]), Place::Out);
+    node.guarantees = false;
+    (node, both[0], [ranks, waits], processes)
+}
+
+fn proc(node: &mut Node, process: ProcessId) -> &mut Proc {
+    node.processes.get_mut(&process).expect("it lives")
+}
+
+/// A minute in which a tenant is asked to leave a device, and stays. How often it was sealed.
+fn is_sealed_in_vain(node: &mut Node, tenant: TenantId, device: DeviceId) -> usize {
+    let mut places = Vec::new();
+    for _ in 0..6000 {
+        node.live(Nanos::millis(10));
+        places.push(node.place(tenant, device));
+    }
+    let stays = |place: &Place| matches!(place, Place::In | Place::Sealing);
+    let other = places.iter().find(|place| !stays(place));
+    assert_eq!(other, None, "a process of it is not sealed");
+    let begins = places.windows(2).filter(|two| two[0] != two[1]);
+    begins.filter(|two| two[1] == Place::Sealing).count()
+}
+
+#[test]
+fn a_process_at_work_on_another_device_keeps_its_tenant_on_all() {
+    let (mut node, device, [ranks, waits], [_, second]) = ranks();
+    proc(&mut node, second).spins = true;
+    node.calls(waits, device);
+    let sealed = is_sealed_in_vain(&mut node, ranks, device);
+    assert!((2..=6).contains(&sealed), "it has ever more time: {sealed}");
+    // Its work has met that of the other. A launcher says nothing, and has no context.
+    proc(&mut node, second).spins = false;
+    let launcher = node.start_on(ranks, &[]);
+    proc(&mut node, launcher).deaf = true;
+    node.until("it leaves", 120, |node| returns(node, waits) == 1);
+}
+
+#[test]
+fn a_tenant_leaves_once_its_processes_on_other_devices_are_sealed() {
+    let (mut node, device, [ranks, waits], [_, second]) = ranks();
+    proc(&mut node, second).deaf = true;
+    node.calls(waits, device);
+    let sealed = is_sealed_in_vain(&mut node, ranks, device);
+    assert!(sealed >= 2, "{sealed}");
+    // Where that process ends, nothing is waited for.
+    let sealing = |node: &Node| node.place(ranks, device) == Place::Sealing;
+    node.until("it is asked again", 60, sealing);
+    node.live(Nanos::millis(100));
+    assert_eq!(node.place(ranks, device), Place::Sealing);
+    node.exit(second);
+    node.live(Nanos::millis(1));
+    assert_eq!(node.place(ranks, device), Place::Leaving);
+    node.until("it has left", 60, |node| returns(node, waits) == 1);
+}
+
+#[test]
+fn a_process_that_is_not_connected_is_not_waited_for_on_other_devices() {
+    let (mut node, device, [_, waits], [_, second]) = ranks();
+    proc(&mut node, second).deaf = true;
+    let (process, away) = (second, true);
+    node.tell(Event::Away { process, away });
+    node.calls(waits, device);
+    node.until("it has left", 10, |node| returns(node, waits) == 1);
+}
+
+/// How much of ten minutes a tenant of two devices could work beside one tenant on each that always
+/// works, and how much these could, in thousandths: with one process on both, or one on each.
+fn beside_narrow_ones(processes: &[&[usize]]) -> [u64; 3] {
+    let (mut node, both) = devices();
+    let wide = node.register(on(&both, 1024));
+    for indices in processes {
+        let own: Vec<DeviceId> = indices.iter().map(|index| both[*index]).collect();
+        let process = node.start_on(wide, &own);
+        for device in own {
+            let ask = node.want(process, device, mib(1024));
+            node.live(secs(12));
+            assert!(node.granted(ask));
+        }
+    }
+    let [one, two] = both.map(|device| fills(&mut node, on(&[device], 1024)).0);
+    let tenants = [wide, one, two];
+    for tenant in tenants {
+        set_works(&mut node, tenant, true);
+        node.call_where_out(tenant);
+    }
+    work(&mut node, &tenants, secs(60));
+    for tenant in tenants {
+        let now = node.now;
+        let moves = &mut node.guests.get_mut(&tenant).expect("it runs").moves;
+        moves.count_anew(now);
+    }
+    work(&mut node, &tenants, secs(600));
+    tenants.map(|tenant| node.guests[&tenant].moves.useful(node.now).0 / 600_000_000)
+}
+
+#[test]
+fn a_tenant_with_a_process_for_each_device_takes_turns_as_one_with_one() {
+    let [one, two] = [&[&[0, 1][..]][..], &[&[0], &[1]]].map(beside_narrow_ones);
+    eprintln!("one process: {one:?}, two: {two:?}");
+    let differ = one.iter().zip(two).map(|(one, two)| one.abs_diff(two));
+    assert!(differ.max() <= Some(20) && one[0] >= 200, "{one:?} {two:?}");
 }

@@ -215,6 +215,59 @@ fn of_a_kernel_beside_others_only_what_they_left_is_paid() {
     assert!((36..=65).contains(&closed), "{closed} s");
 }
 
+/// Beside a tenant that has half of the device, one with a cap of a tenth works for a minute, and
+/// whenever its gate is closed a launch waits there. Then it launches new kinds for a minute: each
+/// of 60 a millisecond is assumed to take 1.25 ms. For how much of that minute its gate is open, in
+/// thousandths; without the wait at the gate if it `rests`.
+fn open_for_new_kinds(rests: bool) -> u64 {
+    let mut device = DeviceTime::new(LeasePolicy::default());
+    joined(&mut device, MS, 1, 1, limit(10));
+    joined(&mut device, MS, 2, 2, Compute::default());
+    let (mut now, mut service, mut open) = (MS, 0, 0);
+    let (mut drained, mut since) = (0, now);
+    while now < 120 * SECOND {
+        let is_open = is_open(&device, 1);
+        let next = device.next_sample().expect("two work").0.max(now + 1);
+        let is_new = now >= 60 * SECOND;
+        if is_open {
+            since = now;
+            let span = next - now;
+            open += if is_new { span } else { 0 };
+            service += if is_new { 75 * span } else { span / 2 };
+        }
+        now = next;
+        let waits = is_open || !(rests && now < 60 * SECOND);
+        let page = Work {
+            service,
+            busy: service,
+            since: waits.then_some(Nanos(since)),
+            guessed: is_new,
+        };
+        device.sampled(Nanos(now), &[(ProcessId(1), page), works(2, MS, now / 2)]);
+        while device.poll().is_some() {}
+        let lease = device.lease(TenantId(1)).unwrap();
+        if lease.kind.is_closed() && drained != lease.epoch {
+            drained = lease.epoch;
+            let report = Input::Reported {
+                process: ProcessId(1),
+                epoch: drained,
+                report: Report::Drained,
+            };
+            device.handle(Nanos(now), report);
+        }
+        device.check().unwrap();
+    }
+    open * 1000 / (60 * SECOND)
+}
+
+#[test]
+fn a_launch_that_waited_at_the_gate_of_a_cap_had_nothing_of_the_device() {
+    let [waited, rested] = [false, true].map(open_for_new_kinds);
+    println!("open for new kinds: {waited} of 1000 after waits, {rested} after rests");
+    assert!(rested >= 50, "{rested} of 1000");
+    assert!(waited * 10 >= rested * 9, "{waited} and {rested} of 1000");
+}
+
 /// Two tenants of which each has half of the device, after a second, and what the first has.
 fn halves() -> (DeviceTime, impl Fn(&DeviceTime, u64) -> u64) {
     let mut device = DeviceTime::new(LeasePolicy::default());

@@ -26,13 +26,11 @@ pub(crate) struct Drain {
 }
 
 impl Drain {
-    /// The processes are to be sealed now. `hurry`: the tenant for which that is has waited too
-    /// long already, so they are not to open again without need.
-    pub(crate) fn begin(&mut self, hurry: bool, terms: &SwapPolicy) {
-        self.given = match hurry && !self.silent {
-            true => terms.drain.1,
-            false => self.next(terms),
-        };
+    /// The processes are to be sealed now. The tenant for which that is cannot wait for another
+    /// attempt, and its wait is worth `least` of time for this one; zero: it can.
+    pub(crate) fn begin(&mut self, least: Nanos, terms: &SwapPolicy) {
+        let least = if self.silent { Nanos::ZERO } else { least };
+        self.given = self.next(terms).max(least.min(terms.drain.1));
     }
 
     /// What the last order to be sealed gave; zero before there was one.
@@ -40,7 +38,7 @@ impl Drain {
         self.given
     }
 
-    /// What the next order to be sealed gives, unless it is in a hurry.
+    /// What the next order to be sealed gives at least.
     pub(crate) fn next(&self, terms: &SwapPolicy) -> Nanos {
         self.next.max(terms.drain.0).min(terms.drain.1)
     }
@@ -87,7 +85,7 @@ mod tests {
     fn the_time_is_doubled_each_time_that_it_was_too_short() {
         let (mut drain, terms) = (Drain::default(), TERMS());
         let all = (0..9).map(|_| {
-            drain.begin(false, &terms);
+            drain.begin(Nanos::ZERO, &terms);
             let given = drain.given();
             (seconds(given), seconds(drain.was_short(given, &terms)))
         });
@@ -103,31 +101,33 @@ mod tests {
             (60, 480),
         ];
         assert_eq!(all.collect::<Vec<_>>(), expected);
-        drain.begin(false, &terms);
+        drain.begin(Nanos::ZERO, &terms);
         let last = drain.was_short(Nanos::secs(60), &terms);
         assert_eq!(seconds(last), 480, "the longest pause");
     }
 
     #[test]
-    fn a_hurry_gives_the_longest_time_unless_the_last_seal_had_no_answer() {
+    fn one_that_cannot_wait_gives_more_unless_the_last_seal_had_no_answer() {
         let (mut drain, terms) = (Drain::default(), TERMS());
-        drain.begin(true, &terms);
-        assert_eq!(drain.given(), terms.drain.1);
+        for (least, given) in [(1, 2), (9, 9), (60, 60), (99, 60)] {
+            drain.begin(Nanos::secs(least), &terms);
+            assert_eq!(drain.given(), Nanos::secs(given));
+        }
         drain.was_silent();
-        drain.begin(true, &terms);
+        drain.begin(terms.drain.1, &terms);
         assert_eq!(drain.given(), terms.drain.0);
         drain.was_short(terms.drain.0, &terms);
-        drain.begin(true, &terms);
+        drain.begin(terms.drain.1, &terms);
         assert_eq!(drain.given(), terms.drain.1);
     }
 
     #[test]
     fn what_a_tenant_needed_is_given_the_next_time_and_forgotten_slowly() {
         let (mut drain, terms) = (Drain::default(), TERMS());
-        drain.begin(true, &terms);
+        drain.begin(terms.drain.1, &terms);
         drain.took(Nanos::secs(10));
         let all = (0..5).map(|_| {
-            drain.begin(false, &terms);
+            drain.begin(Nanos::ZERO, &terms);
             drain.took(Nanos::millis(5));
             seconds(drain.given())
         });

@@ -27,10 +27,10 @@ pub use terms::SwapPolicy;
 pub(crate) use thrash::Verdict as Thrash;
 
 use self::moving::Moving;
-use crate::ids::{DeviceId, TenantId};
+use crate::ids::{DeviceId, ProcessId, TenantId};
 use crate::time::Nanos;
 use gpushare_protocol::units::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The rotations of all devices, and the host memory that they share.
 #[derive(Debug, Default)]
@@ -121,6 +121,23 @@ impl Residency {
     pub(crate) fn is_in(&self, device: DeviceId, tenant: TenantId) -> bool {
         let resident = self.get(device, tenant);
         resident.is_none_or(|resident| resident.place() == Place::In)
+    }
+
+    /// Whether a tenant is sealed and nothing of it runs any more.
+    pub(crate) fn is_still(&self, device: DeviceId, tenant: TenantId) -> bool {
+        let resident = self.get(device, tenant);
+        let place = resident.map_or(Place::In, Resident::place);
+        !matches!(place, Place::In | Place::Sealing)
+    }
+
+    /// The processes of a tenant that have contexts on other devices alone, and answer orders.
+    pub(crate) fn beside(&self, device: DeviceId, tenant: TenantId) -> BTreeSet<ProcessId> {
+        let Some(here) = self.get(device, tenant) else {
+            return BTreeSet::new();
+        };
+        let others = self.devices.values().filter_map(|one| one.get(tenant));
+        let all = others.flat_map(Resident::answering);
+        all.filter(|process| !here.has(*process)).collect()
     }
 
     /// Whether it was there already when the device was looked at, at `taken`.

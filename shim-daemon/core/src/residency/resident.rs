@@ -1,6 +1,7 @@
 //! One tenant that may swap, on one device: its place, its processes, and what they report.
 
 mod again;
+mod beside;
 mod late;
 mod said;
 
@@ -14,7 +15,7 @@ use crate::time::Nanos;
 use gpushare_protocol::units::Bytes;
 pub(crate) use late::Parts;
 pub(crate) use said::Stays;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The last report of a process under the current order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +83,8 @@ pub(crate) struct Resident {
     /// the rest of a tenant that was partly out was ordered to leave.
     pub(crate) heard: Option<Nanos>,
     members: BTreeMap<ProcessId, Member>,
+    /// Its processes on other devices alone that have yet to say that they are sealed.
+    beside: BTreeSet<ProcessId>,
     /// Since when it waits to return.
     wants: Option<Nanos>,
     /// It waits because of a call of its program.
@@ -146,6 +149,7 @@ impl Default for Resident {
             begun: Nanos::ZERO,
             heard: None,
             members: BTreeMap::new(),
+            beside: BTreeSet::new(),
             wants: None,
             called: false,
             halted: Nanos::ZERO,

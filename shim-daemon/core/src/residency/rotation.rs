@@ -162,7 +162,7 @@ impl Rotation {
     /// stay of any.
     pub(crate) fn round(&self, loads: impl Iterator<Item = Load>, terms: &SwapPolicy) -> Round {
         let all = self.residents.values().filter(|one| !one.is_empty());
-        let drain = all.map(|one| one.drain.next(terms)).max();
+        let drain = all.map(|one| one.drains_for(terms)).max();
         let mut round = Round {
             spare: drain.unwrap_or(terms.drain.0) + terms.seal + terms.look_grace,
             ..Round::default()

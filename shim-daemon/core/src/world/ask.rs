@@ -169,6 +169,7 @@ impl World {
             want,
             since: self.timers.now(),
             until,
+            own: until,
             latest,
             told: None,
             said: Said::default(),

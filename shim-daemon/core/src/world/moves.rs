@@ -40,6 +40,7 @@ impl World {
         let worked_until = self.blocked(tenant).unwrap_or(now);
         let rest = self.policy.swap.rest;
         let halted = self.wait_of(tenant, Some(device));
+        let beside = (place == Place::Sealing).then(|| self.residency.beside(device, tenant));
         let Some(resident) = self.residency.get_mut(device, tenant) else {
             return;
         };
@@ -56,6 +57,7 @@ impl World {
                 .leaves(now, rest, place == Place::Sealing);
         }
         let (epoch, order) = resident.go(now, place, anew);
+        resident.seals_beside(beside.unwrap_or_default());
         let drain = match order {
             Order::Seal | Order::Leave => resident.drain.given(),
             _ => Nanos::ZERO,
@@ -70,7 +72,7 @@ impl World {
             });
         }
         match place {
-            Place::In | Place::Sealing => self.tell_gates(tenant, device),
+            Place::In | Place::Leaving => self.tell_gates(tenant, device),
             _ => {}
         }
         self.residency.note_moves(now, device);
@@ -127,10 +129,10 @@ impl World {
         if wanted_by.is_some() {
             self.note_rest(tenant, device);
         }
-        let hurry = wanted_by.is_some_and(|by| self.is_overdue_there(by, device));
+        let least = wanted_by.map(|by| self.drain_for(by, tenant, device));
         let terms = self.policy.swap;
         if let Some(resident) = self.residency.get_mut(device, tenant) {
-            resident.drain.begin(hurry, &terms);
+            resident.drain.begin(least.unwrap_or_default(), &terms);
         }
         self.notice(Notice::Leaving {
             tenant,
@@ -192,7 +194,13 @@ impl World {
                 let Some(resident) = self.residency.get_mut(device, tenant) else {
                     return;
                 };
-                if matches!(resident.place(), Place::Leaving | Place::Entering) {
+                // After a refusal the timer is that of the next attempt.
+                let goes_on = match resident.place() {
+                    Place::Leaving => true,
+                    Place::Entering => !resident.refused,
+                    _ => false,
+                };
+                if goes_on {
                     resident.progress(now);
                     self.set_move_timer(tenant, device);
                     self.look_at_step(tenant, device);

@@ -101,6 +101,8 @@ pub(super) struct Pending {
     pub(super) want: Want,
     pub(super) since: Nanos,
     pub(super) until: Nanos,
+    /// The same without what it was extended by.
+    pub(super) own: Nanos,
     /// Beyond that it is not made to wait even within its request.
     pub(super) latest: Nanos,
     /// Its reason to wait at the last visit: `None` before that, then the resolver that decided so.

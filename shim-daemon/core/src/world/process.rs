@@ -141,7 +141,7 @@ impl World {
             None => return,
         };
         for device in devices {
-            let sealed = !self.residency.is_in(device, tenant);
+            let sealed = self.residency.is_still(device, tenant);
             self.tell_device(device, Input::Away { process, away });
             self.tell_device(device, Input::Sealed { process, sealed });
         }

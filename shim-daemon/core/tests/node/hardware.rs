@@ -161,6 +161,8 @@ pub struct Proc {
     pub deaf: bool,
     /// It has not come to the new daemon yet, which does not know it.
     pub unknown: bool,
+    /// Its work waits for that of another process of its tenant, which is sealed: it does not end.
+    pub spins: bool,
 }
 
 impl Proc {
@@ -181,6 +183,7 @@ impl Proc {
             paged: false,
             deaf: false,
             unknown: false,
+            spins: false,
         }
     }
 

@@ -3,6 +3,7 @@
 #![allow(unreachable_pub, reason = "a module of several test files")]
 
 pub mod bare;
+mod beside;
 mod bound;
 mod clock;
 pub mod further;
@@ -202,6 +203,13 @@ impl Node {
 
     /// Starts a process and opens a context on every device of its tenant.
     pub fn start(&mut self, tenant: TenantId) -> ProcessId {
+        let quotas = self.guests[&tenant].spec.quotas.clone();
+        let devices: Vec<DeviceId> = quotas.into_iter().map(|(device, _)| device).collect();
+        self.start_on(tenant, &devices)
+    }
+
+    /// Starts a process and opens a context on each of these devices.
+    pub fn start_on(&mut self, tenant: TenantId, devices: &[DeviceId]) -> ProcessId {
         let process = ProcessId(self.fresh());
         self.add(process, Proc::new(tenant));
         self.tell(Event::ProcessStarted {
@@ -216,8 +224,8 @@ impl Node {
                 by_parts: true,
             });
         }
-        for (device, _) in self.guests[&tenant].spec.quotas.clone() {
-            self.open(process, device);
+        for device in devices {
+            self.open(process, *device);
         }
         process
     }

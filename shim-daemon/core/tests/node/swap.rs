@@ -110,7 +110,7 @@ pub fn swapping(device: DeviceId, limit_mib: u64) -> TenantSpec {
 }
 
 /// The answer of a process that cannot be sealed.
-fn busy(late: bool) -> Told {
+pub(super) fn busy(late: bool) -> Told {
     Told::Busy { retry: 100, late }
 }
 
@@ -202,7 +202,7 @@ impl Node {
         }
         self.watches_order(tenant, device, order);
         for process in self.processes_of(tenant) {
-            if self.processes[&process].contexts.contains_key(&device) {
+            if !self.obeys_beside((tenant, process), device, epoch, order) {
                 self.obey((tenant, process), device, epoch, order);
             }
         }

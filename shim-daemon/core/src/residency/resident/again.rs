@@ -1,6 +1,6 @@
 //! When a tenant that did not leave is asked again.
 
-use super::{Resident, SwapPolicy};
+use super::{Place, Resident, SwapPolicy};
 use crate::time::Nanos;
 
 impl Resident {
@@ -15,6 +15,15 @@ impl Resident {
         let doubled = Nanos(first.0.saturating_mul(1 << self.backoff.1.min(16)));
         let pause = doubled.min(most).max(least);
         self.backoff = (now + pause, self.backoff.1 + 1);
+    }
+
+    /// How long its work may take to end: by the order in force, or the next time if that is more.
+    pub(crate) fn drains_for(&self, terms: &SwapPolicy) -> Nanos {
+        let now = match self.place {
+            Place::Sealing => self.drain.given(),
+            _ => Nanos::ZERO,
+        };
+        self.drain.next(terms).max(now)
     }
 
     /// How often in a row it made no progress for too long.

@@ -106,7 +106,9 @@ impl Resident {
         if epoch != self.epoch {
             return None;
         }
-        let member = self.members.get_mut(&process)?;
+        let Some(member) = self.members.get_mut(&process) else {
+            return self.told_beside(process, told);
+        };
         // It answers orders: it is not silent.
         (member.owes, member.silent) = (None, false);
         match (self.place, told) {
@@ -140,6 +142,7 @@ impl Resident {
     /// Whether every process reported what the current place waits for.
     pub(super) fn all_said(&self) -> Option<Turned> {
         let (wanted, turned) = match self.place {
+            Place::Sealing if self.is_beside() => return None,
             Place::Sealing => (Said::Sealed, Turned::Sealed),
             Place::Leaving => (Said::Away, Turned::Away),
             Place::Entering => (Said::Back, Turned::Back),

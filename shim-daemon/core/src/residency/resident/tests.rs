@@ -74,3 +74,49 @@ fn one_process_that_cannot_move_keeps_all_in() {
     resident.set_here(Nanos::secs(4), A, true);
     assert!(resident.can_move());
 }
+
+#[test]
+fn processes_on_other_devices_answer_the_order_to_be_sealed_too() {
+    let mut resident = two();
+    let (other, busy) = (
+        ProcessId(3),
+        Told::Busy {
+            retry: 100,
+            late: true,
+        },
+    );
+    let (epoch, _) = resident.go(Nanos(1), Place::Sealing, true);
+    resident.seals_beside([other].into());
+    for process in [A, B] {
+        let turned = resident.told(process, epoch, Told::Sealed);
+        assert_eq!(turned, Some(Turned::Progress));
+    }
+    let old = resident.told(other, epoch - 1, Told::Sealed);
+    assert_eq!(old, None, "an old order");
+    assert_eq!(
+        resident.told(other, epoch, busy),
+        Some(Turned::Busy {
+            retry: Nanos::millis(100),
+            late: true
+        })
+    );
+    let sealed = resident.told(other, epoch, Told::Sealed);
+    assert_eq!(sealed, Some(Turned::Sealed));
+    let (epoch, _) = resident.go(Nanos(2), Place::Leaving, false);
+    assert_eq!(resident.told(other, epoch, busy), None, "it leaves nothing");
+}
+
+#[test]
+fn of_processes_on_other_devices_those_that_are_there_are_waited_for() {
+    let mut resident = two();
+    let (epoch, _) = resident.go(Nanos(1), Place::Sealing, true);
+    let [one, two] = [3, 4].map(ProcessId);
+    resident.seals_beside([one, two].into());
+    for process in [A, B, one] {
+        resident.told(process, epoch, Told::Sealed);
+    }
+    assert_eq!(resident.waits_beside(&[two].into()), None);
+    let all = resident.waits_beside(&[].into());
+    assert_eq!(all, Some(Turned::Sealed));
+    assert_eq!(resident.waits_beside(&[].into()), None, "once");
+}

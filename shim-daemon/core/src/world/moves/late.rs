@@ -144,6 +144,7 @@ impl World {
         }
         self.place_anew(tenant, device);
         self.set_silence_timer(tenant, device);
+        self.waits_beside(tenant);
     }
 
     /// Decides where a tenant of the previous daemon is to be, once all of its processes that have

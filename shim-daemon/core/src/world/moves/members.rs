@@ -86,9 +86,10 @@ impl World {
         }
     }
 
-    /// The compute schedule of a device: a sealed process has no demand and is not waited for.
+    /// The compute schedule of a device: a sealed process has no demand and is not waited for, once
+    /// what it has submitted is complete.
     pub(super) fn tell_gates(&mut self, tenant: TenantId, device: DeviceId) {
-        let sealed = !self.residency.is_in(device, tenant);
+        let sealed = self.residency.is_still(device, tenant);
         let members = self.tenants.members(tenant);
         let members = members.filter(|(_, known)| known.on(device).is_some());
         let members: Vec<ProcessId> = members.map(|(process, _)| process).collect();
@@ -129,15 +130,28 @@ impl World {
             return;
         };
         let turned = resident.leave(process);
-        if !resident.is_empty() {
+        if resident.is_empty() {
+            self.has_nothing(tenant, device);
+        } else {
             if let Some(turned) = turned {
                 self.follow_move(tenant, device, turned);
             }
             self.place_anew(tenant, device);
             self.trim_host(tenant, device);
-            return;
         }
-        self.has_nothing(tenant, device);
+        self.waits_beside(tenant);
+    }
+
+    /// A process of a tenant has nothing on one of its devices any more: where the tenant is being
+    /// sealed on another it may be waited for no longer.
+    pub(super) fn waits_beside(&mut self, tenant: TenantId) {
+        for device in self.devices_of(tenant) {
+            let beside = self.residency.beside(device, tenant);
+            let resident = self.residency.get_mut(device, tenant);
+            if let Some(turned) = resident.and_then(|one| one.waits_beside(&beside)) {
+                self.follow_move(tenant, device, turned);
+            }
+        }
     }
 
     /// A tenant has no process on a device: nothing is left to move or to bring back.

@@ -178,6 +178,25 @@ impl World {
         since.any(|since| self.is_overdue(device, since))
     }
 
+    /// How long the work of a tenant that is asked to leave for `asker` may take to end at least:
+    /// the longest time where that one has waited for a whole round, and twice the time of an ask
+    /// that would end before a next attempt, as the tenant runs on for as long as it was sealed.
+    pub(super) fn drain_for(&self, asker: TenantId, tenant: TenantId, device: DeviceId) -> Nanos {
+        let terms = &self.policy.swap;
+        if self.is_overdue_there(asker, device) {
+            return terms.drain.1;
+        }
+        let resident = self.residency.get(device, tenant);
+        let given = resident.map(|one| one.drain.next(terms));
+        let given = given.unwrap_or_default();
+        let again = self.timers.now() + given + given;
+        let asks = self.asks.on(device).map(|(_, pending)| pending);
+        let ends = asks.filter(|pending| pending.tenant == asker && pending.own < again);
+        let time = ends.map(|pending| pending.own - pending.since).max();
+        let time = time.unwrap_or_default();
+        time + time
+    }
+
     /// Begins to move the victims. Returns the memory that the device gets back.
     pub(in crate::world) fn move_all(
         &mut self,
