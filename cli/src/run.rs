@@ -5,6 +5,7 @@ use crate::daemon::Talk;
 use crate::failure::{Failure, NOT_FOUND, NOT_STARTED};
 use crate::listener::Listener;
 use crate::program::{Container, OutOfReach};
+use crate::service;
 use crate::settings::Environment;
 use crate::supervise::Supervisor;
 use crate::{output, plan, program, registered};
@@ -12,7 +13,6 @@ use nix::unistd::Pid;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io::{Error, ErrorKind};
-use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 /// Runs CMD and returns its status.
@@ -30,7 +30,13 @@ pub(crate) fn run(arguments: Run) -> Result<ExitCode, Failure> {
     if let Some(container) = program::container(command) {
         output::note(&contained(command, container));
     }
+    if program::starts_elsewhere(command) {
+        output::note(&elsewhere(command));
+    }
     if let Some(note) = &plan.note {
+        output::note(note);
+    }
+    if let Some(note) = service::note(&plan.environment) {
         output::note(note);
     }
     let registered = if registered::inherited(&plan.environment) {
@@ -41,8 +47,7 @@ pub(crate) fn run(arguments: Run) -> Result<ExitCode, Failure> {
     };
     let registered = registered.map(|talk| (talk, plan.tenant.name.as_str()));
     let status = start(command, rest, &plan.environment, registered);
-    plan.tenant
-        .clean_up(runtime_dir(&plan.environment).as_deref());
+    plan.tenant.clean_up(&plan.environment);
     status
 }
 
@@ -70,6 +75,14 @@ fn contained(command: &OsStr, container: Container) -> String {
     }
 }
 
+fn elsewhere(command: &OsStr) -> String {
+    let command = command.display();
+    format!(
+        "note: this run's tenant is on this node, and has no program that {command} starts on another one: put gpushare behind it, \
+         as in `{command} … gpushare run -- CMD` (OPERATIONS, Batch systems)"
+    )
+}
+
 fn start(
     command: &OsStr,
     arguments: &[OsString],
@@ -77,10 +90,12 @@ fn start(
     registered: Option<(Talk, &str)>,
 ) -> Result<ExitCode, Failure> {
     let supervisor = Supervisor::new()?;
+    let mut handed = environment.clone();
+    let of_pid = service::hand_on(&mut handed);
     let mut start = Command::new(command);
-    start.args(arguments).env_clear().envs(environment);
+    start.args(arguments).env_clear().envs(&handed);
     let child = supervisor
-        .start(&mut start)
+        .start(&mut start, &of_pid)
         .map_err(|error| not_started(command, environment, &error))?;
     let listener = match (registered, i32::try_from(child.id())) {
         (Some((talk, tenant)), Ok(program)) => {
@@ -108,11 +123,4 @@ fn not_started(command: &OsStr, environment: &Environment, error: &Error) -> Fai
         status,
         message: format!("{}: {what}", command.display()),
     }
-}
-
-/// The program's runtime folder, in which its tenant's folder is.
-fn runtime_dir(environment: &Environment) -> Option<PathBuf> {
-    environment
-        .get(OsStr::new("XDG_RUNTIME_DIR"))
-        .map(|dir| Path::new(dir).to_owned())
 }
