@@ -185,7 +185,7 @@ fn a_note_of_a_watched_list_is_said_once_where_nothing_is_cleared() {
     let home = Home::new("mem=16GiB");
     let guest = home.guest("held", &["--mem-limit", "1GiB"]);
     leaves_at_the_first_question(&home.folder().join("gpushare/d/leaves"));
-    let mut watch = home.command(&["ps", "--watch", "0.05"]);
+    let mut watch = home.command(&["ps", "--watch", "0.1"]);
     let watch = watch.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut watch = watch.expect("gpushare starts");
     let lines = BufReader::new(watch.stdout.take().expect("a pipe")).lines();

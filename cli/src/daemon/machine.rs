@@ -249,11 +249,13 @@ mod tests {
                 for _ in 0..closed {
                     drop(listener.accept().unwrap());
                 }
-                if serves {
+                serves.then(|| {
                     let mut hello = Vec::new();
                     encode(0, &Hello::of_this_build(7), &mut hello).unwrap();
-                    listener.accept().unwrap().0.write_all(&hello).unwrap();
-                }
+                    let mut socket = listener.accept().unwrap().0;
+                    socket.write_all(&hello).unwrap();
+                    socket
+                })
             });
             match look_at(dir.path()) {
                 Machine::Serves(_) => assert!(serves),
