@@ -3,7 +3,7 @@
 use crate::args::Devices;
 use crate::artefacts::own_executable;
 use crate::child::{GRACE, Group, end, text, within};
-use crate::daemon;
+use crate::daemon::{self, Talk};
 use crate::failure::Failure;
 use crate::gpu::{BY_BUS, ORDER};
 use crate::mps;
@@ -11,6 +11,7 @@ use crate::output;
 use crate::select::{self, GpuIs, Seen};
 use crate::settings::Environment;
 use crate::sharing;
+use gpushare_client::TalkError;
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{DeviceRow, ExcessRow, SharingRow};
@@ -73,7 +74,7 @@ pub(crate) fn print(arguments: Devices) -> Result<ExitCode, Failure> {
              orders memory only"
         ));
     }
-    let (rows, told) = daemons_rows()?;
+    let (rows, told) = daemons_rows();
     let devices = match list() {
         // A daemon's devices need not be this environment's: a software GPU's, for one.
         Err(_) if !rows.is_empty() => Vec::new(),
@@ -118,17 +119,25 @@ fn in_order_of_the_bus() -> Failure {
     Failure::ours(format!("cannot start myself: {}", again.exec()))
 }
 
-/// The devices of all daemons that this user can talk to, and what else these say of them.
-fn daemons_rows() -> Result<(Vec<DeviceRow>, Told), Failure> {
+/// The devices of all daemons that this user can talk to, and what else these say of them. One that
+/// leaves meanwhile is noted.
+fn daemons_rows() -> (Vec<DeviceRow>, Told) {
     let (mut rows, mut told) = (Vec::new(), Told::default());
+    let ask = |daemon: &mut Talk| {
+        let (devices, excess) = (daemon.devices()?, daemon.excess()?);
+        Ok::<_, TalkError>((devices, excess, daemon.sharing()?))
+    };
     // Where daemons cannot even be looked for, the driver's answer is all there is.
-    for mut daemon in daemon::all().serving {
-        let devices = daemon.devices()?;
-        told.add(&devices, daemon.excess()?.as_deref());
-        told.sharing.extend(daemon.sharing()?);
+    let (answers, lost) = daemon::answers(&mut daemon::all().serving, ask);
+    for (devices, excess, sharing) in answers {
+        told.add(&devices, excess.as_deref());
+        told.sharing.extend(sharing);
         rows.extend(devices);
     }
-    Ok((rows, told))
+    if let Some(failure) = lost {
+        output::note(&format!("note: {}", failure.message));
+    }
+    (rows, told)
 }
 
 /// The devices that programs see, in their order, then those that only daemons see.

@@ -5,13 +5,11 @@ use crate::failure::Failure;
 use crate::plan::Plan;
 use gpushare_protocol::limits::Limits;
 use gpushare_protocol::page::{Snapshot, slot_range};
-use gpushare_protocol::paths::{Root, USAGE};
+use gpushare_protocol::paths::USAGE;
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::resource::{Resource, getrlimit};
-use nix::unistd::geteuid;
-use std::ffi::OsStr;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Refuses what the library would: limits that differ from those of a tenant that lives, and a
 /// folder where no books can be made. A program that starts at the same moment is not seen: the
@@ -20,13 +18,10 @@ pub(crate) fn check(plan: &Plan) -> Result<(), Failure> {
     if plan.limits.disabled() {
         return Ok(());
     }
-    let runtime_dir = plan.environment.get(OsStr::new("XDG_RUNTIME_DIR"));
-    let runtime_dir = runtime_dir.map(PathBuf::from);
-    let user = geteuid().as_raw();
     let name = &plan.tenant.name;
-    let root = Root::open(runtime_dir.as_deref(), user);
+    let root = plan.tenant.root(&plan.environment);
     let root = root.map_err(|error| cannot(error, "the tenant's books"))?;
-    if !plan.tenant.lives_in_files(runtime_dir.as_deref()) {
+    if !plan.tenant.lives_in_files(&plan.environment) {
         return has_room(root.path());
     }
     let usage = fs::read(root.folder(name).join(USAGE)).unwrap_or_default();

@@ -37,6 +37,7 @@ mod report;
 mod residency;
 mod run;
 mod select;
+mod service;
 mod settings;
 mod shares;
 mod sharing;

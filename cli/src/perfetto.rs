@@ -13,9 +13,10 @@ mod lives;
 mod moves;
 mod waits;
 
-use crate::daemon::Talk;
+use crate::daemon::{self, Talk};
 use crate::failure::Failure;
 use crate::output;
+use gpushare_client::TalkError;
 use gpushare_exporter::Names;
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{EventRecord, GrantsRow, LeasesRow, SeriesRow, UseRow};
@@ -38,25 +39,14 @@ const TENANTS: u32 = 1000;
 pub(crate) fn write(
     path: &Path,
     (records, lives): (&[EventRecord], Lives),
-    daemons: &mut [Talk],
+    daemons: &mut Vec<Talk>,
     now_ms: u64,
 ) -> Result<(), Failure> {
     let mut kept = Kept {
         lives,
         ..Kept::default()
     };
-    for daemon in daemons {
-        for row in daemon.status()? {
-            kept.lives.is_present(row.name);
-        }
-        let rows = daemon.tenants()?;
-        kept.waiting.extend(rows.iter().flat_map(WaitsNow::of));
-        kept.lives.names.add(&daemon.pods()?);
-        kept.series.extend(daemon.history()?);
-        kept.uses.extend(daemon.uses()?);
-        kept.grants.extend(daemon.grants()?);
-        kept.leases.extend(daemon.leases()?);
-    }
+    daemon::those_that_answer(daemons, |daemon| kept.add(daemon))?;
     let text = trace(records, &kept, now_ms).to_string();
     output::file(path, &text)
 }
@@ -70,6 +60,23 @@ struct Kept {
     uses: Vec<UseRow>,
     grants: Vec<GrantsRow>,
     leases: Vec<LeasesRow>,
+}
+
+impl Kept {
+    /// What a daemon keeps. What one has told that leaves meanwhile stays.
+    fn add(&mut self, daemon: &mut Talk) -> Result<(), TalkError> {
+        for row in daemon.status()? {
+            self.lives.is_present(row.name);
+        }
+        let rows = daemon.tenants()?;
+        self.waiting.extend(rows.iter().flat_map(WaitsNow::of));
+        self.lives.names.add(&daemon.pods()?);
+        self.series.extend(daemon.history()?);
+        self.uses.extend(daemon.uses()?);
+        self.grants.extend(daemon.grants()?);
+        self.leases.extend(daemon.leases()?);
+        Ok(())
+    }
 }
 
 /// The trace of these events, oldest first, and of what daemons keep at `now_ms`.

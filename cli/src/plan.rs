@@ -76,6 +76,7 @@ pub(crate) fn make(share: &Share, inherited: Environment) -> Result<Plan, Failur
 /// Puts the interposer first. Another copy of it would charge everything twice, so it is removed.
 fn preload(environment: &mut Environment) -> Result<(), Failure> {
     preload::insert(environment, &library()?);
+    preload::allow_before_sanitizer(environment);
     Ok(())
 }
 

@@ -73,6 +73,27 @@ pub(crate) fn insert(environment: &mut Environment, library: &Path) {
     environment.insert(VARIABLE.into(), all.join(OsStr::new(":")));
 }
 
+/// AddressSanitizer's settings, separated by colons (its runtime also takes commas and blanks).
+const ASAN: &str = "ASAN_OPTIONS";
+const LINK_ORDER: &str = "verify_asan_link_order";
+
+/// Lets a program start whose AddressSanitizer is a library that it is linked with, as gcc does:
+/// its runtime ends the program where another library is loaded before it.
+pub(crate) fn allow_before_sanitizer(environment: &mut Environment) {
+    let options = environment.entry(ASAN.into()).or_default();
+    let given = options.as_bytes();
+    if given
+        .windows(LINK_ORDER.len())
+        .any(|word| word == LINK_ORDER.as_bytes())
+    {
+        return;
+    }
+    if !given.is_empty() {
+        options.push(":");
+    }
+    options.push(format!("{LINK_ORDER}=0"));
+}
+
 /// Takes our library out, for a program without gpushare. Its variables then mean nothing.
 pub(crate) fn remove(environment: &mut Environment) {
     let Some(old) = environment.remove(OsStr::new(VARIABLE)) else {

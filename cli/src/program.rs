@@ -100,6 +100,26 @@ const OWN: [&str; 8] = [
 ];
 const ENGINES: [&str; 5] = ["docker", "podman", "podman-hpc", "nerdctl", "shifter"];
 
+/// Programs that start others on other machines, or have them started there.
+const ELSEWHERE: [&str; 10] = [
+    "srun",
+    "sbatch",
+    "mpirun",
+    "mpiexec",
+    "mpiexec.hydra",
+    "orterun",
+    "prterun",
+    "ssh",
+    "pdsh",
+    "kubectl",
+];
+
+/// Whether a command is known to start programs on other machines.
+pub(crate) fn starts_elsewhere(command: &OsStr) -> bool {
+    let name = Path::new(command).file_name();
+    name.is_some_and(|name| ELSEWHERE.iter().any(|known| name == *known))
+}
+
 /// Whether a command is known to start programs in containers.
 pub(crate) fn container(command: &OsStr) -> Option<Container> {
     let name = Path::new(command).file_name()?;
@@ -278,6 +298,20 @@ mod tests {
         }
         for other in ["python3", "apptainer.py", "/opt/apptainer/run", "", "/"] {
             assert_eq!(of(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn programs_that_start_others_on_other_machines_are_known_by_their_names() {
+        for (command, known) in [
+            ("srun", true),
+            ("/usr/bin/mpirun", true),
+            ("ssh", true),
+            ("sshd", false),
+            ("/opt/srun/python3", false),
+            ("/", false),
+        ] {
+            assert_eq!(starts_elsewhere(OsStr::new(command)), known, "{command}");
         }
     }
 

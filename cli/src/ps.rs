@@ -23,28 +23,29 @@ pub(crate) struct Listed {
 }
 
 impl Listed {
-    /// Prints it.
-    pub(crate) fn print(&self) -> Result<(), Failure> {
+    /// Prints it. Of the notes those that are not `shown` yet. Returns all of them.
+    pub(crate) fn print(self, shown: &[String]) -> Result<Vec<String>, Failure> {
         output::data(&self.text)?;
-        self.notes.iter().for_each(|note| output::note(note));
-        Ok(())
+        let new = self.notes.iter().filter(|note| !shown.contains(note));
+        new.for_each(|note| output::note(note));
+        Ok(self.notes)
     }
 }
 
 /// Tenants and their processes.
 pub(crate) fn listed(arguments: &Ps) -> Result<Listed, Failure> {
     let gpu = select::gpu(arguments.gpu.as_deref())?;
-    let mut rows = files::rows();
-    let mut daemons = match daemon::some() {
+    let (mut rows, mut notes) = (files::rows(), Vec::new());
+    let mut daemons = match daemon::some_with(&mut notes) {
         Ok(daemons) => daemons,
         Err(failure) if rows.is_empty() => return Err(failure),
         Err(failure) => {
-            output::note(&format!("note: {}", failure.message));
+            notes.push(format!("note: {}", failure.message));
             Vec::new()
         }
     };
     let (mut kept, mut shared, mut devices) = (Vec::new(), Vec::new(), Vec::new());
-    for known in daemon::those_that_answer(&mut daemons, Known::of)? {
+    for known in daemon::those_that_answer_with(&mut daemons, Known::of, &mut notes)? {
         devices.extend(known.places());
         kept.extend(known.rows());
         shared.extend(known.sharing);
@@ -58,12 +59,8 @@ pub(crate) fn listed(arguments: &Ps) -> Result<Listed, Failure> {
     }
     if arguments.json {
         let text = serde_json::to_string(&rows).map_err(Failure::ours)?;
-        return Ok(Listed {
-            text,
-            notes: Vec::new(),
-        });
+        return Ok(Listed { text, notes });
     }
-    let mut notes = Vec::new();
     let place = arguments.gpu.as_ref().map(|gpu| format!(" on GPU {gpu}"));
     let place = place.unwrap_or_default();
     let unused = match arguments.all {

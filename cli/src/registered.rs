@@ -11,6 +11,7 @@ use crate::settings::{self, Environment};
 use gpushare_protocol::limits::Limits;
 use gpushare_protocol::mps::ACTIVE_THREADS;
 use gpushare_protocol::paths::{IN_FILES, TENANT};
+use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{Control, ControlReply, ErrorCode, WireError};
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -247,12 +248,33 @@ pub(crate) fn check_nested(arguments: &Run, plan: &Plan) -> Result<(), Failure> 
     if arguments.daemon == UseDaemon::Off {
         return refuse("--daemon off");
     }
+    if let Some(stranger) = stranger(&outer, plan) {
+        return Err(Failure::ours(format!(
+            "{} is refused: this runs inside {inside}, which was not given that device; leave it out of --gpu and CUDA_VISIBLE_DEVICES, or \
+             register the tenant with it",
+            Uuid(stranger)
+        )));
+    }
     // A container's own variables are what it was registered with: they ask for nothing more.
     let said = variable_of_tenant(&plan.environment, by_mps);
     match said.filter(|_| outer.is_some()) {
         Some((variable, value)) => refuse(&format!("{variable}={value}")),
         None => Ok(()),
     }
+}
+
+/// A device of the plan that the tenant we run in was not given, by what its daemon says: the
+/// library would refuse CUDA for it.
+fn stranger(outer: &Option<String>, plan: &Plan) -> Option<[u8; 16]> {
+    let socket = Path::new(plan.environment.get(OsStr::new(SOCKET))?);
+    let folder = socket.parent()?.parent()?;
+    let status = Talk::connect(folder).ok()?.status().ok()?;
+    let row = status
+        .iter()
+        .find(|row| Some(&row.name) == outer.as_ref())?;
+    let is_given = |uuid| row.asks.is_empty() || row.asks.iter().any(|ask| ask.device == uuid);
+    let mut devices = plan.devices.iter().map(|device| device.uuid);
+    devices.find(|uuid| !is_given(*uuid))
 }
 
 /// The first flag, and its value, of what is the whole tenant's: all but the ceiling and the view

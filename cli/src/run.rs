@@ -6,6 +6,7 @@ use crate::listener::Listener;
 use crate::plan::Plan;
 use crate::program::{Container, OutOfReach};
 use crate::registered::Registered;
+use crate::service;
 use crate::settings::Environment;
 use crate::supervise::{End, Supervisor};
 use crate::{output, plan, program, registered};
@@ -13,7 +14,6 @@ use nix::unistd::Pid;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io::{Error, ErrorKind};
-use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 /// Runs CMD and returns its status.
@@ -31,7 +31,13 @@ pub(crate) fn run(arguments: Run) -> Result<ExitCode, Failure> {
     if let Some(container) = program::container(command) {
         output::note(&contained(command, container));
     }
+    if program::starts_elsewhere(command) {
+        output::note(&elsewhere(command));
+    }
     if let Some(note) = &plan.note {
+        output::note(note);
+    }
+    if let Some(note) = service::note(&plan.environment) {
         output::note(note);
     }
     let registered = if registered::inherited(&plan.environment) {
@@ -41,8 +47,7 @@ pub(crate) fn run(arguments: Run) -> Result<ExitCode, Failure> {
         registered::register(&mut plan, &arguments)?
     };
     let end = start(command, rest, &plan, registered);
-    plan.tenant
-        .clean_up(runtime_dir(&plan.environment).as_deref());
+    plan.tenant.clean_up(&plan.environment);
     // With its links.
     drop(plan);
     let end = end?;
@@ -74,6 +79,14 @@ fn contained(command: &OsStr, container: Container) -> String {
     }
 }
 
+fn elsewhere(command: &OsStr) -> String {
+    let command = command.display();
+    format!(
+        "note: this run's tenant is on this node, and has no program that {command} starts on another one: put gpushare behind it, \
+         as in `{command} … gpushare run -- CMD` (OPERATIONS, Batch systems)"
+    )
+}
+
 fn start(
     command: &OsStr,
     arguments: &[OsString],
@@ -85,10 +98,12 @@ fn start(
     // Where no thread can be made, no program is begun.
     let listener = registered.map(|registered| Listener::start(registered, plan));
     let listener = listener.transpose()?;
+    let mut handed = environment.clone();
+    let of_pid = service::hand_on(&mut handed);
     let mut start = Command::new(command);
-    start.args(arguments).env_clear().envs(environment);
+    start.args(arguments).env_clear().envs(&handed);
     let child = supervisor
-        .start(&mut start)
+        .start(&mut start, &of_pid)
         .map_err(|error| not_started(command, environment, &error))?;
     if let (Some(listener), Ok(program)) = (&listener, i32::try_from(child.id())) {
         listener.follow(Pid::from_raw(program));
@@ -113,11 +128,4 @@ fn not_started(command: &OsStr, environment: &Environment, error: &Error) -> Fai
         status,
         message: format!("{}: {what}", command.display()),
     }
-}
-
-/// The program's runtime folder, in which its tenant's folder is.
-fn runtime_dir(environment: &Environment) -> Option<PathBuf> {
-    environment
-        .get(OsStr::new("XDG_RUNTIME_DIR"))
-        .map(|dir| Path::new(dir).to_owned())
 }

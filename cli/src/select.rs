@@ -1,6 +1,6 @@
 //! Which tenants and GPUs a listing is about: `--tenant`, `--gpu`.
 
-use crate::daemon::Talk;
+use crate::daemon::{Talk, those_that_answer};
 use crate::failure::Failure;
 use crate::names;
 use gpushare_protocol::uuid::Uuid;
@@ -141,16 +141,18 @@ impl Wanted {
     }
 
     /// Asks the daemons for the places of a GPU that is named by its UUID.
-    pub(crate) fn find_places(&mut self, daemons: &mut [Talk]) -> Result<(), Failure> {
+    pub(crate) fn find_places(&mut self, daemons: &mut Vec<Talk>) -> Result<(), Failure> {
         let Some(gpu @ GpuIs::Begins(_)) = &self.gpu else {
             return Ok(());
         };
-        for daemon in daemons {
-            let devices = daemon.devices()?;
+        let ask = |daemon: &mut Talk| {
+            let instance = daemon.instance();
+            daemon.devices().map(|devices| (instance, devices))
+        };
+        for (instance, devices) in those_that_answer(daemons, ask)? {
             let places = (0..)
                 .zip(&devices)
                 .filter(|(_, row)| gpu.is(row.uuid, None));
-            let instance = daemon.instance();
             self.places
                 .extend(places.map(|(place, _)| (instance, place)));
         }
@@ -183,13 +185,12 @@ pub(crate) fn gpu(text: Option<&str>) -> Result<Option<GpuIs>, Failure> {
 pub(crate) type Seen = ([u8; 16], Option<u32>);
 
 /// Refuses a GPU that none of these daemons has, if there are any.
-pub(crate) fn is_there(gpu: Option<&GpuIs>, daemons: &mut [Talk]) -> Result<(), Failure> {
+pub(crate) fn is_there(gpu: Option<&GpuIs>, daemons: &mut Vec<Talk>) -> Result<(), Failure> {
     if gpu.is_none() {
         return Ok(());
     }
     let mut places = Vec::new();
-    for daemon in daemons {
-        let devices = daemon.devices()?;
+    for devices in those_that_answer(daemons, Talk::devices)? {
         places.extend(
             (0..)
                 .zip(&devices)

@@ -109,9 +109,9 @@ impl Supervisor {
     }
 
     /// Starts CMD with the signal mask we were started with. It ignores the signals that we ignore,
-    /// and ends when we are killed.
-    pub(crate) fn start(&self, command: &mut Command) -> io::Result<Child> {
-        spawn::bound(command, self.inherited)
+    /// and ends when we are killed. Each variable of `of_pid` gets its process id.
+    pub(crate) fn start(&self, command: &mut Command, of_pid: &[&str]) -> io::Result<Child> {
+        spawn::bound(command, self.inherited, of_pid)
     }
 
     /// Waits for CMD to end.

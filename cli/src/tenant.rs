@@ -2,12 +2,12 @@
 
 use crate::failure::Failure;
 use crate::output;
-use gpushare_protocol::paths::{IN_FILES, Root, TENANT, TenantName, USAGE};
+use gpushare_protocol::paths::{self, IN_FILES, Root, TENANT, TenantName, USAGE};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use nix::unistd::geteuid;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{Error, ErrorKind};
 use std::path::Path;
@@ -58,8 +58,17 @@ fn invent() -> Result<TenantName, Failure> {
 impl Tenant {
     /// Whether this environment is that of a program of the tenant, whose books are in files.
     pub(crate) fn is_marked(&self, environment: &Environment) -> bool {
-        let mark = environment.get(OsStr::new(IN_FILES));
-        mark.is_some_and(|name| name.as_os_str() == self.name.as_str())
+        paths::is_marked(&self.name, mark(environment))
+    }
+
+    /// The place of the tenant's books for a program with this environment.
+    ///
+    /// # Errors
+    /// As [`Root::open`].
+    pub(crate) fn root(&self, environment: &Environment) -> Result<Root, Error> {
+        let runtime_dir = environment.get(OsStr::new("XDG_RUNTIME_DIR"));
+        let (runtime_dir, user) = (runtime_dir.map(Path::new), geteuid().as_raw());
+        Root::of(&self.name, mark(environment), runtime_dir, user)
     }
 
     /// Whether no other process can know the name.
@@ -67,18 +76,24 @@ impl Tenant {
         self.made_here
     }
 
-    /// Says so in the environment, for a `run` that a program of the tenant starts.
+    /// Says so in the environment, for the programs of the tenant and a `run` that one of them
+    /// starts: all of them have its books in the place that is found now.
     pub(crate) fn mark(&self, environment: &mut Environment) {
-        environment.insert(IN_FILES.into(), self.name.as_str().into());
+        let mark = match self.root(environment) {
+            Ok(root) => root.folder(&self.name).into_os_string(),
+            // The library looks for it again, and has the message.
+            Err(_) => self.name.as_str().into(),
+        };
+        environment.insert(IN_FILES.into(), mark);
     }
 
     /// Whether living processes keep the tenant's books in files, which is how it is done
     /// without a daemon.
-    pub(crate) fn lives_in_files(&self, runtime_dir: Option<&Path>) -> bool {
+    pub(crate) fn lives_in_files(&self, environment: &Environment) -> bool {
         if self.made_here {
             return false;
         }
-        let Ok(root) = Root::open(runtime_dir, geteuid().as_raw()) else {
+        let Ok(root) = self.root(environment) else {
             return false;
         };
         is_locked(&root.folder(&self.name).join(USAGE))
@@ -86,11 +101,11 @@ impl Tenant {
 
     /// Removes the folder of a tenant whose name no other process can know, unless one of its
     /// processes is still alive.
-    pub(crate) fn clean_up(&self, runtime_dir: Option<&Path>) {
+    pub(crate) fn clean_up(&self, environment: &Environment) {
         if !self.made_here {
             return;
         }
-        let Ok(root) = Root::open(runtime_dir, geteuid().as_raw()) else {
+        let Ok(root) = self.root(environment) else {
             return;
         };
         let folder = root.folder(&self.name);
@@ -101,6 +116,12 @@ impl Tenant {
             ));
         }
     }
+}
+
+fn mark(environment: &Environment) -> Option<&OsStr> {
+    environment
+        .get(OsStr::new(IN_FILES))
+        .map(OsString::as_os_str)
 }
 
 /// Takes every lock of the usage file, which no living process of the tenant lets us, and

@@ -11,6 +11,7 @@
 //! is free again, so that the other user cannot split a tenant's processes.
 
 use crate::limits::LimitError;
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{self, DirBuilder, Metadata};
 use std::io;
@@ -19,7 +20,8 @@ use std::path::{Path, PathBuf};
 
 /// The variable that names the tenant.
 pub const TENANT: &str = "GPUSHARE_TENANT";
-/// The variable that names the tenant whose books are in files, in a program that was started so.
+/// The variable that names the folder of a tenant whose books are in files, in a program that was
+/// started so: `<root>/<tenant>`. Its last part is the tenant's name.
 pub const IN_FILES: &str = "GPUSHARE_IN_FILES";
 /// The usage page's file name in a tenant's folder.
 pub const USAGE: &str = "usage";
@@ -119,6 +121,46 @@ impl Root {
         Self::under(runtime_dir, places, uid)
     }
 
+    /// The root for the books of `name`. In a program that was started in that tenant, whose
+    /// [`IN_FILES`] is `mark`, it is the place that its `run` found; the folders of a login come
+    /// and go meanwhile. Where that place is not there and cannot be made, and for any other
+    /// tenant, it is as [`Root::open`] says.
+    ///
+    /// # Errors
+    /// As [`Root::open`].
+    pub fn of(
+        name: &TenantName,
+        mark: Option<&OsStr>,
+        runtime_dir: Option<&Path>,
+        uid: u32,
+    ) -> io::Result<Self> {
+        let marked = mark.map(Path::new).filter(|_| is_marked(name, mark));
+        let Some(path) = marked
+            .and_then(Path::parent)
+            .filter(|path| path.is_absolute())
+        else {
+            return Self::open(runtime_dir, uid);
+        };
+        let made = match path.parent() {
+            Some(base) => make_private(base, uid).and_then(|()| make_private(path, uid)),
+            None => Err(io::ErrorKind::NotFound.into()),
+        };
+        let Err(lost) = made else {
+            let path = path.to_owned();
+            return Ok(Self {
+                path,
+                passed_over: None,
+            });
+        };
+        let mut root = Self::open(runtime_dir, uid)?;
+        root.passed_over = Some(format!(
+            "the books of tenant {name} can be no longer in {}: {lost}; {} is used instead",
+            path.display(),
+            root.path.display()
+        ));
+        Ok(root)
+    }
+
     fn under(runtime_dir: Option<&Path>, places: Places<'_>, uid: u32) -> io::Result<Self> {
         let private = runtime_dir.filter(|dir| dir.is_absolute()).filter(|dir| {
             fs::symlink_metadata(dir).is_ok_and(|found| fault(&found, uid).is_none())
@@ -136,7 +178,7 @@ impl Root {
         Ok(Self { path, passed_over })
     }
 
-    /// A message: another user took the root's place, and that is ignored.
+    /// A message: another user took the root's place, or it is gone, and that is ignored.
     pub fn passed_over(&self) -> Option<&str> {
         self.passed_over.as_deref()
     }
@@ -159,6 +201,12 @@ impl Root {
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// Whether `mark`, the value of [`IN_FILES`], is of this tenant.
+pub fn is_marked(name: &TenantName, mark: Option<&OsStr>) -> bool {
+    let marked = mark.and_then(|mark| Path::new(mark).file_name());
+    marked.is_some_and(|marked| marked == name.as_str())
 }
 
 /// The folder of a user without a runtime folder of their own.
@@ -258,6 +306,37 @@ mod tests {
             fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
             path
         }
+    }
+
+    #[test]
+    fn a_tenants_place_is_the_marked_one_while_it_can_be_made() {
+        let world = World::new();
+        let (run, given) = (world.folder("run", 0o700), world.folder("given", 0o700));
+        let name = |name: &str| TenantName::parse(TENANT, name).unwrap();
+        let mark = given.join("gpushare/c/a");
+        let of = |tenant: &str, mark: &Path| {
+            let mark = Some(mark.as_os_str());
+            Root::of(&name(tenant), mark, Some(&run), world.uid).unwrap()
+        };
+        let usual = run.join("gpushare/c");
+        for (tenant, mark, expected) in [
+            ("a", &*mark, &given.join("gpushare/c")),
+            ("b", &mark, &usual),
+            ("a", Path::new("a"), &usual),
+            ("a", Path::new(""), &usual),
+            ("a", Path::new("c/a"), &usual),
+        ] {
+            let root = of(tenant, mark);
+            assert_eq!((root.path(), root.passed_over()), (&**expected, None));
+        }
+        // Gone with all that is above it, or not ours alone.
+        fs::remove_dir_all(&given).unwrap();
+        let told = |root: Root| root.passed_over().unwrap().to_owned();
+        let root = of("a", &mark);
+        assert_eq!(root.path(), usual);
+        assert!(told(root).contains("given/gpushare"));
+        let open = world.folder("open", 0o755).join("a");
+        assert!(told(of("a", &open)).contains("lets other users in"));
     }
 
     #[test]

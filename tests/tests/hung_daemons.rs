@@ -1,18 +1,19 @@
 //! A daemon that hangs, before its greeting or after it: commands give up in their time.
 
 use std::fs;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
 use gpushare_client::{CONTROL, Talk};
 use gpushare_protocol::wire::{Hello, encode};
-use gpushare_tests::{GIB, Home, until};
+use gpushare_tests::terminal::Terminal;
+use gpushare_tests::{GIB, Home, artefacts, until};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket,
@@ -158,11 +159,66 @@ fn a_daemon_that_leaves_while_it_is_asked_hides_no_other_one() {
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(said.contains("held"), "{arguments:?}: {said}");
     }
+    let row = home.row("held").expect("it lives");
+    let gpu = row["device"].as_str().expect("a UUID");
+    let trace = home.folder().join("trace").display().to_string();
+    for arguments in [
+        &["devices", "--gpu", gpu][..],
+        &["events", "--gpu", gpu],
+        &["events", "--perfetto", &trace],
+    ] {
+        let output = home.gpushare(arguments);
+        let note = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{arguments:?}: {note}");
+        assert!(note.contains("note: lost the daemon at "), "{note}");
+    }
     // It may have been that one's.
     let output = home.gpushare(&["why", "absent"]);
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success(), "{told}");
     assert!(told.contains("lost the daemon at "), "{told}");
+    guest.finish().silently();
+}
+
+#[test]
+fn a_note_of_a_watched_list_is_said_once_where_nothing_is_cleared() {
+    let home = Home::new("mem=16GiB");
+    let guest = home.guest("held", &["--mem-limit", "1GiB"]);
+    leaves_at_the_first_question(&home.folder().join("gpushare/d/leaves"));
+    let mut watch = home.command(&["ps", "--watch", "0.1"]);
+    let watch = watch.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut watch = watch.expect("gpushare starts");
+    let lines = BufReader::new(watch.stdout.take().expect("a pipe")).lines();
+    let rows = lines.filter(|line| line.as_ref().expect("a pipe").contains("held"));
+    assert_eq!(rows.take(3).count(), 3);
+    // Nothing reads it any more.
+    let output = watch.wait_with_output().expect("it ends");
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(
+        told.matches("note: lost the daemon at ").count(),
+        1,
+        "{told}"
+    );
+    guest.finish().silently();
+}
+
+#[test]
+fn a_note_of_a_watched_list_stays_below_it_on_the_screen() {
+    let home = Home::new("mem=16GiB");
+    let guest = home.guest("held", &["--mem-limit", "1GiB"]);
+    leaves_at_the_first_question(&home.folder().join("gpushare/d/leaves"));
+    let test = "a_note_of_a_watched_list_stays_below_it_on_the_screen";
+    let Some(terminal) = Terminal::open(test, &home.command(&[]), (120, 40)) else {
+        return;
+    };
+    let gpushare = artefacts::gpushare();
+    terminal.write(&format!("{} ps --watch 0.1", gpushare.display()));
+    terminal.press(&["Enter"]);
+    terminal.until(|screen| {
+        let row = screen.find("held ");
+        let note = screen.find("note: lost the daemon at ");
+        row.zip(note).is_some_and(|(row, note)| row < note)
+    });
     guest.finish().silently();
 }
 

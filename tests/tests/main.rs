@@ -153,6 +153,7 @@ mod race;
 mod registering;
 mod rollback;
 mod run;
+mod run_meets;
 mod run_privileged;
 mod run_terminal;
 mod seal;

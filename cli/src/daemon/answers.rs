@@ -33,10 +33,25 @@ pub(crate) fn those_that_answer<T, E: Into<Failure>>(
     daemons: &mut Vec<Talk>,
     ask: impl FnMut(&mut Talk) -> Result<T, E>,
 ) -> Result<Vec<T>, Failure> {
+    let mut notes = Vec::new();
+    let all = those_that_answer_with(daemons, ask, &mut notes)?;
+    notes.iter().for_each(|note| output::note(note));
+    Ok(all)
+}
+
+/// The same; the note is added to `notes`.
+///
+/// # Errors
+/// If all are lost.
+pub(crate) fn those_that_answer_with<T, E: Into<Failure>>(
+    daemons: &mut Vec<Talk>,
+    ask: impl FnMut(&mut Talk) -> Result<T, E>,
+    notes: &mut Vec<String>,
+) -> Result<Vec<T>, Failure> {
     let (all, lost) = answers(daemons, ask);
     match lost {
         Some(failure) if all.is_empty() => return Err(failure),
-        Some(failure) => output::note(&format!("note: {}", failure.message)),
+        Some(failure) => notes.push(format!("note: {}", failure.message)),
         None => {}
     }
     Ok(all)

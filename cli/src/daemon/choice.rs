@@ -18,7 +18,6 @@ use crate::plan::Plan;
 use crate::settings::Environment;
 use gpushare_protocol::limits::Limits;
 use std::ffi::OsStr;
-use std::path::Path;
 
 /// Connects the plan's program to its daemon; `None` if it is to run without.
 pub(crate) fn for_plan(
@@ -32,8 +31,7 @@ pub(crate) fn for_plan(
         check_apart(plan, "leave --daemon off out to join it")?;
         return Ok(None);
     }
-    let runtime_dir = plan.environment.get(OsStr::new("XDG_RUNTIME_DIR"));
-    let in_files = plan.tenant.lives_in_files(runtime_dir.map(Path::new));
+    let in_files = plan.tenant.lives_in_files(&plan.environment);
     if in_files && (needed || when == UseDaemon::On) {
         return Err(Failure::ours(format!(
             "tenant {} runs without a daemon, and two kinds of books would each grant its whole limit; \

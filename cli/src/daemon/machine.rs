@@ -30,6 +30,13 @@ const UNIT: &str = "gpushared.service";
 /// The uid that a user namespace shows for users it does not map: root's folder, seen from inside
 /// one.
 const NOBODY: u32 = 65_534;
+/// The most connections that the daemon takes of a user, and of all users but root (`crowd.rs` of
+/// the daemon).
+const MOST_OF_A_USER: u32 = 512;
+const MOST: u32 = 1024;
+/// So many connections in a row that are closed before a greeting say that no more is taken. A
+/// daemon that leaves closes one.
+const CLOSED: u32 = 3;
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -56,6 +63,8 @@ pub(super) enum Silence {
     Starting,
     /// It is to be started with the machine and has not been.
     Enabled,
+    /// It closes each connection at once: it has as many as it takes.
+    Crowded,
 }
 
 impl Silence {
@@ -65,7 +74,7 @@ impl Silence {
     fn patience(self, given: Patience) -> Duration {
         match (given, self) {
             (Patience::UpTo(most), _) => most,
-            (Patience::Usual, Self::Starting) => Duration::from_secs(30),
+            (Patience::Usual, Self::Starting | Self::Crowded) => Duration::from_secs(30),
             (Patience::Usual, Self::Stopped | Self::Enabled) => Duration::from_secs(10),
         }
     }
@@ -83,6 +92,11 @@ impl fmt::Display for Silence {
                 out,
                 "the machine's daemon is enabled ({UNIT}) and has not started"
             ),
+            Self::Crowded => write!(
+                out,
+                "the machine's daemon at {NODE} closes each connection of this user at once: it takes {MOST_OF_A_USER} of a user, and {MOST} of \
+                 all"
+            ),
         }
     }
 }
@@ -96,15 +110,25 @@ pub(super) fn look() -> Machine {
     if is_container() {
         return Machine::Outside;
     }
-    let error = match Talk::connect(Path::new(NODE)) {
-        Ok(talk) => return Machine::Serves(talk),
-        Err(error) => error,
-    };
-    match error.kind() {
-        ErrorKind::PermissionDenied | ErrorKind::InvalidData => Machine::Refuses(error),
-        _ if is_absent(&error) => absent().map_or(Machine::None, Machine::Silent),
-        _ => Machine::Silent(Silence::Starting),
+    look_at(Path::new(NODE))
+}
+
+fn look_at(folder: &Path) -> Machine {
+    for _ in 0..CLOSED {
+        let error = match Talk::connect(folder) {
+            Ok(talk) => return Machine::Serves(talk),
+            Err(error) => error,
+        };
+        return match error.kind() {
+            ErrorKind::PermissionDenied | ErrorKind::InvalidData => Machine::Refuses(error),
+            _ if is_absent(&error) => absent().map_or(Machine::None, Machine::Silent),
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
+                continue;
+            }
+            _ => Machine::Silent(Silence::Starting),
+        };
     }
+    Machine::Silent(Silence::Crowded)
 }
 
 /// Whether there is one.
@@ -134,6 +158,12 @@ pub(super) fn wait(given: Patience) -> Result<Option<Talk>, Failure> {
         };
         let waited = began.elapsed();
         let patience = silence.patience(given);
+        if waited >= patience && silence == Silence::Crowded {
+            return Err(Failure::ours(format!(
+                "{silence} (waited {} s): each `run` and each command that follows has one; end some",
+                waited.as_secs()
+            )));
+        }
         if waited >= patience {
             return Err(Failure::ours(format!(
                 "{silence} (waited {} s): start it (systemctl start gpushared), or give --daemon off to run without guarantees; \
@@ -205,7 +235,40 @@ fn is_masked(folders: &[&Path]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpushare_client::CONTROL;
+    use gpushare_protocol::wire::{Hello, encode};
+    use std::io::Write;
     use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixListener;
+    use std::thread;
+
+    #[test]
+    fn a_daemon_that_closes_each_connection_is_not_taken_for_a_starting_one() {
+        for (closed, serves) in [(CLOSED - 1, true), (CLOSED, false)] {
+            let dir = tempfile::tempdir().unwrap();
+            let listener = UnixListener::bind(dir.path().join(CONTROL)).unwrap();
+            let daemon = thread::spawn(move || {
+                for _ in 0..closed {
+                    drop(listener.accept().unwrap());
+                }
+                serves.then(|| {
+                    let mut hello = Vec::new();
+                    encode(0, &Hello::of_this_build(7), &mut hello).unwrap();
+                    let mut socket = listener.accept().unwrap().0;
+                    socket.write_all(&hello).unwrap();
+                    socket
+                })
+            });
+            match look_at(dir.path()) {
+                Machine::Serves(_) => assert!(serves),
+                Machine::Silent(silence) => {
+                    assert_eq!((silence, serves), (Silence::Crowded, false))
+                }
+                _ => panic!("it is there"),
+            }
+            daemon.join().unwrap();
+        }
+    }
 
     #[test]
     fn a_program_that_queued_waits_longer_than_one_that_begins() {

@@ -14,7 +14,7 @@ mod machine;
 mod restarts;
 mod start;
 
-pub(crate) use answers::{answers, those_that_answer};
+pub(crate) use answers::{answers, those_that_answer, those_that_answer_with};
 pub(crate) use choice::for_plan;
 pub(crate) use gpushare_client::Talk;
 pub(crate) use having::{Has, check_apart, has};
@@ -195,7 +195,15 @@ fn died(folder: &Path, error: &Error) -> Option<String> {
 
 /// As [`all`], for a command that means nothing without a daemon.
 pub(crate) fn some() -> Result<Vec<Talk>, Failure> {
-    of(all())
+    let mut notes = Vec::new();
+    let found = some_with(&mut notes)?;
+    notes.iter().for_each(|note| output::note(note));
+    Ok(found)
+}
+
+/// The same; what there is to be noted is added to `notes`.
+pub(crate) fn some_with(notes: &mut Vec<String>) -> Result<Vec<Talk>, Failure> {
+    of(all(), notes)
 }
 
 /// The same for a command about the machine: where the machine's daemon does not serve, no other
@@ -206,10 +214,13 @@ pub(crate) fn of_machine_or_own() -> Result<Vec<Talk>, Failure> {
     if !found.silent.is_empty() && !is_container() {
         return Err(Failure::no_daemon(found.silent.join("; ")));
     }
-    of(found)
+    let mut notes = Vec::new();
+    let own = of(found, &mut notes)?;
+    notes.iter().for_each(|note| output::note(note));
+    Ok(own)
 }
 
-fn of(found: Daemons) -> Result<Vec<Talk>, Failure> {
+fn of(found: Daemons, notes: &mut Vec<String>) -> Result<Vec<Talk>, Failure> {
     let Daemons {
         serving,
         mut silent,
@@ -232,8 +243,6 @@ fn of(found: Daemons) -> Result<Vec<Talk>, Failure> {
             silent.join("; ")
         }));
     }
-    for text in silent {
-        output::note(&format!("note: {text}"));
-    }
+    notes.extend(silent.iter().map(|text| format!("note: {text}")));
     Ok(serving)
 }

@@ -121,6 +121,15 @@ pub(crate) struct Folder {
     pub(crate) free: u64,
 }
 
+/// The acts of systemd-logind when the last login of this user ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Login {
+    /// The place of this user's books and private daemon, where it removes that.
+    pub(crate) removes: Option<PathBuf>,
+    /// This process is part of a login: it ends with it, or keeps it from ending.
+    pub(crate) is_within: bool,
+}
+
 /// See the module's page.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
@@ -186,6 +195,7 @@ pub(crate) struct Facts {
     pub(crate) folders: Vec<Folder>,
     /// Why a daemon of this user's could keep no journal.
     pub(crate) no_journal: Option<String>,
+    pub(crate) login: Login,
     /// Seconds since 1970, by the machine's clock.
     pub(crate) clock: u64,
 }

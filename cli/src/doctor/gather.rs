@@ -1,6 +1,7 @@
 //! Reads the facts.
 
 mod engines;
+mod login;
 mod settings;
 
 use super::facts::{Daemon, Driver, Facts, Folder, Node};
@@ -117,6 +118,7 @@ pub(super) fn facts(gpu_text: &str) -> Result<Facts, Failure> {
         classes: Path::new(CLASSES).exists(),
         folders: folders(&own),
         no_journal: history::unwritable(&own),
+        login: login::login(Path::new("/"), geteuid().as_raw(), &own),
         clock: when::now_ms() / 1000,
     })
 }

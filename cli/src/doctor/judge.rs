@@ -36,7 +36,7 @@ type Judged = (Verdict, String, Option<String>);
 type Judge = fn(&Facts) -> Judged;
 
 /// Every check, in the order in which one needs the other.
-pub(crate) const CHECKS: [(&str, Judge); 18] = [
+pub(crate) const CHECKS: [(&str, Judge); 19] = [
     ("driver", driver),
     ("nvml", nvml),
     ("device-nodes", nodes),
@@ -55,6 +55,7 @@ pub(crate) const CHECKS: [(&str, Judge); 18] = [
     ("variables", shell::variables),
     ("containers", containers::containers),
     ("folders-and-clock", host::folders),
+    ("logout", host::logout),
 ];
 
 /// Judges all.

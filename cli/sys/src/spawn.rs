@@ -2,12 +2,14 @@
 //! inherited; and sending them signals.
 //!
 //! # Safety
-//! Two closures run in the child between fork and exec, where only async-signal-safe calls are
-//! allowed; they call `pthread_sigmask`, `sigaction`, `prctl`, `getppid`, `fcntl`, and the calls of
-//! the kernel for CPUs, priority and CPU time, and allocate nothing. An action
-//! of a signal is set, always to the default or to ignore. One function runs before `main`: it asks
-//! for an action, and stores an atomic. Calls of the C library send a signal by its number, because
-//! nix has no names for real-time signals.
+//! Three closures run in the child between fork and exec, where only async-signal-safe calls are
+//! allowed; they call `pthread_sigmask`, `sigaction`, `prctl`, `getppid`, `getpid`, `fcntl`, the
+//! calls of the kernel for CPUs, priority and CPU time, and `execvp`, which is so in glibc, and
+//! allocate nothing. One has the environment and the arguments in memory of its own and makes that
+//! the child's environment, as the standard library does behind the last closure. An action of a
+//! signal is set, always to the default or to ignore. One function runs before `main`: it asks for
+//! an action, and stores an atomic. Calls of the C library send a signal by its number, because nix
+//! has no names for real-time signals.
 #![allow(unsafe_code, reason = "code between fork and exec needs it")]
 
 use nix::errno::Errno;
@@ -17,6 +19,7 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, raise, si
 use nix::unistd::{Pid, getpid, getppid};
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,11 +66,12 @@ fn set(signal: Signal, how: SigHandler) -> Result<SigAction, Errno> {
 
 /// Starts `command` with exactly the signals of `mask` blocked, and SIGCHLD and SIGPIPE ignored if
 /// they were when we were started. A child otherwise inherits the mask of the thread that starts
-/// it, and has the default for SIGPIPE. The kernel kills it when this thread ends first.
+/// it, and has the default for SIGPIPE. The kernel kills it when this thread ends first. Each
+/// variable of `of_pid` is the child's process id; the command has the whole environment.
 ///
 /// # Errors
 /// As [`Command::spawn`].
-pub fn bound(command: &mut Command, mask: SigSet) -> io::Result<Child> {
+pub fn bound(command: &mut Command, mask: SigSet, of_pid: &[&str]) -> io::Result<Child> {
     let started_with = [
         (Signal::SIGCHLD, IGNORED.load(Ordering::Relaxed)),
         (Signal::SIGPIPE, PIPE_IGNORED.load(Ordering::Relaxed)),
@@ -89,7 +93,116 @@ pub fn bound(command: &mut Command, mask: SigSet) -> io::Result<Child> {
     // SAFETY: `thread_set_mask` is `pthread_sigmask`, which is async-signal-safe as `sigaction`,
     // `prctl` and `getppid` are; the set is owned by the closure, and turning an errno into an
     // `io::Error` does not allocate.
-    unsafe { command.pre_exec(prepare) }.spawn()
+    unsafe { command.pre_exec(prepare) };
+    if !of_pid.is_empty() {
+        let mut image = Image::of(command, of_pid)?;
+        // SAFETY: see the module's page. The closure owns the image.
+        unsafe { command.pre_exec(move || Err(image.exec())) };
+    }
+    command.spawn()
+}
+
+/// Longest number of a process, in digits.
+const DIGITS: usize = 10;
+
+/// What a child executes: its arguments and its environment, as `execvp(3)` takes them.
+struct Image {
+    /// Each ends with a zero, as do the lists of pointers into them.
+    arguments: Vec<Vec<u8>>,
+    variables: Vec<Vec<u8>>,
+    argv: Vec<*const libc::c_char>,
+    envp: Vec<*const libc::c_char>,
+    /// Those of `variables` that end with room for a number.
+    of_pid: Vec<usize>,
+}
+
+// SAFETY: the pointers lead into memory that the value itself owns and no other one has.
+unsafe impl Send for Image {}
+// SAFETY: as above; nothing changes through a shared reference.
+unsafe impl Sync for Image {}
+
+impl Image {
+    fn of(command: &Command, of_pid: &[&str]) -> io::Result<Self> {
+        let ended = |parts: &[&[u8]]| {
+            let text = parts.concat();
+            match text.contains(&0) {
+                // As the standard library says of such a command.
+                true => Err(io::Error::from(io::ErrorKind::InvalidInput)),
+                false => Ok([&text[..], &[0]].concat()),
+            }
+        };
+        let words = [command.get_program()]
+            .into_iter()
+            .chain(command.get_args());
+        let words = words.map(|word| ended(&[word.as_bytes()]));
+        let arguments: Vec<Vec<u8>> = words.collect::<io::Result<_>>()?;
+        let mut image = Self {
+            arguments,
+            variables: Vec::new(),
+            argv: Vec::new(),
+            envp: Vec::new(),
+            of_pid: Vec::new(),
+        };
+        for (name, value) in command.get_envs() {
+            let Some(value) = value else {
+                continue;
+            };
+            let number = of_pid.iter().any(|of_pid| name == *of_pid);
+            let value = if number {
+                &[b'0'; DIGITS]
+            } else {
+                value.as_bytes()
+            };
+            if number {
+                image.of_pid.push(image.variables.len());
+            }
+            image
+                .variables
+                .push(ended(&[name.as_bytes(), b"=", value])?);
+        }
+        let list = |texts: &[Vec<u8>]| {
+            let pointers = texts.iter().map(|text| text.as_ptr().cast());
+            pointers.chain([std::ptr::null()]).collect()
+        };
+        image.argv = list(&image.arguments);
+        image.envp = list(&image.variables);
+        Ok(image)
+    }
+
+    /// In the child. Returns only if it fails.
+    fn exec(&mut self) -> io::Error {
+        let pid = getpid().as_raw();
+        for at in &self.of_pid {
+            if let Some(text) = self.variables.get_mut(*at) {
+                write_number(text, pid);
+            }
+        }
+        // SAFETY: the child has one thread, and nothing has kept the pointer; the lists end with a
+        // null pointer, as their texts do with a zero.
+        unsafe {
+            libc::environ = self.envp.as_mut_ptr().cast();
+            libc::execvp(self.argv[0], self.argv.as_ptr());
+        }
+        io::Error::last_os_error()
+    }
+}
+
+/// Writes a number into the room at a text's end, and ends the text there.
+fn write_number(text: &mut [u8], number: i32) {
+    let Some(start) = text.len().checked_sub(DIGITS + 1) else {
+        return;
+    };
+    let (mut left, mut digits) = (number, 1);
+    while left >= 10 {
+        left /= 10;
+        digits += 1;
+    }
+    let mut left = number;
+    for at in (start..start + digits).rev() {
+        text[at] = b'0' + u8::try_from(left % 10).unwrap_or(0);
+        left /= 10;
+    }
+    text[start + digits] = 0;
 }
 
 /// Starts `command` as a program that serves others than our caller.

@@ -1,6 +1,7 @@
 //! The slow path of a charge: more credit, from free memory or from the unused credit of other
 //! processes.
 
+use std::io::ErrorKind;
 use std::sync::atomic::{AtomicU8, Ordering, fence};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use crate::session::Deadline;
 
 use super::join::Membership;
 use super::limbo::Short;
+use super::lock::Unavailable;
 pub(crate) use super::room::Asking;
 use super::room::{self, Patience};
 use super::{Refused, killpoint, lock};
@@ -162,10 +164,15 @@ fn attempt(
 ) -> Result<(), Option<u64>> {
     let held = lock::take_within(&member.backend, &member.threads, patience);
     let _held = held.map_err(|unavailable| {
-        tracing::warn!(
-            ?unavailable,
-            "no more credit: the tenant lock cannot be had"
-        );
+        match &unavailable {
+            Unavailable::Lost(why) if why.kind() == ErrorKind::NotFound => tracing::warn!(
+                "no more credit: the tenant has lost its books, which were removed, perhaps when its user logged out"
+            ),
+            _ => tracing::warn!(
+                ?unavailable,
+                "no more credit: the tenant lock cannot be had"
+            ),
+        }
         None
     })?;
     // Another thread may have brought credit while we waited.

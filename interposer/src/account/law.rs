@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use gpushare_protocol::injection::{ALLOW, FOLDER, is_injected};
 use gpushare_protocol::limits::{LimitError, Limits};
-use gpushare_protocol::paths::{TENANT, TenantName};
+use gpushare_protocol::paths::{IN_FILES, TENANT, TenantName};
 
 use crate::guest::fork::ForkLocal;
 
@@ -34,6 +34,8 @@ pub(super) struct Kept {
     pub(super) tenant: Option<TenantName>,
     /// `XDG_RUNTIME_DIR`.
     pub(super) runtime_folder: Option<PathBuf>,
+    /// The folder of the tenant's books, where `run` said it.
+    pub(super) mark: Option<OsString>,
 }
 
 /// The environment at the first look of this process. It is not read at each look: NVML reads no
@@ -50,6 +52,7 @@ pub(super) fn kept() -> &'static Kept {
             limits,
             tenant: name.and_then(|name| TenantName::parse(TENANT, &name.to_string_lossy()).ok()),
             runtime_folder: std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from),
+            mark: std::env::var_os(IN_FILES),
         }
     })
 }

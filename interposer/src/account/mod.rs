@@ -45,7 +45,7 @@ use std::sync::atomic::Ordering;
 use gpushare_protocol::limits::Limits;
 use gpushare_protocol::page::refused::RefusedWord;
 use gpushare_protocol::page::{MAX_SLOTS, NO_LIMIT, UNIT, units_within};
-use gpushare_protocol::paths::{Root, TENANT, TenantName};
+use gpushare_protocol::paths::{IN_FILES, Root, TENANT, TenantName};
 
 use crate::account::views::Shown;
 use crate::driver::device::{self, DeviceKey};
@@ -151,13 +151,6 @@ fn start_under_daemon(
 #[inline(never)]
 fn start_in_files(limits: &Limits) -> Result<(), StartError> {
     let uid = file::effective_user();
-    let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let root = Root::open(runtime_dir.as_deref(), uid).map_err(|error| {
-        StartError::Folder(
-            runtime_dir.unwrap_or_else(|| PathBuf::from("/dev/shm")),
-            error,
-        )
-    })?;
     let named = match std::env::var_os(TENANT).filter(|name| !name.is_empty()) {
         Some(name) => {
             Some(TenantName::parse(TENANT, &name.to_string_lossy()).map_err(StartError::Limits)?)
@@ -167,6 +160,7 @@ fn start_in_files(limits: &Limits) -> Result<(), StartError> {
             .ok()
             .and_then(|parents| parents.clone()),
     };
+    let root = root_of(named.as_ref(), uid)?;
     let devices = device::enumerate()?;
     let request = join::Request {
         root: &root,
@@ -182,6 +176,24 @@ fn start_in_files(limits: &Limits) -> Result<(), StartError> {
     }
     tracing::info!(tenant = %member.name, slot = member.slot, %limits, "joined");
     Ok(())
+}
+
+#[inline(never)]
+fn root_of(named: Option<&TenantName>, uid: u32) -> Result<Root, StartError> {
+    let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let found = match named {
+        Some(name) => {
+            let mark = std::env::var_os(IN_FILES);
+            Root::of(name, mark.as_deref(), runtime_dir.as_deref(), uid)
+        }
+        None => Root::open(runtime_dir.as_deref(), uid),
+    };
+    let folder = || runtime_dir.unwrap_or_else(|| PathBuf::from("/dev/shm"));
+    let root = found.map_err(|error| StartError::Folder(folder(), error))?;
+    if let Some(passed_over) = root.passed_over() {
+        tracing::warn!(passed_over, "the place of the books");
+    }
+    Ok(root)
 }
 
 /// After [`start`], once other threads no longer wait for that: gives back what processes have left

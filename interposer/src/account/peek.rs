@@ -312,7 +312,12 @@ fn expected_ordinal(device: &Described) -> u32 {
 /// The books of the tenant that this process is in, is configured for, or inherits.
 fn books() -> Option<Books> {
     let kept = law::kept();
-    let root = Root::open(kept.runtime_folder.as_deref(), file::effective_user()).ok()?;
+    let (runtime, user) = (kept.runtime_folder.as_deref(), file::effective_user());
+    let root = match &kept.tenant {
+        Some(name) => Root::of(name, kept.mark.as_deref(), runtime, user),
+        None => Root::open(runtime, user),
+    };
+    let root = root.ok()?;
     let name = match member() {
         Some(member) => member.name.clone(),
         None => {

@@ -155,7 +155,7 @@ impl Node {
                 let uuids = self.uuids_of(known.device_ids()).into_iter();
                 let uuids: Vec<_> = uuids.map(|uuid| Uuid(uuid).to_string()).collect();
                 let text = format!(
-                    "tenant {name} exists on other devices ({}); join it with those in the same order (CUDA_VISIBLE_DEVICES, --gpu), or give another name",
+                    "tenant {name} exists on other devices ({}); join it with those in the same order (CUDA_VISIBLE_DEVICES, --gpu), or give another name or none",
                     uuids.join(", ")
                 );
                 return Err(WireError::new(ErrorCode::BadLimits, text));

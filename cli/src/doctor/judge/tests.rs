@@ -5,7 +5,7 @@ mod containers;
 mod shell;
 
 use super::*;
-use crate::doctor::facts::{Daemon, Driver, Engine, Folder, Node, Runtime, Way};
+use crate::doctor::facts::{Daemon, Driver, Engine, Folder, Login, Node, Runtime, Way};
 use gpushare_sys::proof::Modes;
 
 fn healthy() -> Facts {
@@ -75,6 +75,7 @@ fn healthy() -> Facts {
             path: "/run".into(),
             free: 1 << 30,
         }],
+        login: Login::default(),
         clock: 1_800_000_000,
     }
 }

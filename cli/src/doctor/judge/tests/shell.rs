@@ -46,3 +46,29 @@ fn a_log_or_journal_that_cannot_be_had_and_a_daemon_elsewhere_are_told() {
         },
     );
 }
+
+#[test]
+fn a_job_outside_of_a_login_that_takes_its_books_is_warned() {
+    let job = |facts: &mut Facts| {
+        facts.daemons.clear();
+        facts.login.removes = Some("/dev/shm".into());
+    };
+    let judged = |change: &dyn Fn(&mut Facts)| {
+        let mut facts = healthy();
+        job(&mut facts);
+        change(&mut facts);
+        host::logout(&facts)
+    };
+    let (verdict, found, advice) = judged(&|_| ());
+    assert_eq!(verdict, Verdict::Warn);
+    assert!(found.contains("removes what is in /dev/shm"), "{found}");
+    assert!(advice.is_some_and(|advice| advice.contains("enable-linger")));
+    let kept: [&dyn Fn(&mut Facts); 3] = [
+        &|facts| facts.login.removes = None,
+        &|facts| facts.login.is_within = true,
+        &|facts| facts.daemons = healthy().daemons,
+    ];
+    for change in kept {
+        assert_eq!(judged(change).0, Verdict::Ok);
+    }
+}
