@@ -106,6 +106,12 @@ fn judged(engine: &Engine, facts: &Facts) -> Judged {
                 "have it call the wrapper, or remove it (CONTAINERS, Limits that are mandatory)",
             );
         }
+        if let Some(found) = made_past(engine) {
+            return warn(
+                found,
+                "make them anew: Docker starts each by the runtime that it was made with (CONTAINERS, Limits that are mandatory)",
+            );
+        }
         if name == "docker" {
             return warn(
                 "limits are mandatory, and `docker run --runtime runc` goes past",
@@ -133,6 +139,26 @@ fn missing(engine: &Engine) -> Option<(String, &PathBuf, &'static str)> {
         Some((way, &hook.path, "start without limits"))
     };
     runtime.or_else(hook)
+}
+
+/// Its containers that a new default runtime does not reach, the first few by name.
+fn made_past(engine: &Engine) -> Option<String> {
+    const SHOWN: usize = 5;
+    let all = &engine.made_past;
+    let first = all.iter().take(SHOWN);
+    let mut names: Vec<String> = first
+        .map(|one| format!("{} ({})", one.name, one.runtime))
+        .collect();
+    if all.len() > SHOWN {
+        names.push(format!("{} more", all.len() - SHOWN));
+    }
+    let names = names.join(", ");
+    let name = engine.name;
+    (!all.is_empty()).then(|| {
+        format!(
+            "limits are mandatory, and containers of {name} that were made with another runtime go past: {names}"
+        )
+    })
 }
 
 /// Whether it looks for hooks in folders.
