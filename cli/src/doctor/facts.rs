@@ -190,6 +190,9 @@ pub(crate) struct Facts {
     pub(crate) pods_cdi: bool,
     /// The container engines of this machine.
     pub(crate) engines: Vec<Engine>,
+    /// Where SELinux enforces: what containers have to read of gpushare's and may not, with the
+    /// type of each.
+    pub(crate) unread_by_containers: Vec<(PathBuf, String)>,
     /// The machine's daemon says that limits are mandatory, and that it describes classes.
     pub(crate) mandatory: bool,
     pub(crate) classes: bool,

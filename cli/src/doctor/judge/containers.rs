@@ -2,6 +2,7 @@
 
 use super::super::facts::{Engine, HookFile, Runtime};
 use super::{Facts, Judged, Verdict, fail, ok, warn};
+use gpushare_protocol::injection::RELABEL;
 use std::path::PathBuf;
 
 pub(super) fn containers(facts: &Facts) -> Judged {
@@ -10,7 +11,12 @@ pub(super) fn containers(facts: &Facts) -> Judged {
     }
     let engines = facts.engines.iter().map(|engine| judged(engine, facts));
     let rules = rules(facts).into_iter();
-    let all: Vec<Judged> = engines.chain(rules).chain([gpus(facts)]).collect();
+    let labels = labels(facts).into_iter();
+    let all: Vec<Judged> = engines
+        .chain(rules)
+        .chain(labels)
+        .chain([gpus(facts)])
+        .collect();
     let verdict = all.iter().map(|one| one.0).max().unwrap_or(Verdict::Ok);
     let advice = all.iter().find(|one| one.0 == verdict);
     let advice = advice.and_then(|one| one.2.clone());
@@ -191,6 +197,23 @@ fn rules(facts: &Facts) -> Option<Judged> {
         warn(
             "a rule of [containers] is for a namespace or an image, and no container of Docker or Podman has such a label: it fits none",
             "only `user` fits there; [maxima] hold for all (CONTAINERS)",
+        )
+    })
+}
+
+/// Whether containers that SELinux confines may read what is mounted into them.
+fn labels(facts: &Facts) -> Option<Judged> {
+    let named = facts.unread_by_containers.iter();
+    let named: Vec<String> = named
+        .map(|(path, kind)| format!("{} ({kind})", path.display()))
+        .collect();
+    (!named.is_empty()).then(|| {
+        warn(
+            format!(
+                "containers that SELinux confines may not read {}: the hook refuses them, and those of a class have no limits",
+                named.join(", ")
+            ),
+            RELABEL,
         )
     })
 }

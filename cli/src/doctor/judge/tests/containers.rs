@@ -202,6 +202,19 @@ fn containers_that_keep_another_runtime_are_named() {
 }
 
 #[test]
+fn what_confined_containers_may_not_read_is_named() {
+    let unread = |facts: &mut Facts| {
+        facts.unread_by_containers = vec![("/run/gpushare".into(), "var_run_t".to_owned())];
+    };
+    let found = "SELinux confines may not read /run/gpushare (var_run_t)";
+    breaks("containers", Verdict::Warn, (found, "restorecon"), unread);
+    passes("no container engine", |facts| {
+        unread(facts);
+        facts.engines.clear();
+    });
+}
+
+#[test]
 fn a_section_that_a_later_file_replaces_is_named() {
     let file = "/etc/containerd/conf.d/99-nvidia.toml";
     let found = format!("containerd: {file} has a section of [plugins] again");
