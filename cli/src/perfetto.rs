@@ -16,6 +16,7 @@ mod waits;
 use crate::daemon::Talk;
 use crate::failure::Failure;
 use crate::output;
+use counters::Counted;
 use gpushare_exporter::Names;
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{EventRecord, GrantsRow, LeasesRow, SeriesRow, UseRow};
@@ -93,6 +94,7 @@ fn trace(records: &[EventRecord], kept: &Kept, now_ms: u64) -> Value {
     for row in &kept.grants {
         trace.count_grants(row, now_ms);
     }
+    trace.end_counters();
     trace.leases(&kept.leases, &kept.lives, now_ms);
     trace.named();
     trace.events.sort_by_key(|event| event["ts"].as_u64());
@@ -115,6 +117,8 @@ struct Trace {
     /// Since when a tenant is in a state, by track and the state's name.
     open: BTreeMap<(String, u32), (u64, &'static str)>,
     waits: Waits,
+    /// What rows have of counters.
+    counted: Vec<Counted>,
     /// Tenants' tracks of one device: what they are of, and the device.
     of_devices: BTreeMap<(u32, u32), (&'static str, [u8; 16])>,
 }
