@@ -100,7 +100,13 @@ install_all() {
 # would end, and not be tried again; one that runs has those that it read. A file that is not seen
 # here (a variable in its name, a blank, a folder of the unit alone) says nothing.
 settings_hold() {
-    flags=$(systemctl show -p ExecStart gpushared.service | sed -n 's/.*argv\[\]=[^ ;]\{1,\} \{1,\}\([^ ;][^;]*[^ ;]\) *;.*/\1/p')
+    # Behind the daemon's own program: another one may be in front of it. Where none is the daemon's,
+    # its file counts as one that is not seen.
+    flags=$(systemctl show -p ExecStart gpushared.service | sed -n 's/.*argv\[\]=\([^;]*\);.*/\1/p' | awk '{
+        at = 0
+        while (++at <= NF && $at !~ /(^|\/)gpushared$/) ;
+        if (at > NF) print "--config $none"
+        while (++at <= NF) printf "%s ", $at }')
     config=$(printf ' %s' "$flags" | sed -n 's/.* --config[ =]\([^ ]*\).*/\1/p')
     [ -z "$config" ] || { [ -f "$config" ] && [ -r "$config" ]; } || return 0
     held=0

@@ -166,7 +166,7 @@ add() {
     for folder in "$here"/versions/*; do
         [ "$folder" != "$here/versions/$version" ] || continue
         specifications "$folder" | while IFS= read -r file; do
-            echo "gpushare: $file gives containers the library in $folder: for this version, gpushare cdi generate >$file"
+            echo "gpushare: $file gives containers the library in $folder: for this version: gpushare cdi generate >$file.new && mv $file.new $file"
         done
     done
 }

@@ -40,8 +40,8 @@ const WORK: u32 = 3;
 const TENANTS: u32 = 1000;
 
 /// Writes the trace of these events: all that are known of the tenants and the GPU that are asked
-/// for, because what began before the window goes on in it. The ends of tenants in `lives` are those
-/// of all events.
+/// for, because what began before the window goes on in it. The ends of tenants in `lives` are
+/// those of all events.
 pub(crate) fn write(
     path: &Path,
     (records, lives, window): (&[EventRecord], Lives, Window),

@@ -101,6 +101,9 @@ fn a_version_that_a_cdi_specification_names_stays_and_is_told() {
     let said = upgrade_twice(&machine);
     let told = format!("{file} gives containers the library in {HERE}/versions/1:");
     assert!(said.contains(&told), "{said}");
+    // A command that fails leaves the file as it was.
+    let told = format!("gpushare cdi generate >{file}.new && mv {file}.new {file}");
+    assert!(said.contains(&told), "{said}");
     assert_eq!(versions(&machine), "1 2 3");
     names("4");
     let said = add(&machine, "4");
