@@ -107,9 +107,14 @@ is_local() {
 # A path in mountinfo's spelling.
 spelt() { printf '%s' "$1" | sed 's/\\/\\134/g; s/ /\\040/g; s/	/\\011/g'; }
 
+# Whether uses can be found out here.
+can_look() {
+    for tool in awk grep sed stat timeout xargs; do command -v $tool >/dev/null || return 1; done
+}
+
 # Whether nothing uses this folder. What cannot be found out counts as a use.
 unused() {
-    for tool in awk grep sed stat timeout xargs; do command -v $tool >/dev/null || return 1; done
+    can_look || return 1
     [ "$(is_mounted "$(spelt "$1")")" = no ] && [ "$(is_mapped "$1")" = no ] && [ "$(is_named "$1")" = no ]
 }
 
@@ -208,19 +213,20 @@ users() {
     done
 }
 
-# Removes the preload of shells; where one of them has it still, it leads to the version that was
-# current, which is printed and stays as long.
+# Removes the preload of shells; where one of them may have it still, it leads to the version that
+# was current, which is printed and stays as long.
 forget_preload() {
     [ -d "$here/gpushare-preload" ] || return 0
     last=$(readlink "$here/gpushare-preload/lib/libgpushare.so" 2>/dev/null || true)
     last=${last##*versions/}
     [ ! -L "$here/libgpushare.so" ] || last=$(readlink "$here/libgpushare.so" | sed 's,^versions/,,')
     last=${last%%/*}
-    if [ -d "$here/versions/$last" ] && [ "$(is_named "$here/gpushare-preload")" != no ]; then
+    if [ -z "$last" ] || [ ! -d "$here/versions/$last" ] ||
+        { can_look && is_local && [ "$(is_named "$here/gpushare-preload")" = no ]; }; then
+        rm -rf "$here/gpushare-preload"
+    else
         preload "$here" "versions/$last/"
         echo "$last"
-    else
-        rm -rf "$here/gpushare-preload"
     fi
 }
 
@@ -237,7 +243,7 @@ case "${1:-}" in
             done
         done
         drop "" "$last" "a purge or the next installation"
-        [ -z "$last" ] || echo "gpushare: kept $here/versions/$last: the environment of programs leads to it; once they have ended, a purge or the next installation removes it"
+        [ -z "$last" ] || echo "gpushare: kept $here/versions/$last: the environment of a program may lead to it; once none does, a purge or the next installation removes it"
         rmdir "$here/versions" 2>/dev/null || true
         ;;
     *)
