@@ -57,7 +57,8 @@ install_all() {
     put 644 "$here/lib/package/libgpushare.so" "$lib/package/libgpushare.so"
     put 644 "$here/lib/package/VERSION" "$lib/package/VERSION"
     put 755 "$here/lib/versions.sh" "$lib/versions.sh"
-    "$lib/versions.sh" add
+    # Programs of machines that have another root as their own are not seen here.
+    "$lib/versions.sh" add ${root:+all}
     # A removed package's, whose purge would remove the library and the wrapper with it.
     rm -f "$lib/kept.sh" "$lib/kept-runtime" "$lib/kept-wrapped.sh"
     unit=$(mktemp)
@@ -99,7 +100,13 @@ install_all() {
 # would end, and not be tried again; one that runs has those that it read. A file that is not seen
 # here (a variable in its name, a blank, a folder of the unit alone) says nothing.
 settings_hold() {
-    flags=$(systemctl show -p ExecStart gpushared.service | sed -n 's/.*argv\[\]=[^ ;]\{1,\} \{1,\}\([^ ;][^;]*[^ ;]\) *;.*/\1/p')
+    # Behind the daemon's own program: another one may be in front of it. Where none is the daemon's,
+    # its file counts as one that is not seen.
+    flags=$(systemctl show -p ExecStart gpushared.service | sed -n 's/.*argv\[\]=\([^;]*\);.*/\1/p' | awk '{
+        at = 0
+        while (++at <= NF && $at !~ /(^|\/)gpushared$/) ;
+        if (at > NF) print "--config $none"
+        while (++at <= NF) printf "%s ", $at }')
     config=$(printf ' %s' "$flags" | sed -n 's/.* --config[ =]\([^ ]*\).*/\1/p')
     [ -z "$config" ] || { [ -f "$config" ] && [ -r "$config" ]; } || return 0
     held=0
@@ -149,7 +156,7 @@ uninstall_all() {
         if [ -z "$needs" ] || [ "${program##*/}" != gpushare-runtime ]; then rm -f "$bin/${program##*/}"; fi
     done
     [ -z "$needs" ] ||
-        echo "kept $bin/gpushare-runtime, which engines call: $needs. Take it out of their settings, restart them and let its containers end, then run this again" >&2
+        echo "kept $bin/gpushare-runtime, which engines call: $needs. Name runc in its place (or NVIDIA's runtime, where it calls that) and keep the runtime's name, which containers have stored; restart the engines, let running containers end, then run this again" >&2
     [ ! -e "$lib/versions.sh" ] || "$lib/versions.sh" remove
     rm -rf "$lib/package"
     rm -f "$lib"/*.so

@@ -67,11 +67,15 @@ if have dpkg-deb; then
     files "$root" usr/bin usr/lib/gpushare usr/share
     install -D -m 644 packaging/gpushared.service "$root/usr/lib/systemd/system/gpushared.service"
     install -m 644 packaging/gpushare-exporter.service "$root/usr/lib/systemd/system"
+    # Where Debian's zsh looks; it has site-functions below /usr/local alone.
+    mv "$root/usr/share/zsh/site-functions" "$root/usr/share/zsh/vendor-completions"
+    # Before a tilde dpkg sorts nothing: 0.2.0~rc1 is older than 0.2.0.
+    debian="${version/-/\~}-$revision"
     mkdir -p "$root/DEBIAN"
     install -m 755 packaging/debian/{preinst,postinst,prerm,postrm} "$root/DEBIAN"
     cat >"$root/DEBIAN/control" <<CONTROL
 Package: gpushare
-Version: $version-$revision
+Version: $debian
 Architecture: $arch
 Maintainer: gpushare
 Section: admin
@@ -83,8 +87,10 @@ Description: lets several tenants share one GPU
  program and the driver, a node daemon that settles collisions, and a command
  line. A software GPU for trials is included.
 CONTROL
+    # What `dpkg --verify` compares with.
+    (cd "$root" && find usr -type f -print0 | sort -z | xargs -0 md5sum) >"$root/DEBIAN/md5sums"
     find "$root" -newermt "@$SOURCE_DATE_EPOCH" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
-    dpkg-deb --root-owner-group -Zxz -z6 --build "$root" "$out/gpushare_$version-${revision}_$arch.deb" >&2
+    dpkg-deb --root-owner-group -Zxz -z6 --build "$root" "$out/gpushare_${debian}_$arch.deb" >&2
 else
     note "no Debian package: dpkg-deb is not installed"
 fi

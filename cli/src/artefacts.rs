@@ -48,9 +48,12 @@ fn find_beside(executable: &Path, library: &str) -> Result<PathBuf, Failure> {
             true => own.parent().unwrap_or(own).join("lib/gpushare"),
             false => own.to_owned(),
         };
+        // Never by a copy over an old one: running programs have that mapped.
+        let mode = if library.ends_with(".so") { 644 } else { 755 };
         Failure::ours(format!(
             "{library} is neither in {} nor in lib/ there or beside it: the package and the tarball bring it \
-             (scripts/package.sh); or build it with `cargo build --release -p {package}` and copy it to {}",
+             (scripts/package.sh); or build it with `cargo build --release -p {package}` and \
+             `install -D -m {mode} target/release/{library} {}/{library}`",
             own.display(),
             place.display()
         ))
@@ -91,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_built_by_its_own_package_and_copied_to_its_place() {
+    fn what_is_missing_is_built_by_its_own_package_and_put_in_its_place() {
         let libraries = "/opt/lib/gpushare";
         for (missing, package, place) in [
             (INTERPOSER, "gpushare-interposer", libraries),
@@ -102,8 +105,12 @@ mod tests {
             let message = find_beside(Path::new("/opt/bin/gpushare"), missing)
                 .unwrap_err()
                 .message;
-            let advice = format!("-p {package}` and copy it to {place}");
-            assert!(message.ends_with(&advice), "{message}");
+            let build = format!("`cargo build --release -p {package}`");
+            assert!(message.contains(&build), "{message}");
+            // A copy over a file that programs map would end them.
+            let put = format!("target/release/{missing} {place}/{missing}`");
+            assert!(message.contains("`install -D -m "), "{message}");
+            assert!(message.ends_with(&put), "{message}");
         }
     }
 }

@@ -42,10 +42,14 @@ pub(crate) fn data(text: &str) -> Result<(), Failure> {
 }
 
 /// A whole file, in place of what was there. It is written beside and renamed: what reads it has
-/// the old one or the new one. A path that is no plain file (a pipe, `/dev/stdout`) is written to.
+/// the old one or the new one. A path that is no plain file (a pipe) is written to, and so is what
+/// an open descriptor leads to (`/dev/stdout`), behind what is there already.
 pub(crate) fn file(path: &Path, text: &str) -> Result<(), Failure> {
     let failed =
         |error: io::Error| Failure::ours(format!("cannot write {}: {error}", path.display()));
+    if let Some(number) = descriptor(path) {
+        return to_descriptor(number, text).map_err(failed);
+    }
     // A link stays, and the file that it leads to is replaced.
     let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let known = std::fs::metadata(&target).ok();
@@ -72,6 +76,35 @@ pub(crate) fn file(path: &Path, text: &str) -> Result<(), Failure> {
     }
     let kept = beside.persist(&target);
     kept.map(drop).map_err(|error| failed(error.error))
+}
+
+/// The descriptor of ours that a path names.
+fn descriptor(path: &Path) -> Option<i32> {
+    let path = path.to_str()?;
+    match path {
+        "/dev/stdout" => return Some(1),
+        "/dev/stderr" => return Some(2),
+        _ => {}
+    }
+    let mut folders = ["/dev/fd/", "/proc/self/fd/"].into_iter();
+    let number = folders.find_map(|folder| path.strip_prefix(folder))?;
+    number.parse().ok()
+}
+
+/// Another program writes on where this one ends, so that the descriptor itself is written to, as
+/// far as it can be had.
+fn to_descriptor(number: i32, text: &str) -> io::Result<()> {
+    match number {
+        1 => stdout()
+            .write_all(text.as_bytes())
+            .and_then(|()| stdout().flush()),
+        2 => stderr().write_all(text.as_bytes()),
+        number => {
+            let path = format!("/proc/self/fd/{number}");
+            let mut end = std::fs::OpenOptions::new().append(true).open(path)?;
+            end.write_all(text.as_bytes())
+        }
+    }
 }
 
 /// Waits until nothing can read standard output any more, as behind `| head`: [`data`] would see it
@@ -159,5 +192,30 @@ mod tests {
             .unwrap_err()
             .message;
         assert!(told.contains("cannot write"), "{told}");
+    }
+
+    #[test]
+    fn what_a_descriptor_leads_to_is_written_to_and_not_replaced() {
+        for (path, number) in [
+            ("/dev/stdout", Some(1)),
+            ("/dev/stderr", Some(2)),
+            ("/dev/fd/7", Some(7)),
+            ("/proc/self/fd/1", Some(1)),
+            ("/dev/shm/1", None),
+            ("stdout", None),
+            ("/dev/fd/x", None),
+        ] {
+            assert_eq!(descriptor(Path::new(path)), number, "{path}");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        std::fs::write(&path, "before\n").unwrap();
+        let open = std::fs::OpenOptions::new().append(true).open(&path);
+        let mut open = open.unwrap();
+        let name = format!("/dev/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&open));
+        file(Path::new(&name), "page\n").unwrap();
+        open.write_all(b"done\n").unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text, "before\npage\ndone\n");
     }
 }

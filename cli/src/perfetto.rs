@@ -8,25 +8,29 @@
 //! allocation that waits to the tenant that is ended for it and on to the memory that is served.
 
 mod counters;
+mod kept;
 mod leases;
 mod lives;
 mod moves;
 mod waits;
 
-use crate::daemon::{self, Talk};
+use crate::daemon::Talk;
 use crate::failure::Failure;
-use crate::output;
-use gpushare_client::TalkError;
+use crate::select::Wanted;
+use crate::{output, when};
+use counters::Counted;
 use gpushare_exporter::Names;
 use gpushare_protocol::uuid::Uuid;
-use gpushare_protocol::wire::{EventRecord, GrantsRow, LeasesRow, SeriesRow, UseRow};
+use gpushare_protocol::wire::EventRecord;
+use kept::Kept;
+pub(crate) use kept::Window;
 use leases::SHARING;
 pub(crate) use lives::Lives;
 use moves::FILES;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use waits::{Waits, WaitsNow};
+use waits::Waits;
 
 /// Tracks of a tenant.
 const LIFE: u32 = 1;
@@ -35,54 +39,25 @@ const WORK: u32 = 3;
 /// Ids of tenants' groups begin here, those of GPUs below.
 const TENANTS: u32 = 1000;
 
-/// Writes the trace of these events. The ends of tenants in `lives` are those of all events.
+/// Writes the trace of these events: all that are known of the tenants and the GPU that are asked
+/// for, because what began before the window goes on in it. The ends of tenants in `lives` are
+/// those of all events.
 pub(crate) fn write(
     path: &Path,
-    (records, lives): (&[EventRecord], Lives),
+    (records, lives, window): (&[EventRecord], Lives, Window),
+    wanted: &Wanted,
     daemons: &mut Vec<Talk>,
-    now_ms: u64,
 ) -> Result<(), Failure> {
-    let mut kept = Kept {
-        lives,
-        ..Kept::default()
-    };
-    daemon::those_that_answer(daemons, |daemon| kept.add(daemon))?;
-    let text = trace(records, &kept, now_ms).to_string();
+    let kept = Kept::of((lives, window), wanted, daemons)?;
+    let text = trace(records, &kept, when::now_ms()).to_string();
     output::file(path, &text)
-}
-
-/// Facts beside the events: those that daemons have in memory, and the ends of tenants.
-#[derive(Default)]
-struct Kept {
-    lives: Lives,
-    waiting: Vec<WaitsNow>,
-    series: Vec<SeriesRow>,
-    uses: Vec<UseRow>,
-    grants: Vec<GrantsRow>,
-    leases: Vec<LeasesRow>,
-}
-
-impl Kept {
-    /// What a daemon keeps. What one has told that leaves meanwhile stays.
-    fn add(&mut self, daemon: &mut Talk) -> Result<(), TalkError> {
-        for row in daemon.status()? {
-            self.lives.is_present(row.name);
-        }
-        let rows = daemon.tenants()?;
-        self.waiting.extend(rows.iter().flat_map(WaitsNow::of));
-        self.lives.names.add(&daemon.pods()?);
-        self.series.extend(daemon.history()?);
-        self.uses.extend(daemon.uses()?);
-        self.grants.extend(daemon.grants()?);
-        self.leases.extend(daemon.leases()?);
-        Ok(())
-    }
 }
 
 /// The trace of these events, oldest first, and of what daemons keep at `now_ms`.
 fn trace(records: &[EventRecord], kept: &Kept, now_ms: u64) -> Value {
     let mut trace = Trace {
         names: kept.lives.names.clone(),
+        window: kept.window.clone(),
         ..Trace::default()
     };
     for record in records {
@@ -91,6 +66,7 @@ fn trace(records: &[EventRecord], kept: &Kept, now_ms: u64) -> Value {
     let last = records.last().map_or(now_ms, |last| last.at_ms);
     trace.close(&kept.lives, last, now_ms);
     trace.show_waits(kept, last, now_ms);
+    trace.clip(kept.window.from_ms);
     for row in &kept.series {
         trace.count(row, !kept.uses.is_empty(), now_ms);
     }
@@ -100,7 +76,9 @@ fn trace(records: &[EventRecord], kept: &Kept, now_ms: u64) -> Value {
     for row in &kept.grants {
         trace.count_grants(row, now_ms);
     }
+    trace.end_counters();
     trace.leases(&kept.leases, &kept.lives, now_ms);
+    trace.clip(kept.window.all_from_ms);
     trace.named();
     trace.events.sort_by_key(|event| event["ts"].as_u64());
     json!({"traceEvents": trace.events, "displayTimeUnit": "ms"})
@@ -116,12 +94,17 @@ fn short(device: [u8; 16]) -> String {
 struct Trace {
     /// The names by which tenants are shown.
     names: Names,
+    window: Window,
     events: Vec<Value>,
+    /// When each tenant's last event was.
+    told: BTreeMap<String, u64>,
     tenants: BTreeMap<String, u32>,
     gpus: BTreeMap<[u8; 16], u32>,
     /// Since when a tenant is in a state, by track and the state's name.
     open: BTreeMap<(String, u32), (u64, &'static str)>,
     waits: Waits,
+    /// What rows have of counters.
+    counted: Vec<Counted>,
     /// Tenants' tracks of one device: what they are of, and the device.
     of_devices: BTreeMap<(u32, u32), (&'static str, [u8; 16])>,
 }
@@ -150,6 +133,7 @@ impl Trace {
             }
             return;
         };
+        self.told.insert(name.clone(), at);
         let pid = self.tenant(&name);
         if self.tell_move(record, &name, pid) || self.tell_wait(record, &name, pid) {
             return;
@@ -207,14 +191,25 @@ impl Trace {
     }
 
     /// Ends each state that no event has ended with its tenant's life. Where that is not known,
-    /// nothing is said about the time after the `last` event.
+    /// nothing is said about the time after the `last` event, nor of a tenant that no event of the
+    /// window tells of: its daemon may have left long ago.
     fn close(&mut self, lives: &Lives, last: u64, now_ms: u64) {
         let open = std::mem::take(&mut self.open);
         for ((name, track), (since, what)) in open {
-            let until = lives.until(&name, since, now_ms).unwrap_or(last);
+            let until = match lives.until(&name, since, now_ms) {
+                Some(until) => until,
+                None if self.is_told(&name) => last,
+                None => continue,
+            };
             let pid = self.tenant(&name);
             self.span(pid, track, (since, until), what);
         }
+    }
+
+    /// Whether an event of the window tells of this tenant.
+    fn is_told(&self, name: &str) -> bool {
+        let told = self.told.get(name);
+        told.is_some_and(|at| *at >= self.window.from_ms)
     }
 
     fn span(&mut self, pid: u32, tid: u32, (from, to): (u64, u64), name: &str) {
@@ -231,6 +226,10 @@ impl Trace {
     }
 
     fn instant(&mut self, record: &EventRecord, pid: u32, tid: u32) {
+        let kinds = &self.window.kinds;
+        if !kinds.is_empty() && !kinds.contains(&record.kind) {
+            return;
+        }
         let name = match (&record.tenant, pid < TENANTS) {
             (Some(tenant), true) => format!("{} {}", record.kind, self.names.shown(tenant)),
             _ => record.kind.clone(),
@@ -274,6 +273,13 @@ impl Trace {
         for ((pid, track), (what, device)) in &self.of_devices {
             names.push((*pid, Some(*track), format!("{what} of {}", short(*device))));
         }
+        // Those with nothing to show had their time before the window.
+        let with: BTreeSet<u64> = self
+            .events
+            .iter()
+            .filter_map(|event| event["pid"].as_u64())
+            .collect();
+        names.retain(|(pid, ..)| *pid == 0 || with.contains(&u64::from(*pid)));
         for (pid, tid, name) in names {
             let (kind, sort) = match tid {
                 Some(_) => ("thread_name", "thread_sort_index"),
@@ -310,7 +316,8 @@ impl Trace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpushare_protocol::wire::{EventDevice, Fact, LeaseChange, LeaseWas};
+    use gpushare_protocol::wire::{EventDevice, Fact, GrantsRow, LeaseChange, LeaseWas};
+    use gpushare_protocol::wire::{LeasesRow, SeriesRow};
 
     pub(super) fn record(
         at_ms: u64,
@@ -373,11 +380,10 @@ mod tests {
         };
         let kept = Kept {
             lives: Lives::of(&records),
-            waiting: Vec::new(),
             series: vec![series],
-            uses: Vec::new(),
             grants: vec![grants],
             leases: leases(),
+            ..Kept::default()
         };
         let text = trace(&records, &kept, 20_500).to_string();
         serde_json::from_str(&text).expect("it reads back")

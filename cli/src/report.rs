@@ -40,7 +40,7 @@ pub(crate) fn report(arguments: &Report) -> Result<ExitCode, Failure> {
     }
     let shown = Shown {
         host: host(),
-        made: when::local(now_ms),
+        made: when::zoned(now_ms),
         now_ms,
         is_unserved: daemon.is_empty(),
         snapshot,

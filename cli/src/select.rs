@@ -89,12 +89,28 @@ impl Wanted {
 
     /// Whether an event is asked for, but for its time.
     pub(crate) fn is_of_any_time(&self, record: &EventRecord) -> bool {
-        let is_one = |of: &[String], name: Option<&str>| {
-            of.is_empty() || of.iter().any(|wanted| Some(&**wanted) == name)
+        self.is_of_any_kind(record) && is_one(&self.kinds, Some(&*record.kind))
+    }
+
+    /// Whether an event is asked for, but for its time and its kind.
+    pub(crate) fn is_of_any_kind(&self, record: &EventRecord) -> bool {
+        self.is_of_tenant(record.tenant.as_deref()) && self.is_on_gpu(record)
+    }
+
+    /// Whether this tenant's events are asked for.
+    pub(crate) fn is_of_tenant(&self, name: Option<&str>) -> bool {
+        is_one(&self.tenants, name)
+    }
+
+    /// The devices of a daemon that are asked for; `None`: all.
+    pub(crate) fn gpus(&self, daemon: &mut Talk) -> Result<Option<BTreeSet<[u8; 16]>>, Failure> {
+        let Some(gpu) = &self.gpu else {
+            return Ok(None);
         };
-        is_one(&self.tenants, record.tenant.as_deref())
-            && is_one(&self.kinds, Some(&*record.kind))
-            && self.is_on_gpu(record)
+        let devices = daemon.devices()?;
+        let devices = (0..).zip(&devices);
+        let found = devices.filter(|(place, row)| gpu.is(row.uuid, Some(*place)));
+        Ok(Some(found.map(|(_, row)| row.uuid).collect()))
     }
 
     /// Whether an event is about that GPU. One about a tenant on several GPUs is about each of
@@ -170,6 +186,11 @@ impl Wanted {
             self.places.extend(place);
         }
     }
+}
+
+/// Whether a name is among these, of which none means all.
+fn is_one(of: &[String], name: Option<&str>) -> bool {
+    of.is_empty() || of.iter().any(|wanted| Some(&**wanted) == name)
 }
 
 /// The value of `--gpu` of a listing.

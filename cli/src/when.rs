@@ -7,6 +7,9 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 use std::sync::Once;
 
+/// How a moment is written with its distance to UTC.
+const ZONED: &str = "%Y-%m-%d %H:%M:%S %:z";
+
 /// Milliseconds since 1970, now.
 #[expect(
     clippy::disallowed_methods,
@@ -93,6 +96,11 @@ pub(crate) fn local(ms: u64) -> String {
     written(ms, &zone())
 }
 
+/// The same with its distance to UTC, for what is read elsewhere.
+pub(crate) fn zoned(ms: u64) -> String {
+    by(ms, &zone(), ZONED)
+}
+
 /// The zone of this shell, and UTC where it names none that is known here, which is said once.
 fn zone() -> TimeZone {
     static TOLD: Once = Once::new();
@@ -110,10 +118,11 @@ fn zone() -> TimeZone {
 }
 
 fn written(ms: u64, zone: &TimeZone) -> String {
-    at(ms, zone).map_or_else(
-        || format!("{ms} ms"),
-        |at| at.strftime("%Y-%m-%d %H:%M:%S").to_string(),
-    )
+    by(ms, zone, "%Y-%m-%d %H:%M:%S")
+}
+
+fn by(ms: u64, zone: &TimeZone, form: &str) -> String {
+    at(ms, zone).map_or_else(|| format!("{ms} ms"), |at| at.strftime(form).to_string())
 }
 
 /// A span in the two largest units people use: `2 d 3 h`, `14 min`, `3 s`, `40 ms`.
@@ -206,6 +215,7 @@ mod tests {
         let known = jiff::tz::TimeZoneDatabase::from_dir(dir.path()).unwrap();
         let zone = known.get("Asia/Kolkata").unwrap();
         assert_eq!(written(NOON, &zone), "2026-11-22 17:30:00");
+        assert_eq!(by(NOON, &zone, ZONED), "2026-11-22 17:30:00 +05:30");
         assert_eq!(moment("17:30", NOON, &zone), Some(NOON));
         assert!(known.get("Asia/Calcuta").is_err());
     }

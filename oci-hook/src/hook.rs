@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use gpushare_inject::{Mount, Place, Request, preload};
 use gpushare_protocol::injection::{
-    CLASSES, FOLDER, MANDATORY, MARK, installed_library, version_in,
+    CLASSES, FOLDER, LIBRARY_NAME, MANDATORY, MARK, PRELOAD, installed_library, version_in,
 };
 use gpushare_protocol::wire::{Injection, Linkage};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -16,7 +16,7 @@ use crate::bundle::{self, State};
 use crate::host::HostDevices;
 use crate::rootfs::Rootfs;
 use crate::talk::{Daemon, takes_maxima};
-use crate::{Failure, cannot, mounts, program};
+use crate::{Failure, cannot, mounts, program, selinux};
 
 /// The folder in which programs of Nix, and their dynamic linkers, are.
 const NIX_STORE: &str = "/nix/store";
@@ -144,6 +144,8 @@ pub fn create_runtime(places: &Places, input: &mut dyn Read) -> Result<(), Failu
     ))?];
     let folder = asked.answer()?;
     let of_tenant = Mount::of_tenant(&folder);
+    let preload = Path::new(&folder).join(PRELOAD);
+    selinux::may_read(&config, &[&library.join(LIBRARY_NAME), &preload])?;
     for mount in of_tenant.iter().filter(|mount| is_wanted(&mount.place)) {
         trees.push(mounts::detached(mount)?);
     }

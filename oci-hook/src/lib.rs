@@ -15,6 +15,7 @@ pub mod mandatory;
 pub mod mounts;
 pub mod program;
 pub mod rootfs;
+pub mod selinux;
 pub mod talk;
 pub mod wrapper;
 

@@ -53,6 +53,32 @@ pub const PRELOAD: &str = "ld.so.preload";
 /// without limits.
 pub const ALLOW: &str = "allow-without-daemon";
 
+/// Says `1` where SELinux enforces its policy.
+pub const SELINUX_ENFORCES: &str = "/sys/fs/selinux/enforce";
+/// Types of files that SELinux lets every container read, in container-selinux; the last is an
+/// older name of the first.
+const CONTAINERS_TYPES: [&str; 4] = [
+    "container_file_t",
+    "container_ro_file_t",
+    "container_share_t",
+    "svirt_sandbox_file_t",
+];
+/// The advice where a file has another type.
+pub const RELABEL: &str = "give the library's folder and /run/gpushare the type container_file_t by `semanage fcontext` and `restorecon -R` (CONTAINERS, SELinux)";
+
+/// The type in a label of SELinux, `USER:ROLE:TYPE` and what follows; of a process its domain.
+#[must_use]
+pub fn selinux_type(label: &str) -> Option<&str> {
+    let label = label.trim_end_matches('\0');
+    label.split(':').nth(2).filter(|kind| !kind.is_empty())
+}
+
+/// Whether SELinux lets every container read a file of this type.
+#[must_use]
+pub fn is_containers_type(kind: &str) -> bool {
+    CONTAINERS_TYPES.contains(&kind)
+}
+
 /// Whether `folder` is a container's socket folder, so that its registration is the law for every
 /// program here. A folder that is hidden from this process counts: the container's root may have
 /// hidden it, or covered it with a mount. So does a mount that this process may not look into, and

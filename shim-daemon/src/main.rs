@@ -23,9 +23,11 @@ use gpushared::log_queue::{LogQueue, Rest};
 use gpushared::node::Settings;
 use gpushared::peer;
 use gpushared::server::{Folder, Reload, Server, Start, TICK};
+use gpushared::spill::SpillFolder;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::unistd::geteuid;
 
 /// Accounts for the node's GPU memory: guarantees requests, lends unused memory, resolves
 /// collisions.
@@ -291,7 +293,8 @@ fn run(args: Args, rest: &mut Option<Rest>) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Reads the settings as a start would.
+/// Reads the settings as a start would. Root, who starts the machine's daemon, hears also of a
+/// spill folder that is there and that a start would refuse.
 fn check_config(source: &Source) -> ExitCode {
     let file = source.file();
     let (status, text) = match &file {
@@ -300,7 +303,14 @@ fn check_config(source: &Source) -> ExitCode {
             format!("{}: the defaults hold", source.none()),
         ),
         Some(file) => match source.settings(file, Settings::default()) {
-            Ok(_) => (ExitCode::SUCCESS, format!("{} is accepted", file.display())),
+            Ok(settings) => {
+                let is_machines = !source.private && geteuid().is_root();
+                let spill = settings.spill.filter(|_| is_machines);
+                match spill.and_then(|path| SpillFolder::refusal(&path)) {
+                    None => (ExitCode::SUCCESS, format!("{} is accepted", file.display())),
+                    Some(why) => (ExitCode::from(WRONG_SETTINGS), why),
+                }
+            }
             Err(error) => (ExitCode::from(WRONG_SETTINGS), error),
         },
     };
@@ -323,6 +333,12 @@ fn print_cdi(args: &Args) -> Result<(), Failed> {
     }
     let settings =
         settings_of(&config, Settings::default(), args.flags()).map_err(Failed::Settings)?;
+    if settings.containers.classes.is_empty() {
+        return Err(Failed::Settings(format!(
+            "{} has no class ([classes.NAME]), and engines refuse a specification without one",
+            config.display()
+        )));
+    }
     let root = args.runtime_dir.clone();
     let root = root.unwrap_or_else(|| PathBuf::from(RUNTIME));
     let text = gpushared::server::cdi(&settings.containers, &root).map_err(Failed::Here)?;

@@ -470,3 +470,17 @@ fn an_installation_that_starts_nothing_is_known_to_systemd() {
     let (_, asked) = with_systemd(unpacked, root, &["--uninstall", "--no-start"], "");
     assert!(asked.contains("disable --now gpushared.service"), "{asked}");
 }
+
+/// Machines that have this root as their own run programs that are not seen here.
+#[test]
+fn an_upgrade_below_another_root_drops_no_version() {
+    let (unpacked, root) = (unpacked(), tempfile::tempdir().expect("a folder"));
+    let versions = root.path().join("opt/own/lib/gpushare/versions");
+    for version in ["1", "2", "3"] {
+        let file = unpacked.path().join("lib/package/VERSION");
+        fs::write(file, version).expect("written");
+        install(unpacked.path(), root.path(), &["--prefix", "/opt/own"]);
+        assert!(versions.join(version).exists());
+    }
+    assert!(versions.join("1/libgpushare.so").exists());
+}

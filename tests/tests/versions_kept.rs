@@ -101,6 +101,9 @@ fn a_version_that_a_cdi_specification_names_stays_and_is_told() {
     let said = upgrade_twice(&machine);
     let told = format!("{file} gives containers the library in {HERE}/versions/1:");
     assert!(said.contains(&told), "{said}");
+    // A command that fails leaves the file as it was.
+    let told = format!("gpushare cdi generate >{file}.new && mv {file}.new {file}");
+    assert!(said.contains(&told), "{said}");
     assert_eq!(versions(&machine), "1 2 3");
     names("4");
     let said = add(&machine, "4");
@@ -236,4 +239,116 @@ fn where_the_mount_is_out_of_sight_the_versions_name_decides() {
     inside.kill();
     add("64");
     assert_eq!(within("ls versions | tr '\\n' ' '"), "63 64");
+}
+
+/// A program that is about to start may have the path of the one before already.
+#[test]
+fn an_upgrade_that_is_repeated_keeps_the_version_before_it() {
+    let Some(machine) = machine() else { return };
+    for version in ["1", "2", "2"] {
+        add(&machine, version);
+    }
+    assert_eq!(versions(&machine), "1 2");
+    // What was current last, not what was made last.
+    for version in ["3", "2", "2"] {
+        add(&machine, version);
+    }
+    assert_eq!(versions(&machine), "2 3");
+    add(&machine, "4");
+    assert_eq!(versions(&machine), "2 4");
+}
+
+/// A version in a folder of NFS is mapped by programs of machines whose `/proc` is not here.
+#[test]
+fn where_other_machines_may_use_the_folder_no_version_goes() {
+    let Some(machine) = machine() else { return };
+    let by = |magic: &str| {
+        let stat = format!(
+            "#!/bin/sh\ncase $1 in -f) echo {magic} ;; *) exec /usr/bin/stat \"$@\" ;; esac\n"
+        );
+        let line = format!(
+            "mkdir -p /run/stat && printf '%s' '{stat}' >/run/stat/stat && chmod 755 /run/stat/stat"
+        );
+        machine.sh(ROOT, &line);
+    };
+    let call = |line: &str| {
+        machine.sh(
+            ROOT,
+            &format!("cd '{HERE}' && PATH=/run/stat:$PATH && {line}"),
+        )
+    };
+    by("6969");
+    call("echo 1 >package/VERSION; echo lib >package/libgpushare.so; sh ./versions.sh add");
+    for version in ["2", "3"] {
+        call(&format!(
+            "echo {version} >package/VERSION; sh ./versions.sh add"
+        ));
+    }
+    assert_eq!(versions(&machine), "1 2 3");
+    let said = call("sh ./versions.sh remove");
+    let told = "kept /run/opt/a b/lib/versions/1: other machines may use it";
+    assert!(said.contains(told), "{said}");
+    assert_eq!(versions(&machine), "1 2 3");
+    // ext4.
+    by("ef53");
+    assert_eq!(call("sh ./versions.sh remove"), "");
+    assert_eq!(versions(&machine), "");
+}
+
+/// A static supervisor of `gpushare run` maps nothing; what it starts loads the version.
+#[test]
+fn a_version_that_an_environment_names_stays() {
+    let Some(machine) = machine() else { return };
+    add(&machine, "1");
+    let named = |folder: &str| {
+        let path = format!("{HERE}/{folder}/lib/libgpushare.so");
+        let mut command = machine.as_user(ROOT, "env");
+        command.args([&format!("NAMES={path}"), "sh", "-c", "echo up; read go"]);
+        let mut guest = Guest::start(command);
+        assert_eq!(guest.line(), "up");
+        guest
+    };
+    let uses = named("versions/1/gpushare-preload");
+    let other = named("versions/10/gpushare-preload");
+    upgrade_twice(&machine);
+    assert_eq!(versions(&machine), "1 2 3");
+    let users = machine.sh(ROOT, &format!("sh '{HERE}/versions.sh' users"));
+    assert!(users.ends_with(" sh 1"), "{users}");
+    uses.kill();
+    other.kill();
+    add(&machine, "4");
+    assert_eq!(versions(&machine), "3 4");
+}
+
+/// Programs of a shell that evaluated `gpushare env` take the version of their start.
+#[test]
+fn the_preload_of_a_shell_leads_to_the_newest_version() {
+    let Some(machine) = machine() else { return };
+    let leads = || {
+        let line =
+            format!("readlink -f '{HERE}/gpushare-preload/lib/x86_64-linux-gnu/libgpushare.so'");
+        machine.sh(ROOT, &line)
+    };
+    for version in ["1", "2", "3"] {
+        add(&machine, version);
+        let library = format!("{HERE}/versions/{version}/libgpushare.so");
+        assert_eq!(leads(), library);
+    }
+    // A removal takes neither it nor what it leads to from a shell that has it.
+    let mut shell = machine.as_user(ROOT, "env");
+    let path = format!("NAMES={HERE}/gpushare-preload/lib/libgpushare.so");
+    shell.args([&path, "sh", "-c", "echo up; read go"]);
+    let mut shell = Guest::start(shell);
+    assert_eq!(shell.line(), "up");
+    let remove = || machine.sh(ROOT, &format!("sh '{HERE}/versions.sh' remove"));
+    for _ in 0..2 {
+        let said = remove();
+        assert!(said.contains("kept /run/opt/a b/lib/versions/3:"), "{said}");
+        assert_eq!(versions(&machine), "3");
+        assert_eq!(leads(), format!("{HERE}/versions/3/libgpushare.so"));
+    }
+    shell.kill();
+    assert_eq!(remove(), "");
+    let line = format!("ls '{HERE}'");
+    assert_eq!(machine.sh(ROOT, &line).trim(), "package\nversions.sh");
 }

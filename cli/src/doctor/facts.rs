@@ -74,6 +74,9 @@ pub(crate) struct Engine {
     pub(crate) has_nvidia: bool,
     /// Its runtimes of NVIDIA's that do not lead to `gpushare-runtime`.
     pub(crate) past: Vec<String>,
+    /// Its containers with a GPU that were made with another runtime than one of ours; of Docker
+    /// only.
+    pub(crate) made_past: Vec<Made>,
     /// A file that has a section of a plugin again; of containerd, where the versions of it that
     /// take only the last such section have another default or other runtimes of ours than the
     /// versions that add them up.
@@ -100,6 +103,13 @@ pub(crate) struct Runtime {
     pub(crate) passes: Option<bool>,
     /// It is NVIDIA's, or a script that names NVIDIA's.
     pub(crate) has_nvidia: bool,
+}
+
+/// A container, and the runtime that it was made with.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Made {
+    pub(crate) name: String,
+    pub(crate) runtime: String,
 }
 
 /// A file of hooks that names `gpushare-oci-hook`.
@@ -189,6 +199,9 @@ pub(crate) struct Facts {
     pub(crate) pods_cdi: bool,
     /// The container engines of this machine.
     pub(crate) engines: Vec<Engine>,
+    /// Where SELinux enforces: what containers have to read of gpushare's and may not, with the
+    /// type of each.
+    pub(crate) unread_by_containers: Vec<(PathBuf, String)>,
     /// The machine's daemon says that limits are mandatory, and that it describes classes.
     pub(crate) mandatory: bool,
     pub(crate) classes: bool,

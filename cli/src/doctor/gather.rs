@@ -2,6 +2,7 @@
 
 mod engines;
 mod login;
+mod selinux;
 mod settings;
 
 use super::facts::{Daemon, Driver, Facts, Folder, Node};
@@ -12,7 +13,8 @@ use crate::devices::{self, named};
 use crate::failure::Failure;
 use crate::gpu::Gpu;
 use crate::settings::Environment;
-use crate::{history, log_file, mps, plan, registered, when};
+use crate::{artefacts, history, log_file, mps, plan, registered, when};
+use gpushare_protocol::injection::SELINUX_ENFORCES;
 use gpushare_protocol::limits::Limits;
 use gpushare_protocol::wire::{MINOR, MetricsRow};
 use nix::sys::resource::{Resource, getrlimit};
@@ -55,6 +57,9 @@ pub(super) fn facts(gpu_text: &str) -> Result<Facts, Failure> {
         cuda: Err(why.clone()),
         modes: Err(why),
     });
+    let installed = artefacts::find(artefacts::INTERPOSER).ok();
+    // A file of the daemon's gets the type of its folder.
+    let for_containers: Vec<PathBuf> = installed.into_iter().chain([NODE.into()]).collect();
     let library = plan::library().map_err(|failure| failure.message);
     let proof = match (&devices, &library) {
         (Ok(1..), Ok(_)) => proof::make(gpu_text, &own),
@@ -114,6 +119,7 @@ pub(super) fn facts(gpu_text: &str) -> Result<Facts, Failure> {
             .iter()
             .any(|folder| describes(Path::new(folder), GPUS_OF_PODS)),
         engines: engines::engines(Path::new("/"), home.as_deref()),
+        unread_by_containers: selinux::unread(Path::new(SELINUX_ENFORCES), &for_containers),
         mandatory: fs::read(MANDATORY).is_ok_and(|rules| is_mandatory(&rules)),
         classes: Path::new(CLASSES).exists(),
         folders: folders(&own),

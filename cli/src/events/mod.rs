@@ -8,7 +8,7 @@ pub(crate) use kinds::Kind;
 use crate::args::Events;
 use crate::daemon;
 use crate::failure::Failure;
-use crate::perfetto::{self, Lives};
+use crate::perfetto::{self, Lives, Window};
 use crate::select::{self, Wanted};
 use crate::{history, names, output, threads, when};
 use gpushare_protocol::wire::EventRecord;
@@ -50,21 +50,20 @@ pub(crate) fn events(arguments: &Events) -> Result<ExitCode, Failure> {
     }
     let unknown = wanted.find_tenants(&mut daemons, &all);
     are_known(&unknown, "and no event of that time tells of one")?;
-    let lives = Lives::of(&all);
-    if arguments.perfetto.is_none() {
-        // Those since then are what was read.
-        wanted.since_ms = 0;
+    if let Some(path) = &arguments.perfetto {
+        let lives = Lives::of(&all);
+        all.retain(|record| wanted.is_of_any_kind(record));
+        let window = window(&wanted, since, &all);
+        perfetto::write(path, (&all, lives, window), &wanted, &mut daemons)?;
+        return Ok(ExitCode::SUCCESS);
     }
+    // Those since then are what was read.
+    wanted.since_ms = 0;
     all.retain(|record| wanted.has(record));
     let first = match since {
         Some(_) => 0,
         None => all.len().saturating_sub(LAST),
     };
-    if let Some(path) = &arguments.perfetto {
-        let shown = (&all[first..], lives);
-        perfetto::write(path, shown, &mut daemons, when::now_ms())?;
-        return Ok(ExitCode::SUCCESS);
-    }
     for record in &all[first..] {
         print(record, arguments.json)?;
     }
@@ -72,6 +71,27 @@ pub(crate) fn events(arguments: &Events) -> Result<ExitCode, Failure> {
         output::note("note: no such event is known");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What a trace shows of the events of the tenants and the GPU that are asked for: without
+/// `--since` the last ones of the kinds that are asked for, and what went on since the first of
+/// these.
+fn window(wanted: &Wanted, since: Option<u64>, all: &[EventRecord]) -> Window {
+    let of_kinds = all.iter().filter(|record| wanted.has(record));
+    let mut last: Vec<u64> = of_kinds.rev().take(LAST).map(|one| one.at_ms).collect();
+    if last.is_empty() {
+        last = all.iter().rev().take(LAST).map(|one| one.at_ms).collect();
+    }
+    let first = match last.len() < LAST {
+        true => 0,
+        false => last.into_iter().min().unwrap_or(0),
+    };
+    Window {
+        from_ms: since.unwrap_or(first),
+        all_from_ms: since.unwrap_or(0),
+        kinds: wanted.kinds.clone(),
+        has_some: !wanted.tenants.is_empty(),
+    }
 }
 
 /// Says which words of `--tenant` mean no tenant.
@@ -184,4 +204,38 @@ fn print(record: &EventRecord, as_json: bool) -> Result<(), Failure> {
         true => gpushare_journal::json(record),
         false => show::line(record, output::width()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_begins_with_the_first_event_that_a_list_would_have() {
+        let record = |at_ms: u64, kind: &str| EventRecord {
+            instance: 1,
+            number: at_ms,
+            at_ms,
+            kind: kind.to_owned(),
+            tenant: Some("web".to_owned()),
+            device: None,
+            text: String::new(),
+            facts: vec![],
+        };
+        let many = LAST as u64 + 100;
+        let all: Vec<_> = (1..=many).map(|at| record(at, "left")).collect();
+        let of = |since: Option<u64>, kind: Option<&str>, all: &[EventRecord]| {
+            let wanted = Wanted {
+                since_ms: since.unwrap_or(0),
+                kinds: kind.into_iter().map(str::to_owned).collect(),
+                ..Wanted::default()
+            };
+            let window = window(&wanted, since, all);
+            (window.from_ms, window.all_from_ms)
+        };
+        assert_eq!(of(None, None, &all), (101, 0));
+        assert_eq!(of(None, None, &all[..50]), (0, 0), "all are shown");
+        assert_eq!(of(None, Some("gone"), &all), (101, 0), "none is a mark");
+        assert_eq!(of(Some(30), None, &all), (30, 30));
+    }
 }

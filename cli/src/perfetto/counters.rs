@@ -5,11 +5,50 @@ use super::Trace;
 use gpushare_protocol::wire::{GrantsRow, SeriesRow, UseRow};
 use serde_json::{Value, json};
 
-/// The moments of so many values with this step, the last one `age_ms` ago, in microseconds.
-fn moments(many: usize, step_ms: u64, age_ms: u64, now_ms: u64) -> impl Iterator<Item = u64> {
-    let last = now_ms.saturating_sub(age_ms);
-    let back = (0..many as u64).rev();
-    back.map(move |steps| last.saturating_sub(steps * step_ms) * 1000)
+/// When a row's values were taken.
+#[derive(Clone, Copy)]
+struct Looks {
+    many: usize,
+    step_ms: u64,
+    age_ms: u64,
+    now_ms: u64,
+}
+
+impl Looks {
+    /// In microseconds: the last `age_ms` ago, the others a step before each other.
+    fn moments(self) -> impl Iterator<Item = u64> {
+        let last = self.now_ms.saturating_sub(self.age_ms);
+        let back = (0..self.many as u64).rev();
+        back.map(move |steps| last.saturating_sub(steps * self.step_ms) * 1000)
+    }
+
+    /// Where the tenant has ended: until when its last value counts, a step after it. The daemon
+    /// looks at a tenant that is there once a step, up to half a second late.
+    fn end(self) -> Option<u64> {
+        let has_ended = self.age_ms > self.step_ms + self.step_ms / 5;
+        let last = self.now_ms.saturating_sub(self.age_ms);
+        has_ended.then(|| (last + self.step_ms) * 1000)
+    }
+}
+
+/// What one row has of a counter: a group's, by its name and that of the value.
+#[derive(Debug)]
+pub(super) struct Counted {
+    pid: u32,
+    name: String,
+    what: &'static str,
+    /// The first and the last value's moments, and until when the last one counts, if it ends.
+    from: u64,
+    to: u64,
+    end: Option<u64>,
+}
+
+impl Counted {
+    /// Whether this has a value of that counter at that moment.
+    fn has(&self, other: &Self, at: u64) -> bool {
+        let is_same = (self.pid, &*self.name, self.what) == (other.pid, &*other.name, other.what);
+        is_same && self.from <= at && self.end.is_none_or(|end| at < end)
+    }
 }
 
 impl Trace {
@@ -18,62 +57,113 @@ impl Trace {
     pub(super) fn count(&mut self, row: &SeriesRow, has_uses: bool, now_ms: u64) {
         let gpu = self.gpu(row.device);
         let charged = format!("charged by {}", self.names.shown(&row.name));
-        let moments = || moments(row.charged_mib.len(), row.step_ms, row.age_ms, now_ms);
-        for (ts, mib) in moments().zip(&row.charged_mib) {
-            self.counter(gpu, ts, &charged, &json!({"bytes": u64::from(*mib) << 20}));
-        }
+        let looks = Looks {
+            many: row.charged_mib.len(),
+            step_ms: row.step_ms,
+            age_ms: row.age_ms,
+            now_ms,
+        };
+        self.bytes(gpu, &charged, looks, &row.charged_mib);
         let of = (&*row.name, row.device);
-        self.part(of, "waited", moments().zip(&row.waited));
+        self.part(of, "waited", looks, &row.waited);
         if !has_uses {
-            self.part(of, "had", moments().zip(&row.held));
+            self.part(of, "had", looks, &row.held);
         }
     }
 
     /// A tenant's part of the time, and its memory off the device.
     pub(super) fn count_use(&mut self, row: &UseRow, now_ms: u64) {
         let gpu = self.gpu(row.device);
-        let moments = || moments(row.had.len(), row.step_ms, row.age_ms, now_ms);
-        self.part((&row.name, row.device), "had", moments().zip(&row.had));
+        let looks = Looks {
+            many: row.had.len(),
+            step_ms: row.step_ms,
+            age_ms: row.age_ms,
+            now_ms,
+        };
+        self.part((&row.name, row.device), "had", looks, &row.had);
         if row.away_mib.iter().any(|mib| *mib > 0) {
             let away = format!("of {} off the GPU", self.names.shown(&row.name));
-            for (ts, mib) in moments().zip(&row.away_mib) {
-                self.counter(gpu, ts, &away, &json!({"bytes": u64::from(*mib) << 20}));
-            }
+            self.bytes(gpu, &away, looks, &row.away_mib);
         }
     }
 
     /// Parts of a device's time. Each device has counters of its own: those of one name are one.
     /// Nothing of a device that the tenant has not used.
-    fn part<'a>(
+    fn part(
         &mut self,
         (name, device): (&str, [u8; 16]),
-        what: &str,
-        values: impl Iterator<Item = (u64, &'a u16)>,
+        what: &'static str,
+        looks: Looks,
+        parts: &[u16],
     ) {
-        let values: Vec<_> = values.collect();
-        if values.iter().all(|(_, part)| **part == 0) {
+        if parts.iter().all(|part| *part == 0) {
             return;
         }
         let tenant = self.tenant(name);
         let title = format!("part of the time of {}, %", super::short(device));
-        for (ts, part) in values {
-            self.counter(tenant, ts, &title, &json!({what: f64::from(*part) / 10.0}));
-        }
+        let values = parts.iter().map(|part| json!(f64::from(*part) / 10.0));
+        self.values((tenant, &title, what), looks, values);
     }
 
     /// The tenant's grants.
     pub(super) fn count_grants(&mut self, row: &GrantsRow, now_ms: u64) {
         let gpu = self.gpu(row.device);
         let granted = format!("granted to {}", self.names.shown(&row.name));
-        let moments = moments(row.grant_mib.len(), row.step_ms, row.age_ms, now_ms);
-        for (ts, mib) in moments.zip(&row.grant_mib) {
-            self.counter(gpu, ts, &granted, &json!({"bytes": u64::from(*mib) << 20}));
+        let looks = Looks {
+            many: row.grant_mib.len(),
+            step_ms: row.step_ms,
+            age_ms: row.age_ms,
+            now_ms,
+        };
+        self.bytes(gpu, &granted, looks, &row.grant_mib);
+    }
+
+    fn bytes(&mut self, pid: u32, name: &str, looks: Looks, mib: &[u32]) {
+        let values = mib.iter().map(|mib| json!(u64::from(*mib) << 20));
+        self.values((pid, name, "bytes"), looks, values);
+    }
+
+    fn values(
+        &mut self,
+        (pid, name, what): (u32, &str, &'static str),
+        looks: Looks,
+        values: impl Iterator<Item = Value>,
+    ) {
+        let moments: Vec<u64> = looks.moments().collect();
+        let (Some(from), Some(to)) = (moments.first(), moments.last()) else {
+            return;
+        };
+        self.counted.push(Counted {
+            pid,
+            name: name.to_owned(),
+            what,
+            from: *from,
+            to: *to,
+            end: looks.end(),
+        });
+        for (ts, value) in moments.into_iter().zip(values) {
+            self.counter((pid, name, what), ts, &value);
         }
     }
 
-    fn counter(&mut self, pid: u32, ts: u64, name: &str, values: &Value) {
+    /// Ends the counters of tenants that have ended: a counter keeps its value until its next one.
+    /// Where another tenant of the shown name goes on there, as a pod's next container, it has that
+    /// one's.
+    pub(super) fn end_counters(&mut self) {
+        let counted = std::mem::take(&mut self.counted);
+        for one in &counted {
+            let Some(end) = one.end.filter(|end| *end > one.to) else {
+                continue;
+            };
+            if !counted.iter().any(|other| other.has(one, end)) {
+                self.counter((one.pid, &one.name, one.what), end, &json!(0));
+            }
+        }
+    }
+
+    fn counter(&mut self, (pid, name, what): (u32, &str, &str), ts: u64, value: &Value) {
         self.events
-            .push(json!({"ph": "C", "pid": pid, "ts": ts, "name": name, "args": values}));
+            .push(json!({"ph": "C", "pid": pid, "ts": ts, "name": name, "args": {what: value}}));
     }
 }
 
@@ -175,5 +265,74 @@ mod tests {
         let away = shown(&trace, "bytes");
         let name = "of web off the GPU".to_owned();
         assert_eq!(away.get(&(name, 20_000_000)), Some(&f64::from(4 << 20)));
+    }
+
+    /// What is shown of a tenant whose rows have these ages, each of two values.
+    fn aged(ages_ms: &[u64]) -> Value {
+        let ages = ages_ms.iter().copied();
+        let series = ages.clone().map(|age_ms| SeriesRow {
+            age_ms,
+            charged_mib: vec![1, 2],
+            ..series(1, &[900, 800])
+        });
+        let uses = ages.clone().map(|age_ms| UseRow {
+            name: "web".to_owned(),
+            device: [1; 16],
+            step_ms: 10_000,
+            age_ms,
+            had: vec![900, 800],
+            on_mib: vec![0, 0],
+            away_mib: vec![1, 2],
+        });
+        let grants = ages.map(|age_ms| GrantsRow {
+            name: "web".to_owned(),
+            device: [1; 16],
+            step_ms: 10_000,
+            age_ms,
+            grant_mib: vec![3, 3],
+        });
+        let kept = Kept {
+            series: series.collect(),
+            uses: uses.collect(),
+            grants: grants.collect(),
+            ..Kept::default()
+        };
+        trace(&[], &kept, 100_000)
+    }
+
+    /// The moments in seconds at which each counter is 0.
+    fn zeros(trace: &Value, what: &str) -> BTreeMap<String, Vec<u64>> {
+        let mut zeros: BTreeMap<_, Vec<u64>> = BTreeMap::new();
+        for ((name, ts), value) in shown(trace, what) {
+            let of = zeros.entry(name).or_default();
+            if value == 0.0 {
+                of.push(ts / 1_000_000);
+            }
+        }
+        zeros
+    }
+
+    #[test]
+    fn counters_of_a_tenant_that_has_ended_end_a_step_after_its_last_value() {
+        for (what, counters) in [("bytes", 3), ("had", 1)] {
+            let ended = zeros(&aged(&[50_000]), what);
+            assert_eq!(ended.len(), counters, "{ended:?}");
+            assert!(ended.values().all(|at| *at == [60]), "{ended:?}");
+            // One that is there: its last value counts until now.
+            for age in [0, 9_900, 10_500] {
+                let there = zeros(&aged(&[age]), what);
+                assert_eq!(there.len(), counters);
+                assert!(there.values().all(Vec::is_empty), "{age}: {there:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_tenant_of_the_same_name_goes_on_with_the_counter() {
+        // From 40 s on, where the first one's last value counts until 50 s; and from 80 s on.
+        let next = zeros(&aged(&[60_000, 50_000]), "bytes");
+        assert!(next.values().all(|at| *at == [60]), "{next:?}");
+        let later = zeros(&aged(&[60_000, 10_000]), "bytes");
+        assert!(later.values().all(|at| *at == [50]), "{later:?}");
     }
 }

@@ -37,6 +37,9 @@ impl Trace {
             }
             devices.entry(row.device).or_default().extend(steps);
         }
+        if self.window.has_some {
+            return;
+        }
         for (device, mut steps) in devices {
             steps.sort_by_key(|(at, ..)| *at);
             let gpu = self.gpu(device);

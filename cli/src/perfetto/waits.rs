@@ -233,6 +233,7 @@ impl Trace {
                         let how = End::Other("no answer before its tenant ended".to_owned());
                         self.is_over(wait, pid, end, how);
                     }
+                    (None, None) if !self.is_told(&name) => {}
                     (None, None) => self.is_over(wait, pid, last, End::Unknown),
                     (None, Some(_)) => {
                         if let Some(arrow) = wait.arrow {
@@ -243,6 +244,7 @@ impl Trace {
             }
         }
         let mut over = std::mem::take(&mut self.waits.over);
+        over.retain(|wait| wait.to > self.window.from_ms);
         over.sort_by_key(|wait| (wait.pid, wait.from, wait.to));
         let mut lanes: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
         for wait in over {

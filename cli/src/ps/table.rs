@@ -7,6 +7,7 @@ use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, pr
 use gpushare_exporter::{above_limit, without_use};
 use gpushare_protocol::units::Bytes;
 use nix::unistd::{Uid, User};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Columns that the table fits, where it does not go to a terminal.
 const WIDTH: usize = 100;
@@ -24,7 +25,7 @@ const DROPPED: [&str; 4] = ["OVERHEAD", "USER", "AGE", "REQUEST"];
 /// where a terminal has that width, and longer than it without one (`None`).
 pub(super) fn of(rows: &[Row], width: Option<usize>) -> String {
     let most = width.unwrap_or(WIDTH);
-    let lines = fitting(rows, most);
+    let lines = fitting(rows, &users(rows, name_of), most);
     let mut text = lines.first().cloned().unwrap_or_default();
     for (line, row) in lines.iter().skip(1).zip(rows) {
         text.push('\n');
@@ -45,7 +46,7 @@ pub(super) fn of(rows: &[Row], width: Option<usize>) -> String {
 }
 
 /// The lines of the tenants: with shorter names, then with fewer columns, until they fit.
-fn fitting(rows: &[Row], width: usize) -> Vec<String> {
+fn fitting(rows: &[Row], users: &Users, width: usize) -> Vec<String> {
     let longest = rows.iter().map(|row| row.name.chars().count()).max();
     let longest = longest.unwrap_or(0);
     let excess = |lines: &[String]| {
@@ -55,10 +56,10 @@ fn fitting(rows: &[Row], width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for dropped in 0..=DROPPED.len() {
         let without = &DROPPED[..dropped];
-        lines = draw(rows, longest, without);
+        lines = draw(rows, users, longest, without);
         if excess(&lines) > 0 {
             let name = longest.saturating_sub(excess(&lines)).max(SHORT);
-            lines = draw(rows, name, without);
+            lines = draw(rows, users, name, without);
         }
         if excess(&lines) == 0 {
             break;
@@ -68,7 +69,7 @@ fn fitting(rows: &[Row], width: usize) -> Vec<String> {
 }
 
 /// The lines of the tenants under their heads, without some columns.
-fn draw(rows: &[Row], name: usize, without: &[&str]) -> Vec<String> {
+fn draw(rows: &[Row], users: &Users, name: usize, without: &[&str]) -> Vec<String> {
     let mut table = Table::new();
     table
         .load_preset(presets::NOTHING)
@@ -78,7 +79,7 @@ fn draw(rows: &[Row], name: usize, without: &[&str]) -> Vec<String> {
         let limit = row.limit.map_or_else(|| "none".to_owned(), human);
         table.add_row([
             shortened(&row.name, name),
-            user(row),
+            user(row, users),
             row.gpu
                 .map_or_else(|| "-".to_owned(), |gpu| gpu.to_string()),
             human(row.request),
@@ -125,13 +126,29 @@ fn human(bytes: u64) -> String {
     }
 }
 
+/// Users' names.
+type Users = BTreeMap<u32, String>;
+
+/// The names of the rows' users, each asked once: where they are kept by a server that does not
+/// answer (LDAP), an answer takes seconds, and the lines are drawn several times until they fit.
+fn users(rows: &[Row], name_of: impl Fn(u32) -> Option<String>) -> Users {
+    let owners: BTreeSet<u32> = rows.iter().filter_map(|row| row.owner).collect();
+    let named = owners.into_iter();
+    named.filter_map(|uid| Some((uid, name_of(uid)?))).collect()
+}
+
+fn name_of(uid: u32) -> Option<String> {
+    let known = User::from_uid(Uid::from_raw(uid)).ok().flatten();
+    known.map(|user| user.name)
+}
+
 /// Whose it is, by name.
-fn user(row: &Row) -> String {
+fn user(row: &Row, users: &Users) -> String {
     let Some(uid) = row.owner else {
         return "-".to_owned();
     };
-    let known = User::from_uid(Uid::from_raw(uid)).ok().flatten();
-    known.map_or_else(|| uid.to_string(), |user| user.name)
+    let known = users.get(&uid).cloned();
+    known.unwrap_or_else(|| uid.to_string())
 }
 
 /// The lines below a tenant's own line.
@@ -321,5 +338,28 @@ mod tests {
         assert_eq!(lines[4], "  queued for 3 min: waits until 46 GiB fit");
         assert!(lines[5].starts_with("alone") && lines[5].contains(" none "));
         assert!(lines[7].contains("without a daemon"), "{shown}");
+    }
+
+    #[test]
+    fn each_user_is_asked_for_once_however_often_the_lines_are_drawn() {
+        let of = |name: &str, owner: Option<u32>| Row { owner, ..row(name) };
+        let long = "a".repeat(64);
+        let rows = [
+            of(&long, Some(7)),
+            of("b", Some(7)),
+            of("c", Some(8)),
+            of("d", None),
+        ];
+        let asked = std::cell::RefCell::new(Vec::new());
+        let users = users(&rows, |uid| {
+            asked.borrow_mut().push(uid);
+            (uid == 7).then(|| "seven".to_owned())
+        });
+        let lines = fitting(&rows, &users, WIDTH);
+        assert_eq!(*asked.borrow(), [7, 8]);
+        for (line, user) in [(1, "seven"), (2, "seven"), (3, "8"), (4, "-")] {
+            let words: Vec<&str> = lines[line].split_whitespace().collect();
+            assert_eq!(words[1], user, "{lines:?}");
+        }
     }
 }

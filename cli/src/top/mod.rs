@@ -38,6 +38,9 @@ use std::time::{Duration, Instant};
 /// Longest to wait for an answer: keys are read in between. A daemon that works answers within
 /// milliseconds.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// The same for all lists of a look together, and for all that an order asks. A look has about
+/// twenty.
+const LOOK: Duration = Duration::from_secs(8);
 
 /// Shows the daemon's state until a key says to leave.
 pub(crate) fn top(arguments: &Top) -> Result<ExitCode, Failure> {
@@ -140,6 +143,7 @@ fn lines(buffer: &Buffer) -> Vec<String> {
 
 /// A look that may fail: the daemon may have gone, and another may come.
 fn refresh(model: &mut Model, talk: &mut Talk) {
+    talk.end_within(LOOK);
     let lost = look(model, talk).err();
     if lost.is_some()
         && let Ok(next) = talk.again()
@@ -185,6 +189,7 @@ fn command(pid: u32) -> Option<String> {
 /// Carries out an order, and returns its outcome in a line; and the order, if more of it is still
 /// to come.
 fn carried_out(talk: &mut Talk, action: &Action) -> (String, Option<Moving>) {
+    talk.end_within(LOOK);
     let outcome = match action {
         Action::Quit => return (String::new(), None),
         Action::Set(tenant, words) => set(talk, tenant, words),

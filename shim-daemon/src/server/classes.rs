@@ -299,6 +299,19 @@ mod tests {
         assert_eq!(place.has(both), [false, true]);
     }
 
+    /// Engines refuse a specification without a device.
+    #[test]
+    fn a_specification_goes_with_the_last_class_and_comes_with_the_first() {
+        let place = Place::new();
+        let both = ["cdi/one.json", "run/cdi"];
+        let mut server = server(&place.at("run"), place.settings(Some(both[0]), &[]));
+        for (classes, is_there) in [(&[][..], false), (&["half"], true), (&[], false)] {
+            reload(&mut server, &place.settings(Some(both[0]), classes));
+            assert_eq!(place.has(both), [is_there; 2], "{classes:?}");
+            assert_eq!(server.classes.unpublished, None);
+        }
+    }
+
     #[test]
     fn a_specification_that_could_not_be_written_is_in_no_record() {
         let place = Place::new();

@@ -37,7 +37,9 @@ impl Specification {
     ) -> Result<(), String> {
         let record = folder.root.join(RECORD);
         let written = self.written.get_or_insert_with(|| read(&record));
-        let wanted = containers.cdi.as_ref();
+        // Engines refuse one without a device, and say so at each look.
+        let has_classes = !containers.classes.is_empty();
+        let wanted = containers.cdi.as_ref().filter(|_| has_classes);
         let mut stays = Ok(());
         written.retain(|path| {
             if Some(path) == wanted {
@@ -45,7 +47,7 @@ impl Specification {
             }
             match fs::remove_file(path) {
                 Ok(()) => {
-                    tracing::info!(path = %path.display(), "the CDI specification is removed: no setting names it");
+                    tracing::info!(path = %path.display(), "the CDI specification is removed: no setting names it, or there is no class");
                     false
                 }
                 // Nothing that a daemon wrote.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::statfs::{FsType, TMPFS_MAGIC, fstatfs, statfs};
-use nix::unistd::geteuid;
+use nix::unistd::{AccessFlags, access, geteuid};
 
 /// `FUSE_SUPER_MAGIC` of the kernel's `linux/magic.h`.
 const FUSE: i64 = 0x6573_5546;
@@ -49,31 +49,14 @@ impl SpillFolder {
     /// A sentence with its path: it cannot be made or written, other users could change what is in
     /// it, or the next daemon would not take its files back.
     pub fn open(path: &Path) -> Result<Self, String> {
-        let refused = |why: &str| format!("[swap] spill = {path:?} is refused: {why}");
+        let refused = |why: &str| refused(path, why);
         match DirBuilder::new().mode(0o700).create(path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 return Err(refused(&error.to_string()));
             }
             _ => (),
         }
-        let found = fs::symlink_metadata(path).map_err(|error| refused(&error.to_string()))?;
-        let own = geteuid().as_raw();
-        if !found.is_dir() {
-            return Err(refused("it is not a folder"));
-        }
-        if found.uid() != own {
-            let text = format!("it belongs to user {}, not to {own}", found.uid());
-            return Err(refused(&text));
-        }
-        if found.mode() & 0o022 != 0 {
-            let mode = found.mode() & 0o7777;
-            let text = format!("it has mode {mode:04o}, which lets other users write");
-            return Err(refused(&text));
-        }
-        let system = statfs(path).map_err(|error| refused(&error.to_string()))?;
-        if let Some(why) = unfit(system.filesystem_type()) {
-            return Err(refused(why));
-        }
+        is_fit(path)?;
         let folder = Self {
             path: path.to_owned(),
         };
@@ -82,6 +65,20 @@ impl SpillFolder {
             .make()
             .map_err(|error| refused(&format!("no file can be made in it: {error}")))?;
         Ok(folder)
+    }
+
+    /// Why a start would refuse a folder that is there, found out without a change of it: a daemon
+    /// may be using it.
+    #[must_use]
+    pub fn refusal(path: &Path) -> Option<String> {
+        match fs::symlink_metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            _ => is_fit(path).err().or_else(|| {
+                let written = access(path, AccessFlags::W_OK | AccessFlags::X_OK);
+                let why = |error| refused(path, &format!("no file can be made in it: {error}"));
+                written.err().map(why)
+            }),
+        }
     }
 
     /// Its path.
@@ -135,6 +132,34 @@ impl SpillFolder {
             }
         }
     }
+}
+
+fn refused(path: &Path, why: &str) -> String {
+    format!("[swap] spill = {path:?} is refused: {why}")
+}
+
+/// Whether it is a folder that only this user changes, on a file system that is fit.
+fn is_fit(path: &Path) -> Result<(), String> {
+    let refused = |why: &str| refused(path, why);
+    let found = fs::symlink_metadata(path).map_err(|error| refused(&error.to_string()))?;
+    let own = geteuid().as_raw();
+    if !found.is_dir() {
+        return Err(refused("it is not a folder"));
+    }
+    if found.uid() != own {
+        let text = format!("it belongs to user {}, not to {own}", found.uid());
+        return Err(refused(&text));
+    }
+    if found.mode() & 0o022 != 0 {
+        let mode = found.mode() & 0o7777;
+        let text = format!("it has mode {mode:04o}, which lets other users write");
+        return Err(refused(&text));
+    }
+    let system = statfs(path).map_err(|error| refused(&error.to_string()))?;
+    if let Some(why) = unfit(system.filesystem_type()) {
+        return Err(refused(why));
+    }
+    Ok(())
 }
 
 /// Why stored memory may not lie on such a file system. A process could keep a daemon that reads it
@@ -218,6 +243,32 @@ mod tests {
         let made = folder.make_named(&mut options).unwrap();
         assert_eq!(made.metadata().unwrap().nlink(), 0);
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_a_start_would_refuse_is_found_without_a_change_of_the_folder() {
+        let place = tempfile::tempdir().unwrap();
+        let own = place.path().join("own");
+        assert_eq!(SpillFolder::refusal(&own), None, "a start makes it");
+        assert!(!own.exists());
+        fs::create_dir(&own).unwrap();
+        let kept = own.join(format!("{NAMED}1"));
+        fs::write(&kept, "").unwrap();
+        assert_eq!(SpillFolder::refusal(&own), None);
+        assert!(kept.exists());
+        let file = place.path().join("file");
+        fs::write(&file, "").unwrap();
+        let open = place.path().join("open");
+        fs::create_dir(&open).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+        for (path, word) in [
+            (&file, "not a folder"),
+            (&open, "0777"),
+            (&PathBuf::from("/proc/self"), "refused"),
+        ] {
+            let why = SpillFolder::refusal(path).unwrap();
+            assert!(why.contains(word), "{why}");
+        }
     }
 
     #[test]

@@ -126,6 +126,31 @@ fn an_upgrade_says_nothing_of_settings_that_it_cannot_see() {
     }
 }
 
+/// A drop-in may put a program in front, such as numactl, whose flags are not the daemon's.
+#[test]
+fn an_upgrade_checks_the_flags_behind_the_daemons_own_name() {
+    let Some(node) = Node::new() else { return };
+    node.install();
+    let name = "/usr/bin/gpushared";
+    for (program, checked) in [
+        (&*format!("/usr/bin/numactl -N0 {name}"), "--check-config\n"),
+        (
+            &*format!("/usr/bin/numactl -N0 {name} --reserve 1GiB"),
+            "--reserve 1GiB --check-config\n",
+        ),
+        // What this does nobody knows here.
+        ("/usr/local/bin/ours --reserve 1GiB", ""),
+    ] {
+        let shown = format!("ExecStart={{ path=/x ; argv[]={program} ; pid=7 }}\n");
+        node.put("exec-start", &shown);
+        node.put("checked", "");
+        let (said, asked) = upgrade(&node, 0);
+        let found = fs::read_to_string(node.at("checked")).expect("text");
+        assert_eq!(found, checked, "{program}");
+        assert!(asked.contains(&format!("try-restart {DAEMON}")), "{said}");
+    }
+}
+
 #[test]
 fn wrong_settings_say_nothing_of_a_daemon_that_does_not_run() {
     let Some(node) = Node::new() else { return };

@@ -37,7 +37,10 @@ fn a_wrapper_that_engines_call_outlives_the_removal_until_the_purge() {
         node.put(path, text);
         let said = node.delete();
         let name = path.trim_end_matches("/runtime");
-        assert!(said.contains(&format!(" /{name}. Take it out")), "{said}");
+        let named = format!(" /{name}. Name runc in its place");
+        assert!(said.contains(&named), "{said}");
+        // Containers have the runtime's name stored, and do not start where no entry has it.
+        assert!(said.contains("keep the runtime's name"), "{said}");
         assert!(node.has(WRAPPER), "{path}");
         // A purge leaves it as long as it is needed.
         let said = node.purge();
@@ -68,6 +71,35 @@ fn a_wrapper_that_no_engine_calls_goes_with_the_package() {
     node.put("usr/local/bin/gpushare-runtime", "a program");
     assert_eq!(node.delete(), "");
     assert!(!node.has(WRAPPER) && !node.has(&format!("{LIB}/kept-runtime")));
+}
+
+/// As the page's order of a removal leaves them: the name stays, and the program is another.
+#[test]
+fn a_runtime_of_our_name_that_is_runc_does_not_keep_the_wrapper() {
+    for (path, text) in [
+        (
+            "etc/docker/daemon.json",
+            r#"{"runtimes": {"gpushare": {"path": "/usr/bin/runc"}}}"#,
+        ),
+        (
+            "etc/containers/containers.conf.d/gpushare.conf",
+            "[engine.runtimes]\ngpushare = [\"/usr/bin/runc\"]\n",
+        ),
+        (
+            "etc/crio/crio.conf.d/50-gpushare.conf",
+            "[crio.runtime.runtimes.gpushare]\nruntime_path = \"/usr/bin/runc\"\n",
+        ),
+        (
+            "etc/containerd/config.toml",
+            "[x.runtimes.gpushare.options]\nBinaryName = \"/usr/bin/runc\"\n",
+        ),
+    ] {
+        let Some(node) = Node::new() else { return };
+        node.install();
+        node.put(path, text);
+        assert_eq!(node.delete(), "", "{path}");
+        assert!(!node.has(WRAPPER), "{path}");
+    }
 }
 
 #[test]

@@ -44,8 +44,11 @@ fn a_removal_leaves_the_wrapper_that_an_engine_calls() {
         let said = remove();
         assert_eq!(wrapper.exists(), stays, "{file}: {said}");
         let name = file.trim_end_matches("/runtime");
-        let named = format!("which engines call: /{name}. Take it out");
+        let named = format!("which engines call: /{name}. Name runc in its place");
         assert_eq!(said.contains(&named), stays, "{said}");
+        // Containers have the runtime's name stored, and do not start where no entry has it.
+        let keeps = said.contains("keep the runtime's name");
+        assert_eq!(keeps, stays, "{said}");
         assert!(!root.join("opt/own/bin/gpushared").exists());
         fs::remove_file(path).expect("it is there");
         remove();
@@ -78,7 +81,7 @@ fn a_removal_finds_the_settings_beside_nvidias_runtime() {
         }
         install(unpacked, root, &["--prefix", "/opt/own"]);
         let said = uninstall(unpacked, root);
-        let named = said.contains(&format!("/{folder}/config.toml. Take it out"));
+        let named = said.contains(&format!("/{folder}/config.toml. Name runc in its place"));
         let wrapper = root.join("opt/own/bin/gpushare-runtime");
         assert_eq!((named, wrapper.exists()), (stays, stays), "{file}: {said}");
     }

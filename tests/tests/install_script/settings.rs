@@ -48,8 +48,15 @@ fn an_upgrade_leaves_the_daemon_whose_flags_the_next_one_refuses() {
     let (unpacked, root) = (unpacked.path(), root.path());
     let daemon = "#!/bin/sh\n[ \"$*\" = --check-config ] || { echo \"not $1\" >&2; exit 2; }\n";
     fs::write(unpacked.join("bin/gpushared"), daemon).expect("written");
-    for (flags, restarts) in [(" --swop", false), (" --swop $HOW", true), ("", true)] {
-        let shown = format!("ExecStart={{ argv[]=gpushared{flags} ; pid=7 }}\n");
+    let strange = " --swop";
+    for (before, flags, restarts) in [
+        ("", strange, false),
+        ("", " --swop $HOW", true),
+        ("", "", true),
+        ("/usr/bin/numactl -N0 /opt/bin/", "", true),
+        ("/usr/bin/numactl -N0 /opt/bin/", strange, false),
+    ] {
+        let shown = format!("ExecStart={{ argv[]={before}gpushared{flags} ; pid=7 }}\n");
         fs::write(root.join("active"), shown).expect("written");
         let (said, asked) = with_systemd(unpacked, root, &[], "");
         let restarted = asked.contains("\nrestart gpushared.service");

@@ -75,3 +75,16 @@ fn no_unit_is_started_again_with_what_its_program_does_not_accept() {
         assert_eq!(done.status.code(), Some(status), "{done:?}");
     }
 }
+
+/// `systemctl clean` removes what the unit calls its own.
+#[test]
+fn the_unit_owns_no_folder_that_others_write_to() {
+    let unit = repository().join("packaging/gpushared.service");
+    let unit = fs::read_to_string(unit).expect("text");
+    let of = |key: &str| unit.lines().find_map(|line| line.strip_prefix(key));
+    assert_eq!(of("RuntimeDirectory="), Some("gpushare"));
+    assert_eq!(of("StateDirectory="), Some("gpushare"));
+    // It writes there all the same, and the folder is made before the unit's sandbox is.
+    assert_eq!(of("ReadWritePaths="), Some("-/run/cdi"));
+    assert!(of("ExecStartPre=").is_some_and(|made| made.ends_with(" /run/cdi")));
+}

@@ -1,6 +1,7 @@
 //! gpushare's ways into the containers of each engine, as its files say. No engine is asked.
 
 mod files;
+mod made;
 
 use crate::doctor::facts::{Engine, Runtime};
 use files::{Files, listed, texts};
@@ -34,6 +35,7 @@ fn docker(files: &Files) -> Option<Engine> {
     files.any(&["run/docker.sock", "usr/bin/dockerd"])?;
     let mut engine = Engine::named("docker");
     engine.has_nvidia = files.is_program(&files.program(NVIDIA_HOOK));
+    let mut data = "var/lib/docker".to_owned();
     if let Some(config) = files.dockers(&mut engine, &files.at("etc/docker/daemon.json")) {
         let runtimes = config["runtimes"].as_object().into_iter().flatten();
         for (name, runtime) in runtimes {
@@ -41,7 +43,10 @@ fn docker(files: &Files) -> Option<Engine> {
             add(files, &mut engine, name, path, None);
         }
         engine.default = config["default-runtime"].as_str().map(str::to_owned);
+        let root = config["data-root"].as_str().map(str::to_owned);
+        data = root.unwrap_or(data);
     }
+    engine.made_past = made::past(&engine, &files.at(&data).join("containers"));
     Some(engine)
 }
 

@@ -2,6 +2,7 @@
 
 use super::super::facts::{Engine, HookFile, Runtime};
 use super::{Facts, Judged, Verdict, fail, ok, warn};
+use gpushare_protocol::injection::RELABEL;
 use std::path::PathBuf;
 
 pub(super) fn containers(facts: &Facts) -> Judged {
@@ -10,7 +11,12 @@ pub(super) fn containers(facts: &Facts) -> Judged {
     }
     let engines = facts.engines.iter().map(|engine| judged(engine, facts));
     let rules = rules(facts).into_iter();
-    let all: Vec<Judged> = engines.chain(rules).chain([gpus(facts)]).collect();
+    let labels = labels(facts).into_iter();
+    let all: Vec<Judged> = engines
+        .chain(rules)
+        .chain(labels)
+        .chain([gpus(facts)])
+        .collect();
     let verdict = all.iter().map(|one| one.0).max().unwrap_or(Verdict::Ok);
     let advice = all.iter().find(|one| one.0 == verdict);
     let advice = advice.and_then(|one| one.2.clone());
@@ -106,6 +112,12 @@ fn judged(engine: &Engine, facts: &Facts) -> Judged {
                 "have it call the wrapper, or remove it (CONTAINERS, Limits that are mandatory)",
             );
         }
+        if let Some(found) = made_past(engine) {
+            return warn(
+                found,
+                "make them anew: Docker starts each by the runtime that it was made with (CONTAINERS, Limits that are mandatory)",
+            );
+        }
         if name == "docker" {
             return warn(
                 "limits are mandatory, and `docker run --runtime runc` goes past",
@@ -133,6 +145,26 @@ fn missing(engine: &Engine) -> Option<(String, &PathBuf, &'static str)> {
         Some((way, &hook.path, "start without limits"))
     };
     runtime.or_else(hook)
+}
+
+/// Its containers that a new default runtime does not reach, the first few by name.
+fn made_past(engine: &Engine) -> Option<String> {
+    const SHOWN: usize = 5;
+    let all = &engine.made_past;
+    let first = all.iter().take(SHOWN);
+    let mut names: Vec<String> = first
+        .map(|one| format!("{} ({})", one.name, one.runtime))
+        .collect();
+    if all.len() > SHOWN {
+        names.push(format!("{} more", all.len() - SHOWN));
+    }
+    let names = names.join(", ");
+    let name = engine.name;
+    (!all.is_empty()).then(|| {
+        format!(
+            "limits are mandatory, and containers of {name} that were made with another runtime go past: {names}"
+        )
+    })
 }
 
 /// Whether it looks for hooks in folders.
@@ -165,6 +197,23 @@ fn rules(facts: &Facts) -> Option<Judged> {
         warn(
             "a rule of [containers] is for a namespace or an image, and no container of Docker or Podman has such a label: it fits none",
             "only `user` fits there; [maxima] hold for all (CONTAINERS)",
+        )
+    })
+}
+
+/// Whether containers that SELinux confines may read what is mounted into them.
+fn labels(facts: &Facts) -> Option<Judged> {
+    let named = facts.unread_by_containers.iter();
+    let named: Vec<String> = named
+        .map(|(path, kind)| format!("{} ({kind})", path.display()))
+        .collect();
+    (!named.is_empty()).then(|| {
+        warn(
+            format!(
+                "containers that SELinux confines may not read {}: the hook refuses them, and those of a class have no limits",
+                named.join(", ")
+            ),
+            RELABEL,
         )
     })
 }

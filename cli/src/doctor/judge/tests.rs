@@ -69,6 +69,7 @@ fn healthy() -> Facts {
             }],
             ..Engine::named("docker")
         }],
+        unread_by_containers: vec![],
         mandatory: false,
         classes: false,
         folders: vec![Folder {

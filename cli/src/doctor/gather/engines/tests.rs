@@ -107,6 +107,57 @@ fn an_empty_file_of_docker_says_nothing() {
     assert!(machine.engine().wrong.is_some());
 }
 
+/// A new default reaches no container that was made before it.
+#[test]
+fn docker_has_containers_with_a_gpu_and_another_runtime() {
+    let machine = Machine::new(&["run/docker.sock"]);
+    let gpus = r#""DeviceRequests": [{"Driver": "", "Capabilities": [["gpu"]]}]"#;
+    let cdi = r#""DeviceRequests": [{"Driver": "cdi", "Capabilities": null}]"#;
+    let file = r#""Devices": [{"PathOnHost": "/dev/nvidia0"}]"#;
+    for (data, setting) in [
+        ("var/lib/docker", ""),
+        ("srv/d", r#", "data-root": "/srv/d""#),
+    ] {
+        let config = r#"{"default-runtime": "gpushare", "runtimes": {
+            "gpushare": {"path": "/usr/bin/gpushare-runtime"},
+            "nvidia": {"path": "nvidia-container-runtime"}}"#;
+        machine.put("etc/docker/daemon.json", &format!("{config}{setting}}}"));
+        for (id, runtime, gives) in [
+            ("a", "runc", gpus),
+            ("b", "runc", cdi),
+            ("c", "runc", file),
+            ("d", "runc", r#""Privileged": true"#),
+            ("e", "nvidia", r#""Devices": []"#),
+            ("ours", "gpushare", gpus),
+            (
+                "none",
+                "runc",
+                r#""DeviceRequests": null, "Privileged": false"#,
+            ),
+        ] {
+            let folder = format!("{data}/containers/{id}");
+            let host = format!(r#"{{"Runtime": "{runtime}", {gives}}}"#);
+            machine.put(&format!("{folder}/hostconfig.json"), &host);
+            let name = format!(r#"{{"Name": "/is-{id}"}}"#);
+            machine.put(&format!("{folder}/config.v2.json"), &name);
+        }
+        let digits = "0123456789abcdef";
+        let unnamed = format!("{data}/containers/{digits}/hostconfig.json");
+        machine.put(&unnamed, &format!(r#"{{"Runtime": "crun", {gpus}}}"#));
+        let past = machine.engine().made_past;
+        let past: Vec<_> = past.iter().map(|one| (&*one.name, &*one.runtime)).collect();
+        let expected = [
+            ("0123456789ab", "crun"),
+            ("is-a", "runc"),
+            ("is-b", "runc"),
+            ("is-c", "runc"),
+            ("is-d", "runc"),
+            ("is-e", "nvidia"),
+        ];
+        assert_eq!(past, expected);
+    }
+}
+
 #[test]
 fn docker_gives_gpus_by_nvidias_hook() {
     let machine = Machine::new(&["usr/bin/dockerd", "usr/bin/nvidia-container-runtime-hook"]);

@@ -1,7 +1,7 @@
 //! The check of the ways into containers.
 
 use super::*;
-use crate::doctor::facts::HookFile;
+use crate::doctor::facts::{HookFile, Made};
 
 const FOLDER: &str = "/usr/share/containers/oci/hooks.d";
 
@@ -166,6 +166,51 @@ fn runtimes_that_go_past_mandatory_limits_are_named() {
         by_default(facts);
         facts.engines[0].name = "docker";
         facts.mandatory = false;
+    });
+}
+
+#[test]
+fn containers_that_keep_another_runtime_are_named() {
+    let made = |number: usize| Made {
+        name: format!("web{number}"),
+        runtime: "runc".to_owned(),
+    };
+    let with = |count: usize| {
+        move |facts: &mut Facts| {
+            by_default(facts);
+            facts.engines[0].name = "docker";
+            facts.engines[0].made_past = (0..count).map(made).collect();
+        }
+    };
+    for (count, found) in [
+        (1, "made with another runtime go past: web0 (runc)"),
+        (7, "web4 (runc), 2 more"),
+        // Nothing but what no setting closes.
+        (0, "`docker run --runtime runc` goes past"),
+    ] {
+        let advice = if count == 0 {
+            "its socket"
+        } else {
+            "make them anew"
+        };
+        breaks("containers", Verdict::Warn, (found, advice), with(count));
+    }
+    passes("docker: runtime gpushare", |facts| {
+        with(1)(facts);
+        facts.mandatory = false;
+    });
+}
+
+#[test]
+fn what_confined_containers_may_not_read_is_named() {
+    let unread = |facts: &mut Facts| {
+        facts.unread_by_containers = vec![("/run/gpushare".into(), "var_run_t".to_owned())];
+    };
+    let found = "SELinux confines may not read /run/gpushare (var_run_t)";
+    breaks("containers", Verdict::Warn, (found, "restorecon"), unread);
+    passes("no container engine", |facts| {
+        unread(facts);
+        facts.engines.clear();
     });
 }
 
