@@ -21,6 +21,7 @@ mod rests;
 mod room;
 mod session;
 mod specification;
+mod start;
 mod starts;
 #[cfg(test)]
 mod still;
@@ -36,7 +37,7 @@ use gpushare_core::{Nanos, ProcessId, TenantId};
 use crate::connection::Closed;
 use crate::devices::Devices;
 use crate::journal::Journal;
-use crate::node::{ConnId, Effect, Node, Row, Seen, Settings};
+use crate::node::{ConnId, Effect, Node, Row, Seen};
 use crate::notify::Notify;
 use crate::spill::SpillFolder;
 use budget::{Connects, Formers, Users};
@@ -51,9 +52,8 @@ use poller::{Poller, Source};
 use reports::{Report, Reports};
 use session::Session;
 pub use specification::cdi;
+pub use start::{Reload, Start, TICK};
 
-/// How often a daemon reads pages and looks at devices.
-pub const TICK: Nanos = Nanos::secs(1);
 /// How long a restored tenant waits for its first process: as that waits for a daemon.
 const CLAIM: Nanos = Nanos::secs(10);
 
@@ -105,45 +105,6 @@ pub struct Server {
     formers: Formers,
     /// Where events are written.
     journal: Option<Journal>,
-}
-
-/// How the daemon's file is read again.
-pub struct Reload {
-    /// Becomes readable when it is to be.
-    pub bell: OwnedFd,
-    /// Empties `bell` and reads the file. `None` if there is none, which it has said; the error
-    /// describes the fault.
-    pub read: Box<dyn FnMut() -> Result<Option<Settings>, String> + Send>,
-}
-
-impl std::fmt::Debug for Reload {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Reload")
-            .field("bell", &self.bell)
-            .finish_non_exhaustive()
-    }
-}
-
-/// The inputs of a server's start.
-#[derive(Debug)]
-pub struct Start {
-    /// Where its sockets lie.
-    pub folder: Folder,
-    /// The node's settings.
-    pub settings: Settings,
-    /// How often pages are read and devices looked at: [`TICK`], except in tests.
-    pub tick: Nanos,
-    /// Becomes readable when the daemon is to stop.
-    pub stop: OwnedFd,
-    /// How the daemon's file is read again, if it has one.
-    pub reload: Option<Reload>,
-    /// Exit when the last client and tenant are gone.
-    pub transient: bool,
-    /// Closed by the starter of a transient daemon, at the latest by its death. No client is
-    /// expected after that.
-    pub starter: Option<OwnedFd>,
-    /// Where events are written.
-    pub journal: Option<Journal>,
 }
 
 impl Server {

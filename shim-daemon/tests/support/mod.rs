@@ -6,6 +6,7 @@
     reason = "each test file uses a part of it"
 )]
 
+pub mod devices;
 pub mod file;
 pub mod gate;
 pub mod silent;
@@ -16,18 +17,16 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use gpushare_core::Nanos;
+pub use devices::*;
 use gpushare_protocol::page::Page;
-use gpushare_protocol::units::{Bytes, GIB};
 use gpushare_protocol::wire::*;
-use gpushared::devices::{Busy, Capabilities, Device, Devices, Health, Look, LookError};
 use gpushared::node::Settings;
 use gpushared::pages::UsagePage;
-use gpushared::server::{self, CONTROL, Folder, Reload, SOCKET, Server, Start};
+use gpushared::server::{CONTROL, Folder, Reload, SOCKET, Server, Start};
 pub use stand_in::StandIn;
 
 use nix::sys::eventfd::EventFd;
@@ -35,64 +34,6 @@ use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, s
 
 /// The longest a test waits for what must come.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-pub const GPU: [u8; 16] = *b"one GPU, 16 GiB.";
-
-pub const SECOND: [u8; 16] = *b"another, as big.";
-
-/// The state that the fake device shows.
-#[derive(Debug, Default)]
-pub struct Facts {
-    pub processes: Vec<(u32, Bytes)>,
-    /// Those of them that only draw.
-    pub drawing: Vec<u32>,
-    /// Nanoseconds in which kernels ran, of the next look at the first device.
-    pub busy: Vec<(u32, u64)>,
-    /// NVML has no samples of any, as of some virtual GPUs.
-    pub without_samples: bool,
-    /// Whether the devices are MIG instances.
-    pub mig: bool,
-    /// Whether there is a second device like the first, and whether the first is lost.
-    pub second: bool,
-    /// Further devices, as big.
-    pub more: Vec<[u8; 16]>,
-    pub lost: bool,
-    /// The number of looks so far.
-    pub looks: u64,
-    /// How long the driver takes to describe its devices.
-    pub start: Duration,
-    /// Whether its daemon looks once a second, as others do.
-    pub seldom: bool,
-}
-
-#[derive(Debug, Clone, Default)]
-pub struct FakeDevices(pub Arc<Mutex<Facts>>);
-
-impl FakeDevices {
-    /// With a daemon that looks once a second, for tests in which something must not come between.
-    pub fn seldom() -> Self {
-        let devices = Self::default();
-        devices.0.lock().unwrap().seldom = true;
-        devices
-    }
-
-    fn tick(&self) -> Nanos {
-        match self.0.lock().unwrap().seldom {
-            true => server::TICK,
-            false => TICK,
-        }
-    }
-
-    /// Waits until a look that began after this call has been taken in: looks follow each other.
-    pub fn until_looked_at(&self) {
-        let looks = || self.0.lock().unwrap().looks;
-        let (before, end) = (looks(), Instant::now() + PATIENCE);
-        while looks() < before + 3 {
-            assert!(Instant::now() < end, "no look at the device came");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
 
 /// `cat`, of which the kernel shows the whole program: it has answered.
 pub fn cat() -> Child {
@@ -103,70 +44,6 @@ pub fn cat() -> Child {
     child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
     child
 }
-
-/// A device's memory; `scripts/bench_observe.sh` needs room for 200 tenants' contexts.
-fn capacity() -> Bytes {
-    let gib = std::env::var("GPUTEST_DEVICE_GIB").ok();
-    Bytes(gib.and_then(|text| text.parse().ok()).unwrap_or(16) * GIB)
-}
-
-impl Devices for FakeDevices {
-    fn list(&mut self) -> Result<Vec<Device>, String> {
-        let mig = self.0.lock().unwrap().mig;
-        let device = |uuid| Device {
-            uuid,
-            minor: None,
-            name: "Fact 1".to_owned(),
-            capacity: capacity(),
-            capabilities: Capabilities {
-                process_memory: true,
-                mig,
-                ..Capabilities::default()
-            },
-        };
-        let (second, more, start) = {
-            let facts = self.0.lock().unwrap();
-            (facts.second, facts.more.clone(), facts.start)
-        };
-        std::thread::sleep(start);
-        let count = if second { 2 } else { 1 };
-        let all = [GPU, SECOND].into_iter().take(count).chain(more);
-        Ok(all.map(device).collect())
-    }
-
-    fn look(&mut self, index: usize) -> Result<Look, LookError> {
-        let mut facts = self.0.lock().unwrap();
-        facts.looks += 1;
-        if index == 0 && facts.lost {
-            return Err(LookError::Lost);
-        }
-        let processes = match index {
-            0 => facts.processes.clone(),
-            _ => vec![],
-        };
-        let busy = match index {
-            0 => std::mem::take(&mut facts.busy),
-            _ => vec![],
-        };
-        let busy = (!facts.without_samples).then(|| Busy {
-            span: Nanos::secs(1),
-            ran: busy.into_iter().map(|(pid, ns)| (pid, Nanos(ns))).collect(),
-        });
-        let drawing = facts.drawing.iter().copied().collect();
-        let used: u64 = processes.iter().map(|(_, bytes)| bytes.0).sum();
-        Ok(Look {
-            used: Bytes(used),
-            free: Bytes(capacity().0 - used),
-            processes: Some(processes),
-            drawing,
-            busy,
-            health: Some(Health::default()),
-        })
-    }
-}
-
-/// Tests that wait for looks at devices would wait a second for each.
-pub const TICK: Nanos = Nanos::millis(20);
 
 /// A running daemon; stopped when dropped.
 pub struct Daemon {
