@@ -53,7 +53,7 @@ struct Hearing {
     /// Whether the daemon at the other end of `talk` was there when it was last asked.
     is_there: bool,
     tenant: String,
-    /// What the tenant was registered by.
+    /// The request that registered the tenant.
     request: Control,
     /// Starts the daemon again, where that is ours to do.
     restarts: Restarts,
@@ -61,7 +61,7 @@ struct Hearing {
     runs: Receiver<Pid>,
 }
 
-/// What a daemon says to the keeper of a tenant.
+/// A message of the daemon to the keeper of a tenant.
 enum Answer {
     /// It keeps the tenant for us.
     Kept,

@@ -25,7 +25,7 @@ pub(crate) struct Restarts {
     state: State,
 }
 
-/// What was seen of the daemon, and done for it.
+/// Whether the daemon was there, and whether one was started in its place.
 #[derive(Debug)]
 enum State {
     /// It was there when it was last looked for.

@@ -31,7 +31,7 @@ impl Looks {
     }
 }
 
-/// What one row has of a counter: a group's, by its name and that of the value.
+/// A counter's values in one row: a group's, by its name and that of the value.
 #[derive(Debug)]
 pub(super) struct Counted {
     pid: u32,
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(away.get(&(name, 20_000_000)), Some(&f64::from(4 << 20)));
     }
 
-    /// What is shown of a tenant whose rows have these ages, each of two values.
+    /// The values shown of a tenant whose rows have these ages, each of two values.
     fn aged(ages_ms: &[u64]) -> Value {
         let ages = ages_ms.iter().copied();
         let series = ages.clone().map(|age_ms| SeriesRow {

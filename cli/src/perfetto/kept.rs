@@ -1,5 +1,5 @@
-//! What a trace has beside the events: what daemons have in memory, and the ends of tenants; and
-//! how much of all that it shows.
+//! Facts of a trace beside the events: those that daemons have in memory, and the ends of tenants.
+//! The part of all that which is shown.
 
 use super::waits::WaitsNow;
 use super::{Lives, Trace};
@@ -10,7 +10,7 @@ use gpushare_protocol::wire::{GrantsRow, LeasesRow, SeriesRow, UseRow};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// What is shown. What began before is shown from then on.
+/// The part that is shown. States that began before it are shown from its begin on.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Window {
     /// Events, and what they tell, from then on, in milliseconds since 1970.

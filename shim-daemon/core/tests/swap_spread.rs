@@ -70,6 +70,15 @@ fn is_in(node: &Node, tenant: TenantId, devices: &[DeviceId]) -> bool {
     all.all(|device| node.place(tenant, *device) == Place::In)
 }
 
+/// The time of these tenants counts from now on.
+fn count_anew(node: &mut Node, tenants: &[TenantId]) {
+    for tenant in tenants {
+        let now = node.now;
+        let guest = node.guests.get_mut(tenant).expect("it runs");
+        guest.moves.count_anew(now);
+    }
+}
+
 #[test]
 fn only_a_better_asker_moves_a_tenant_at_work_on_two_devices() {
     for (request, priority, better) in [(512, 500, true), (0, 600, true), (0, 500, false)] {
@@ -167,11 +176,7 @@ fn beside_one_that_waits(fixed: bool) -> (Node, [DeviceId; 2], [TenantId; 3], [u
     work(&mut node, &tenants, secs(1));
     node.call_where_out(wide);
     work(&mut node, &tenants, secs(60));
-    for tenant in tenants {
-        let now = node.now;
-        let moves = &mut node.guests.get_mut(&tenant).expect("it runs").moves;
-        moves.count_anew(now);
-    }
+    count_anew(&mut node, &tenants);
     work(&mut node, &tenants, secs(600));
     let part = |tenant: TenantId| node.guests[&tenant].moves.useful(node.now).0 / 600_000_000;
     let parts = [narrow, wide].map(part);
@@ -190,11 +195,7 @@ fn one_that_waits_where_no_turn_comes_takes_no_turns_elsewhere() {
         assert!(node.now < end);
         work(&mut node, &[wide, narrow], Nanos::millis(250));
     }
-    for tenant in [wide, narrow] {
-        let now = node.now;
-        let moves = &mut node.guests.get_mut(&tenant).expect("it runs").moves;
-        moves.count_anew(now);
-    }
+    count_anew(&mut node, &[wide, narrow]);
     work(&mut node, &[wide, narrow], secs(1500));
     let useful = |tenant: TenantId| node.guests[&tenant].moves.useful(node.now);
     let [wides, narrows] = [wide, narrow].map(useful);
@@ -358,11 +359,7 @@ fn beside_narrow_ones(processes: &[&[usize]]) -> [u64; 3] {
         node.call_where_out(tenant);
     }
     work(&mut node, &tenants, secs(60));
-    for tenant in tenants {
-        let now = node.now;
-        let moves = &mut node.guests.get_mut(&tenant).expect("it runs").moves;
-        moves.count_anew(now);
-    }
+    count_anew(&mut node, &tenants);
     work(&mut node, &tenants, secs(600));
     tenants.map(|tenant| node.guests[&tenant].moves.useful(node.now).0 / 600_000_000)
 }

@@ -1,4 +1,4 @@
-//! What a daemon is started with.
+//! The inputs of a daemon's start.
 
 use std::os::fd::OwnedFd;
 

@@ -1,5 +1,5 @@
-//! What systemd-logind removes when the last login of a user ends: by its files, and by the place
-//! that gpushare uses.
+//! Files that systemd-logind removes when the last login of a user ends. They are found by the
+//! settings of logind, and by the place that gpushare uses.
 
 use crate::doctor::facts::Login;
 use crate::settings::Environment;

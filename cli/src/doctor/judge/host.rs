@@ -36,7 +36,7 @@ pub(super) fn folders(facts: &Facts) -> Judged {
     }
 }
 
-/// What a job loses that runs on when its user logs out.
+/// Files that a job loses if it goes on when its user logs out.
 pub(super) fn logout(facts: &Facts) -> Judged {
     let Some(removed) = &facts.login.removes else {
         return ok("nothing that gpushare keeps goes with this user's last login");
