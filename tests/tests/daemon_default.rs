@@ -126,7 +126,11 @@ fn without_a_daemon_installed_the_library_keeps_limits_and_says_so() {
     let bare = |flags: &[&str]| of(installed.path(), &run(&home, flags));
     without(&home, bare, "gpushared is neither in");
     let bin = installed.path().display();
-    without(&home, bare, &format!("-p gpushared` and copy it to {bin}"));
+    without(
+        &home,
+        bare,
+        &format!("install -D -m 755 target/release/gpushared {bin}/gpushared"),
+    );
     let worlds = fs::read_dir(home.folder().join("gpushare/d"));
     assert_eq!(worlds.map_or(0, Iterator::count), 0, "no folder for none");
 }
