@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All checks, the quickest first; about 18 minutes on two cores from nothing. Each runs even if one
+# All checks, the quickest first; about 17 minutes on two cores from nothing. Each runs even if one
 # before it failed. Ends with each step's time, the test runner's own summary and a line `N run, M
 # not runnable here`, by name.
 #
@@ -92,7 +92,7 @@ tests() {
     if have cargo-nextest; then
         rm -f target/nextest/$profile/junit.xml
         # Most tests wait for other processes more than they compute.
-        nextest --test-threads $(($(nproc) * 3)) -E "not ($SIMULATIONS)" || answer=1
+        nextest --test-threads $(($(nproc) * 4)) -E "not ($SIMULATIONS)" || answer=1
         # Tests of real time may have been run again (docs/adr/0122).
         scripts/flaky.py target/nextest/$profile/junit.xml >"$flaky" || answer=1
     else
