@@ -103,7 +103,7 @@ struct Trace {
     /// Since when a tenant is in a state, by track and the state's name.
     open: BTreeMap<(String, u32), (u64, &'static str)>,
     waits: Waits,
-    /// What rows have of counters.
+    /// The counters' values, by row.
     counted: Vec<Counted>,
     /// Tenants' tracks of one device: what they are of, and the device.
     of_devices: BTreeMap<(u32, u32), (&'static str, [u8; 16])>,

@@ -41,7 +41,7 @@ const KEPT_BY_MPS: [&str; 2] = ["GPUSHARE_SM_LIMIT", "CUDA_DEVICE_SM_LIMIT"];
 const FIRST_WORDS: Duration = Duration::from_secs(5);
 /// Why the wait for that was too long.
 const UNANSWERED: &str = "has had no answer from the daemon";
-/// The daemon's words for a device that it does not see. One that it has lost has others.
+/// The daemon's words for a device that it does not see. For a lost device it has other words.
 const NO_DEVICE: &str = "this node has no device";
 /// Pause after a daemon that was lost before it said that the tenant queues.
 const PAUSE: Duration = Duration::from_millis(250);

@@ -29,7 +29,7 @@ pub fn may_read(config: &Value, files: &[&Path]) -> Result<(), Failure> {
 }
 
 fn may_read_by(config: &Value, files: &[&Path], enforces: &Path) -> Result<(), Failure> {
-    // One that is unconfined by its engine (`label=disable`, privileged) has no label.
+    // A container that its engine leaves unconfined (`label=disable`, privileged) has no label.
     let label = config.pointer("/process/selinuxLabel");
     let label = label.and_then(Value::as_str).unwrap_or("");
     let domain = selinux_type(label).unwrap_or("");
@@ -67,7 +67,7 @@ mod tests {
 
     const CONFINED: &str = "system_u:system_r:container_t:s0:c1,c2";
 
-    /// What is said of a file with this label, where SELinux enforces or does not.
+    /// The refusal for a file with this label, where SELinux enforces or does not.
     fn told(domain: Option<&str>, label: Option<&str>, enforces: &str) -> Option<String> {
         let place = tempfile::tempdir().unwrap();
         let [switch, file] = ["enforce", "ld.so.preload"].map(|name| place.path().join(name));

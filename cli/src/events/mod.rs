@@ -73,9 +73,8 @@ pub(crate) fn events(arguments: &Events) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a trace shows of the events of the tenants and the GPU that are asked for: without
-/// `--since` the last ones of the kinds that are asked for, and what went on since the first of
-/// these.
+/// The part of the events that a trace shows, of the tenants and the GPU that are asked for.
+/// Without `--since` it begins with the first of the last events of the kinds that are asked for.
 fn window(wanted: &Wanted, since: Option<u64>, all: &[EventRecord]) -> Window {
     let of_kinds = all.iter().filter(|record| wanted.has(record));
     let mut last: Vec<u64> = of_kinds.rev().take(LAST).map(|one| one.at_ms).collect();

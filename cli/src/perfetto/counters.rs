@@ -318,7 +318,7 @@ mod tests {
             let ended = zeros(&aged(&[50_000]), what);
             assert_eq!(ended.len(), counters, "{ended:?}");
             assert!(ended.values().all(|at| *at == [60]), "{ended:?}");
-            // One that is there: its last value counts until now.
+            // A tenant that is there: its last value counts until now.
             for age in [0, 9_900, 10_500] {
                 let there = zeros(&aged(&[age]), what);
                 assert_eq!(there.len(), counters);

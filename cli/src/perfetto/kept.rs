@@ -51,7 +51,7 @@ impl Kept {
         Ok(kept)
     }
 
-    /// What a daemon keeps. What one has told that leaves meanwhile stays.
+    /// Adds the facts of a daemon. If it leaves meanwhile, the facts that it has told stay.
     fn add(&mut self, wanted: &Wanted, daemon: &mut Talk) -> Result<(), Failure> {
         for row in daemon.status()? {
             self.lives.is_present(row.name);

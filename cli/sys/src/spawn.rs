@@ -105,7 +105,7 @@ pub fn bound(command: &mut Command, mask: SigSet, of_pid: &[&str]) -> io::Result
 /// Longest number of a process, in digits.
 const DIGITS: usize = 10;
 
-/// What a child executes: its arguments and its environment, as `execvp(3)` takes them.
+/// The arguments and the environment of a child's program, as `execvp(3)` takes them.
 struct Image {
     /// Each ends with a zero, as do the lists of pointers into them.
     arguments: Vec<Vec<u8>>,

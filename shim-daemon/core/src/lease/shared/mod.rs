@@ -300,7 +300,7 @@ impl Shared {
             let flight = match tenant.account.is_throttled() {
                 false if alone => Flight::Alone(flight),
                 true if behind && !tenant.members.is_drained() => Flight::Behind(flight),
-                // What waits at the closed gate has nothing of the device.
+                // A launch that waits at the closed gate has nothing of the device.
                 _ if tenant.is_shut() && tenant.members.is_drained() => Flight::Beside(Nanos::ZERO),
                 _ if tenant.own.done.guessed => Flight::Beside(Nanos::ZERO),
                 _ => Flight::Beside(flight),
