@@ -21,10 +21,6 @@ fn main() {
     if let Some(folder) = unwinder_inside() {
         println!("cargo:rustc-cdylib-link-arg=-L{}", folder.display());
     }
-    println!("cargo:rustc-check-cfg=cfg(killpoints_library)");
-    if std::env::var("CARGO_PKG_NAME").is_ok_and(|name| name == "gpushare-killpoints") {
-        println!("cargo:rustc-cfg=killpoints_library");
-    }
     println!("cargo:rerun-if-changed=build.rs");
 }
 

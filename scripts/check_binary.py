@@ -2,10 +2,12 @@
 
 --max-glibc X.Y   no symbol of a newer glibc
 --alone           for the preloaded library: needs nothing but what every program has loaded already, and every undefined
-                  symbol has a glibc version (so nothing is left to be found by luck) or is weak; runs nothing at loading
+                  symbol has a glibc version (so nothing is left to be found by luck) or is weak; runs nothing at loading;
+                  has none of the kill points of a build with debug assertions
 """
 
 import argparse
+import pathlib
 import re
 import subprocess
 import sys
@@ -51,6 +53,8 @@ def findings(path, limit, alone):
     started = re.findall(r"\((?:PRE)?(INIT|FINI)(?:_ARRAY)?\)", readelf("--dynamic", path))
     if alone and started:
         yield f"it runs code when it is loaded or unloaded ({', '.join(sorted(set(started)))})"
+    if alone and b"GPUTEST_" in pathlib.Path(path).read_bytes():
+        yield "it names a variable of the tests: it was built with debug assertions"
     for library in needed(path):
         if library.startswith("libgcc_s"):
             yield f"it needs {library}, which minimal images do not have"

@@ -68,6 +68,8 @@ export GPUTEST_SIM_MINUTES=2 GPUTEST_MIXES=60
 ! $all || export GPUTEST_SIM_MINUTES=60 GPUTEST_MIXES=1000
 # The longest simulations, which only compute and need nothing that is packaged.
 SIMULATIONS='package(gpushare-core) & test(/^(sim_node|together_\w+)::/)'
+# How programs get at the library.
+LOADING='package(gpushare-interposer) & binary(main)'
 
 # nextest ARGUMENT...: the tests of this tier, into the log.
 nextest() {
@@ -85,14 +87,17 @@ simulations() {
 
 # Instructions are counted in the packaged library.
 tests() {
-    local answer=0 ignored=() profile=default shipped="$PWD/dist/lib/libgpushare.so"
+    local answer=0 ignored=() profile=default shipped="$PWD/dist/lib/libgpushare.so" done=$SIMULATIONS
     ! $all || profile=long
     export GPUTEST_BUILT=1
-    [ ! -f "$shipped" ] || export GPUTEST_SHIPPED_LIBRARY=$shipped
+    if [ -f "$shipped" ]; then
+        export GPUTEST_SHIPPED_LIBRARY=$shipped
+        $all || done="$done | $LOADING"
+    fi
     if have cargo-nextest; then
         rm -f target/nextest/$profile/junit.xml
         # Most tests wait for other processes more than they compute.
-        nextest --test-threads $(($(nproc) * 4)) -E "not ($SIMULATIONS)" || answer=1
+        nextest --test-threads $(($(nproc) * 4)) -E "not ($done)" || answer=1
         # Tests of real time may have been run again (docs/adr/0122).
         scripts/flaky.py target/nextest/$profile/junit.xml >"$flaky" || answer=1
     else
@@ -122,8 +127,7 @@ package() {
     cat "$CARGO_TARGET_DIR/package.log" >&2
     [ $answer -eq 0 ] || return 1
     if have cargo-nextest; then
-        linted cargo nextest run "${tested[@]}" --no-fail-fast --status-level slow \
-            -E 'package(gpushare-interposer) & binary(main)'
+        linted cargo nextest run "${tested[@]}" --no-fail-fast --status-level slow -E "$LOADING" 2>&1 | tee -a "$log"
     else
         linted cargo test --locked --no-fail-fast -p gpushare-interposer --test main -- --quiet
     fi
@@ -266,7 +270,7 @@ grep -aE '^ +Summary|^test result:' "$log" || note "the tests did not get as far
 count=$(awk '/^ +Summary/ { for (i = 2; i <= NF; i++) if ($i ~ /^tests?$/ && $(i + 1) ~ /^run/) total += $(i - 1) }
     /^test result:/ { total += $4 + $6 } END { print total + 0 }' "$log")
 sed 's/^/   /' "$flaky"
-# The library's tests run twice.
+# In the long tier the library's tests run twice.
 sort -u -o "$GPUTEST_NOT_RUNNABLE" "$GPUTEST_NOT_RUNNABLE"
 skipped=$(wc -l <"$GPUTEST_NOT_RUNNABLE")
 sed 's/^/   not runnable here: /' "$GPUTEST_NOT_RUNNABLE"

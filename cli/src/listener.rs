@@ -19,11 +19,9 @@ use nix::unistd::Pid;
 use std::io::{self, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-
-use parking_lot::Mutex;
 
 /// Longest to wait for the daemon's last messages once the program has ended. It sends them within
 /// microseconds; this is for a stopped one.
@@ -120,7 +118,7 @@ impl Listener {
 
 impl Listener {
     fn say_last(&self, status: Option<u8>) {
-        let (socket, minor) = &mut *self.socket.lock();
+        let (socket, minor) = &mut *self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         let mut frame = Vec::new();
         if let (Some(status), 8..) = (status, *minor)
             && encode(0, &Control::Ended { status }, &mut frame).is_ok()
@@ -197,7 +195,8 @@ impl Hearing {
     fn claims(&mut self) -> io::Result<Answer> {
         if !self.is_there {
             let talk = self.talk.again()?;
-            *self.socket.lock() = (talk.socket()?, talk.minor());
+            *self.socket.lock().unwrap_or_else(PoisonError::into_inner) =
+                (talk.socket()?, talk.minor());
             self.talk = talk;
         }
         let attach = Control::Attach {

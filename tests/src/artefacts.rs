@@ -35,13 +35,13 @@ pub fn folder() -> &'static Path {
             .and_then(Path::parent)
             .expect("cargo puts tests into <profile>/deps")
             .to_owned();
-        build(&folder, &PACKAGES);
+        build(&folder);
         folder
     })
 }
 
-/// Builds packages in the profile of a folder, unless the caller has.
-fn build(folder: &Path, packages: &[&str]) {
+/// Builds the packages in the profile of a folder, unless the caller has.
+fn build(folder: &Path) {
     if env::var_os(BUILT).is_some() {
         return;
     }
@@ -49,7 +49,7 @@ fn build(folder: &Path, packages: &[&str]) {
     cargo
         .current_dir(repository())
         .args(["build", "--quiet", "--locked"]);
-    cargo.args(packages.iter().flat_map(|package| ["-p", *package]));
+    cargo.args(PACKAGES.iter().flat_map(|package| ["-p", *package]));
     if folder.ends_with("release") {
         cargo.arg("--release");
     }
@@ -81,12 +81,6 @@ pub fn exporter() -> PathBuf {
 /// The library under test.
 pub fn interposer() -> PathBuf {
     folder().join("libgpushare.so")
-}
-
-/// The library with its kill points.
-pub fn killpoints() -> PathBuf {
-    build(folder(), &["gpushare-killpoints"]);
-    folder().join("libgpushare_killpoints.so")
 }
 
 /// The software GPU's driver.

@@ -14,12 +14,11 @@ use serde_json::Value;
 
 use crate::gpu::Gpu;
 use crate::guest::{Guest, gpushare};
+use crate::waiting::rest_after;
 use crate::{artefacts, clients, schema};
 
 /// The longest wait for an expected state.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// The interval of polling for state without a notification.
-const PAUSE: Duration = Duration::from_millis(10);
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -141,12 +140,13 @@ impl Home {
     pub fn until(&self, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let end = Instant::now() + PATIENCE;
         loop {
+            let began = Instant::now();
             let row = self.row(name).expect("the tenant exists");
             if wanted(&row) {
                 return row;
             }
-            assert!(Instant::now() < end, "the row stays: {row}");
-            std::thread::sleep(PAUSE);
+            assert!(began < end, "the row stays: {row}");
+            rest_after(began);
         }
     }
 
@@ -192,9 +192,11 @@ impl Home {
     /// process that was killed goes before the last of its threads has closed its files.
     pub fn until_no_daemon(&self) {
         let end = Instant::now() + PATIENCE;
+        let mut began = Instant::now();
         while !self.daemons().is_empty() || self.is_listened_to() {
-            assert!(Instant::now() < end, "it stays");
-            std::thread::sleep(PAUSE);
+            assert!(began < end, "it stays");
+            rest_after(began);
+            began = Instant::now();
         }
     }
 

@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// The longest wait of threads for one another: each has moves of others to wait for.
 const MEETING: Duration = Duration::from_secs(300);
-/// The pause between two checks.
+/// The least pause between two checks.
 const PAUSE: Duration = Duration::from_millis(5);
+/// A pause in times of what a check took: one that starts a program has a fifth of a processor.
+const REST: u32 = 4;
 
 /// Waits until `done` returns true.
 #[track_caller]
@@ -22,12 +24,18 @@ pub fn until(what: &str, mut done: impl FnMut() -> bool) {
 pub fn until_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + PATIENCE;
     loop {
+        let began = Instant::now();
         if let Some(found) = look() {
             return found;
         }
         assert!(Instant::now() < end, "never: {what}");
-        std::thread::sleep(PAUSE);
+        rest_after(began);
     }
+}
+
+/// Pauses after a check that began then, by what it cost.
+pub(crate) fn rest_after(began: Instant) {
+    std::thread::sleep(PAUSE.max(REST * began.elapsed()));
 }
 
 /// A place where threads of a test wait for one another.

@@ -29,9 +29,10 @@ fn a_run_limit_warns_and_ends_and_an_idle_end_spares_working_tenants() {
     let soon = told(&mut events, "ends-soon", "limited");
     assert!(soon.starts_with("will be ended in "), "{soon}");
     // Its memory grows, so that each look of the daemon finds it active.
-    while home.row("limited").is_some() {
+    until("the run limit has ended it", || {
         assert_eq!(works.ask(&format!("alloc {MIB}")), "alloc 0");
-    }
+        home.row("limited").is_none()
+    });
     assert!(works.finish().status.success(), "it is warned at most");
     until("the idle end has ended it", || home.row("idle").is_none());
     for (guest, name, why) in [

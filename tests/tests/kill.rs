@@ -10,9 +10,8 @@ use nix::unistd::Pid;
 use softgpu::inspect::{DeviceTruth, Observer};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
 
 const LIMIT: u64 = 192 * MIB;
 const KEPT: u64 = 10 * MIB;
@@ -21,12 +20,6 @@ const LARGEST: u64 = 6 * MIB;
 /// Reads until softgpu must have returned a dead process's memory: it does so at the eighth
 /// operation at the latest.
 const LOOKS: u32 = 40;
-
-/// The library with its kill points, which no other build has.
-fn library() -> &'static Path {
-    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(artefacts::killpoints)
-}
 
 /// A tenant on a separate machine, with one process that is never killed.
 struct Tenant {
@@ -65,7 +58,7 @@ impl Tenant {
     fn command(&self, client: &str) -> Command {
         let mut command = guest::plain(&self.gpu, &clients::compile(client, &[]));
         command
-            .env("LD_PRELOAD", library())
+            .env("LD_PRELOAD", artefacts::interposer())
             .env("XDG_RUNTIME_DIR", self.runtime.path());
         command
             .env("GPUSHARE_TENANT", "kill")

@@ -30,7 +30,7 @@ fn nothing_is_left(daemon: &Daemon, name: &str) {
     assert_eq!(share.overruns, 0, "{share:?}");
 }
 
-/// Six programs, one after the other, leave in the middle of their work while a neighbour works.
+/// Three programs, one after the other, leave in the middle of their work while a neighbour works.
 #[track_caller]
 fn the_neighbour_goes_on_when_one_leaves(how: &str, left: impl Fn(&Ended) -> bool) {
     // Its threads still launch during the driver's teardown.
@@ -38,7 +38,7 @@ fn the_neighbour_goes_on_when_one_leaves(how: &str, left: impl Fn(&Ended) -> boo
     let daemon = Daemon::configured(&gpu, STRICT);
     let (one, two) = (daemon.tenant("one", &[]), daemon.tenant("two", &[]));
     let mut other = storming(&two);
-    for _ in 0..6 {
+    for _ in 0..3 {
         let mut guest = storming(&one);
         guest.goes_on(60);
         guest.send(how);

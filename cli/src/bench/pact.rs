@@ -2,7 +2,7 @@
 //! equally many kernels: a thread with one more launch than its peers would occupy its GPU for
 //! ever.
 
-use parking_lot::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 /// The number of launches that each of several threads may make. The threads continue until one of
 /// them wants to end; then all make as many launches as the thread that is furthest ahead.
@@ -27,7 +27,7 @@ impl Pact {
     /// Whether this thread makes another launch; if so, it must make it. `over`: the thread wants
     /// to end.
     pub(crate) fn claim(&self, thread: usize, over: bool) -> bool {
-        let mut state = self.0.lock();
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if over && state.most.is_none() {
             state.most = state.claimed.iter().max().copied();
         }

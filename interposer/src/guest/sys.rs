@@ -270,7 +270,7 @@ pub(crate) fn at_fork_in_child(handler: extern "C" fn()) {
 }
 
 /// Stops this process until another one continues it.
-#[cfg(feature = "killpoints")]
+#[cfg(debug_assertions)]
 pub(crate) fn stop() {
     // SAFETY: no memory is involved.
     unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };

@@ -259,7 +259,7 @@ fn litmus(name: &str, bits: u64, seals: usize) {
 #[test]
 fn nothing_is_in_the_driver_while_sealed_with_the_systems_barrier() {
     if has_barrier() {
-        litmus("membarrier", 0, 20_000);
+        litmus("membarrier", 0, 6_000);
     } else {
         not_runnable_here("nothing_is_in_the_driver_while_sealed_with_the_systems_barrier");
     }
@@ -267,7 +267,7 @@ fn nothing_is_in_the_driver_while_sealed_with_the_systems_barrier() {
 
 #[test]
 fn nor_where_calls_bring_their_own_barrier() {
-    litmus("own barrier", FENCED, 20_000);
+    litmus("own barrier", FENCED, 6_000);
 }
 
 #[test]
