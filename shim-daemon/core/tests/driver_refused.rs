@@ -3,15 +3,11 @@
 
 use crate::node::further::Call;
 use crate::node::swap::{Obeys, policy, swapping};
-use crate::node::{Node, Rng, killable, resolving, secs, spec};
+use crate::node::{Node, Rng, killable, mib, resolving, secs, spec};
 use gpushare_core::{
     AskKey, Bytes, Denial, DeviceId, Event, Nanos, Notice, Oversubscribe, Place, Policy,
     Preemptible, ProcessId, Quota, Resolver, TenantId, TenantSpec,
 };
-
-fn mib(count: u64) -> Bytes {
-    Bytes::mib(count)
-}
 
 /// No tenant has this memory, and the driver gives it to none. The last look did not show it.
 fn strangers_take(node: &mut Node, device: DeviceId, bytes: Bytes) {

@@ -2,15 +2,11 @@
 //! memory they may take, and when what is set aside for them is given back.
 
 use crate::node::further::Call;
-use crate::node::{Node, killable, resolving, secs, spec};
+use crate::node::{Node, killable, mib, resolving, secs, spec};
 use gpushare_core::{
     AskKey, Bytes, Denial, DeviceId, Event, Nanos, Notice, Policy, ProcessId, Quota, Resolver,
     TenantId, TenantSpec, World,
 };
-
-fn mib(count: u64) -> Bytes {
-    Bytes::mib(count)
-}
 
 fn policy() -> Policy {
     Policy {

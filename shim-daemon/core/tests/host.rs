@@ -1,17 +1,13 @@
 //! One count of the host budget: what the brain reserves for moves and what the store has given.
 
 use crate::node::swap::{policy, swapping};
-use crate::node::{Node, Rng, resolving, secs};
+use crate::node::{Node, Rng, mib, resolving, secs};
 use crate::swap::denials;
 use crate::swap_spread::{on, set_works};
 use gpushare_core::{
     AskKey, Bytes, Denial, DeviceId, Event, Held, Nanos, NotSuspended, Notice, Place, ProcessId,
     Resolver, TenantId,
 };
-
-fn mib(count: u64) -> Bytes {
-    Bytes::mib(count)
-}
 
 /// A card of one and a half, and so much host memory.
 fn card(host_mib: u64) -> (Node, DeviceId) {

@@ -2,15 +2,11 @@
 //! happens when a tenant does not obey is in `swap_failures`.
 
 use crate::node::swap::{policy, swapping};
-use crate::node::{Node, gib, killable, ranked, resolving, secs, spec};
+use crate::node::{Node, gib, killable, mib, ranked, resolving, secs, spec};
 use gpushare_core::{
     Answer, AskKey, Bytes, Denial, DeviceId, Event, Nanos, Notice, Oversubscribe, Place, Policy,
     Preemptible, ProcessId, Quota, Resolver, SpecError, TenantId, TenantSpec,
 };
-
-fn mib(count: u64) -> Bytes {
-    Bytes::mib(count)
-}
 
 /// So many tenants of 1 GiB on a card of 1.5 GiB, each with its ask for all of it.
 fn rivals(many: usize) -> (Node, DeviceId, Vec<(TenantId, ProcessId, AskKey)>) {

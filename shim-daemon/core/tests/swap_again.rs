@@ -2,14 +2,8 @@
 //! for while it is out it takes then too: it waits for room for all of it, while that can come.
 
 use crate::node::swap::{policy, swapping};
-use crate::node::{Node, gib, killable, secs};
-use gpushare_core::{
-    AskKey, Bytes, Denial, DeviceId, Event, Nanos, Place, Policy, ProcessId, TenantId,
-};
-
-fn mib(count: u64) -> Bytes {
-    Bytes::mib(count)
-}
+use crate::node::{Node, gib, killable, mib, secs};
+use gpushare_core::{AskKey, Denial, DeviceId, Event, Nanos, Place, Policy, ProcessId, TenantId};
 
 /// A card of 1.5 GiB. The first tenant had 1 GiB, of which it freed a quarter so long before it
 /// left. The second one has had all of the card since, and has half of it.

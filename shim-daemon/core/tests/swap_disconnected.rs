@@ -2,13 +2,9 @@
 //! gone, and one that stays disconnected gives nothing.
 
 use crate::node::swap::swapping;
-use crate::node::{Node, resolving, secs};
+use crate::node::{Node, mib, resolving, secs};
 use crate::swap::denials;
-use gpushare_core::{AskKey, Bytes, Denial, Event, Nanos, ProcessId, Resolver};
-
-fn mib(count: u64) -> Bytes {
-    Bytes::mib(count)
-}
+use gpushare_core::{AskKey, Denial, Event, Nanos, ProcessId, Resolver};
 
 /// A tenant at work that has just lost its connection, as every process does that exits, and one
 /// that wants its memory.

@@ -1,16 +1,12 @@
 //! Tenants that swap and do not obey, die, or find no room; a full host.
 
 use crate::node::swap::{Obeys, policy, swapping};
-use crate::node::{Node, Proc, Rng, killable, ranked, resolving, secs};
+use crate::node::{Node, Proc, Rng, killable, mib, ranked, resolving, secs};
 use crate::swap::denials;
 use gpushare_core::{
     AskKey, Bytes, Denial, DeviceId, Event, Nanos, Notice, Order, Place, ProcessId, Quota,
     Resolver, Sample, TenantId, TenantSpec, Told,
 };
-
-fn mib(count: u64) -> Bytes {
-    Bytes::mib(count)
-}
 
 /// A tenant that obeys so, and one that wants its memory.
 fn victim(obeys: Obeys, resolvers: &[Resolver]) -> (Node, DeviceId, [TenantId; 2], AskKey) {

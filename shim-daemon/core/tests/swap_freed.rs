@@ -1,12 +1,8 @@
 //! Tenants that free memory while it is on the host.
 
 use crate::node::swap::{Obeys, swapping};
-use crate::node::{Node, secs};
+use crate::node::{Node, mib, secs};
 use gpushare_core::{Bytes, DeviceId, Event, Place, ProcessId, TenantId};
-
-fn mib(count: u64) -> Bytes {
-    Bytes::mib(count)
-}
 
 /// A tenant that is out, all but 64 MiB, which cannot move.
 fn out() -> (Node, DeviceId, TenantId, ProcessId) {

@@ -3,14 +3,10 @@
 
 use crate::node::late::RECOVERY;
 use crate::node::swap::{Obeys, swapping};
-use crate::node::{Node, Rng, secs, spec};
+use crate::node::{Node, Rng, mib, secs, spec};
 use gpushare_core::{
     Bytes, DeviceId, Event, Nanos, Notice, Order, Place, ProcessId, TenantId, TenantSpec,
 };
-
-fn mib(count: u64) -> Bytes {
-    Bytes::mib(count)
-}
 
 /// The time from the end of the recovery until a silent process is waited for no more.
 const GRACE: Nanos = Nanos::secs(2);

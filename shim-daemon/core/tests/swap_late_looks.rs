@@ -1,12 +1,8 @@
 //! Looks at a device that are late or fail, while a tenant reports that it has left.
 
 use crate::node::swap::{Obeys, swapping};
-use crate::node::{Node, killable, ranked, resolving, secs};
-use gpushare_core::{AskKey, Bytes, DeviceId, Nanos, Notice, Place, Resolver, TenantId};
-
-fn mib(count: u64) -> Bytes {
-    Bytes::mib(count)
-}
+use crate::node::{Node, killable, mib, ranked, resolving, secs};
+use gpushare_core::{AskKey, DeviceId, Nanos, Notice, Place, Resolver, TenantId};
 
 fn set_fail(node: &mut Node, device: DeviceId, fail: bool) {
     let hardware = node.devices.get_mut(&device).expect("it exists");

@@ -1,17 +1,13 @@
 //! A device is lost while memory of tenants is out of it, or on its way: they go on.
 
 use crate::node::swap::{Obeys, swapping};
-use crate::node::{Node, ranked, resolving, secs, spec};
+use crate::node::{Node, mib, ranked, resolving, secs, spec};
 use crate::swap_spread::{devices, fills, on, set_works, work};
 use gpushare_core::{
     Bytes, Compute, DeviceId, Event, Nanos, Order, Place, Quota, Resolver, SpecError, TenantId,
     TenantSpec,
 };
 use gpushare_protocol::units::Permille;
-
-fn mib(count: u64) -> Bytes {
-    Bytes::mib(count)
-}
 
 fn order(node: &Node, tenant: TenantId, device: DeviceId) -> Option<Order> {
     let orders = &node.guests[&tenant].moves.orders;

@@ -3,17 +3,13 @@
 
 use crate::node::late::shown;
 use crate::node::swap::{Moves, Obeys, policy, swapping};
-use crate::node::{Guest, Manners, Node, Proc, secs};
+use crate::node::{Guest, Manners, Node, Proc, mib, secs};
 use crate::swap::denials;
 use gpushare_core::{
     Bytes, DeviceId, Event, Notice, Order, Place, Policy, ProcessId, Running, TenantId, TenantSpec,
     World,
 };
 use std::collections::BTreeMap;
-
-fn mib(count: u64) -> Bytes {
-    Bytes::mib(count)
-}
 
 /// A node whose previous daemon died while a tenant was out, beside one that was in.
 fn restarted() -> (Node, DeviceId, [TenantId; 2]) {

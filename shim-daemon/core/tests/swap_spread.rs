@@ -1,14 +1,10 @@
 //! Tenants on two devices, which work only while they are in on both.
 
 use crate::node::swap::swapping;
-use crate::node::{Node, Proc, Rng, ranked, resolving, secs};
+use crate::node::{Node, Proc, Rng, mib, ranked, resolving, secs};
 use gpushare_core::{
     Bytes, DeviceId, Event, Nanos, Notice, Place, ProcessId, Quota, Resolver, TenantId, TenantSpec,
 };
-
-fn mib(count: u64) -> Bytes {
-    Bytes::mib(count)
-}
 
 /// Two devices of a GiB and a half.
 pub(crate) fn devices() -> (Node, [DeviceId; 2]) {

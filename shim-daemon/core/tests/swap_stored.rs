@@ -2,12 +2,8 @@
 //! nothing of the host.
 
 use crate::node::swap::{Obeys, policy, swapping};
-use crate::node::{Node, secs};
+use crate::node::{Node, mib, secs};
 use gpushare_core::{Bytes, DeviceId, Event, Held, Nanos, Notice, Place, TenantId};
-
-fn mib(count: u64) -> Bytes {
-    Bytes::mib(count)
-}
 
 /// A tenant of a GiB that is suspended, to a file or not, and one that always works, on a card of
 /// so many MiB, with two GiB of host memory.

@@ -3,12 +3,8 @@
 
 use crate::node::late::RECOVERY;
 use crate::node::swap::{Obeys, swapping};
-use crate::node::{Node, secs};
+use crate::node::{Node, mib, secs};
 use gpushare_core::{Bytes, DeviceId, Event, Nanos, Place, ProcessId, Shown, TenantId, Told};
-
-fn mib(count: u64) -> Bytes {
-    Bytes::mib(count)
-}
 
 /// A process says this about the order in force.
 fn says(node: &mut Node, device: DeviceId, process: ProcessId, told: Told) {

@@ -44,18 +44,12 @@ fn sync(us: u64) -> Program {
     Program::sync(us * US, 0)
 }
 
-fn trainer() -> Program {
-    Program::queue(500 * US)
-}
-
-/// 30 % of a device.
-fn server() -> Program {
-    Program::every(MS, 300 * US)
-}
-
 #[test]
 fn tenants_that_leave_gaps_fit_together_on_the_bare_driver() {
-    let report = bare(&[server().mixed(&[200 * US]), server().mixed(&[200 * US])]);
+    let report = bare(&[
+        Program::server().mixed(&[200 * US]),
+        Program::server().mixed(&[200 * US]),
+    ]);
     shares("2 of 200 us every 1 ms", &report, &[20.0, 20.0], 0.1);
     let half = || Program::every(500 * US, 200 * US);
     let report = bare(&[half(), half()]);
@@ -72,7 +66,7 @@ fn tenants_that_leave_gaps_fit_together_on_the_bare_driver() {
 #[test]
 fn a_deep_queue_starves_a_server_on_the_bare_driver() {
     // Real processes: 87.0 and 13.0 %, p99 1.96 ms.
-    let report = bare(&[trainer(), server()]);
+    let report = bare(&[Program::trainer(), Program::server()]);
     shares("deep queue and server", &report, &[87.0, 13.0], 0.1);
     let server = &report.tenants[1];
     assert!((1900 * US..2300 * US).contains(&server.wait(990)));
@@ -84,10 +78,10 @@ fn a_deep_queue_starves_a_server_on_the_bare_driver() {
 #[test]
 fn a_trainer_that_empties_its_queue_leaves_a_server_its_time() {
     // Real processes: 29.9 %, p99 0.54 ms, the device idle for 2.9 %.
-    let report = bare(&[sync(500), server()]);
+    let report = bare(&[sync(500), Program::server()]);
     shares("500 us at a time and server", &report, &[69.0, 30.0], 0.2);
     assert!(report.tenants[1].wait(990) <= 805 * US);
-    let mut slow = rig(Pace::default(), &[sync(500), server()]);
+    let mut slow = rig(Pace::default(), &[sync(500), Program::server()]);
     slow.wake = SLOW_WAKE;
     let report = slow.measured(S, 5 * S);
     println!("with slow wake-ups: device {:.1} %", report.used());
@@ -103,21 +97,21 @@ fn a_trainer_that_empties_its_queue_leaves_a_server_its_time() {
 fn what_is_submitted_at_a_time_decides_what_a_server_gets() {
     // Real processes: 22.3, 13.0 and 14.7 %.
     for (us, expected) in [(1_000, 23.1), (2_000, 13.0), (5_000, 15.3)] {
-        let report = bare(&[sync(us), server()]);
+        let report = bare(&[sync(us), Program::server()]);
         let what = format!("{us} us at a time and server");
         shares(&what, &report, &[100.0 - expected, expected], 0.1);
     }
     // Real processes: 13.0 %.
-    let report = bare(&[trainer().depth(2), server()]);
+    let report = bare(&[Program::trainer().depth(2), Program::server()]);
     shares("never empty and server", &report, &[87.0, 13.0], 0.1);
 }
 
 #[test]
 fn what_several_submit_at_a_time_adds_up() {
     // Real processes: 21.4 and 30.0 %.
-    let report = bare(&[sync(500), sync(500), server()]);
+    let report = bare(&[sync(500), sync(500), Program::server()]);
     shares("2 of 500 us", &report, &[39.3, 39.3, 21.4], 0.1);
-    let report = bare(&[sync(250), sync(250), server()]);
+    let report = bare(&[sync(250), sync(250), Program::server()]);
     shares("2 of 250 us", &report, &[35.0, 35.0, 30.0], 0.1);
     let small = || Program::every(MS, 200 * US);
     // Real processes: 19.9, 17.4 and 12.6 %, 50 % together; three times 20 % with 200 us.
@@ -153,10 +147,10 @@ fn changes_between_contexts_cost_what_the_device_says() {
         preempt: 100 * US,
         ..Pace::default()
     };
-    let report = rig(pace, &[trainer(), trainer()]).measured(S, 5 * S);
+    let report = rig(pace, &[Program::trainer(), Program::trainer()]).measured(S, 5 * S);
     shares("2 deep queues", &report, &[47.6, 47.6], 0.1);
     assert_eq!(report.busy + report.changing, report.time);
-    let report = rig(pace, &[server(), trainer()]).measured(S, 5 * S);
+    let report = rig(pace, &[Program::server(), Program::trainer()]).measured(S, 5 * S);
     // A period is a slice, a change in the middle of work, the kernel, and a change behind it.
     shares("server and deep queue", &report, &[12.2, 81.6], 0.1);
 }
@@ -190,8 +184,8 @@ fn a_burst_is_complete_with_its_last_launch() {
 #[test]
 fn tenants_join_pause_and_end_when_they_are_told_to() {
     let programs = [
-        trainer().until(2 * S),
-        trainer().from(S),
+        Program::trainer().until(2 * S),
+        Program::trainer().from(S),
         sync(500).pauses(10 * MS, 30 * MS),
     ];
     let mut rig = rig(Pace::default(), &programs[..2]);
@@ -212,8 +206,8 @@ fn tenants_join_pause_and_end_when_they_are_told_to() {
 
 #[test]
 fn a_tenant_with_two_processes_has_two_seats_on_the_bare_driver() {
-    let mut rig = rig(Pace::default(), &[trainer(), trainer()]);
-    rig.add_to(0, trainer());
+    let mut rig = rig(Pace::default(), &[Program::trainer(), Program::trainer()]);
+    rig.add_to(0, Program::trainer());
     let report = rig.measured(S, 3 * S);
     shares("two processes against one", &report, &[66.7, 33.3], 0.1);
 }

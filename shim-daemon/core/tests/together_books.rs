@@ -20,10 +20,6 @@ fn brain() -> Brain {
     Brain::new(LeasePolicy::default())
 }
 
-fn trainer() -> Program {
-    Program::queue(500 * US)
-}
-
 #[test]
 fn true_bills_agree_with_the_clock_also_beside_pauses_and_holds() {
     let request = |part| Compute {
@@ -31,10 +27,10 @@ fn true_bills_agree_with_the_clock_also_beside_pauses_and_holds() {
         limit: None,
     };
     let server = Program::every(MS, 300 * US);
-    let yields = sharing(brain(), &[trainer(), server]);
+    let yields = sharing(brain(), &[Program::trainer(), server]);
     let parts = brain().of(0, 500, request(700)).of(1, 500, request(300));
-    let holds = sharing(parts, &[trainer(), trainer()]);
-    let long = sharing(brain(), &[Program::queue(20 * MS), trainer()]);
+    let holds = sharing(parts, &[Program::trainer(), Program::trainer()]);
+    let long = sharing(brain(), &[Program::queue(20 * MS), Program::trainer()]);
     for view in [yields, holds, long] {
         assert!(view.off.is_some_and(|off| off.abs() <= 20), "{view:?}");
     }
@@ -45,7 +41,7 @@ fn true_bills_agree_with_the_clock_also_beside_pauses_and_holds() {
 #[test]
 fn bills_of_wrong_estimates_are_seen_to_be_off() {
     for (estimate, expected) in [(1_200, 200), (800, -200)] {
-        let mut wrong = trainer();
+        let mut wrong = Program::trainer();
         wrong.estimate = estimate;
         let view = sharing(brain(), &[wrong.clone(), wrong]);
         let off = view.off.unwrap_or(0);
@@ -55,10 +51,10 @@ fn bills_of_wrong_estimates_are_seen_to_be_off() {
 
 #[test]
 fn work_past_the_gates_is_seen_as_time_nobody_is_billed_for() {
-    let mut hides = trainer();
+    let mut hides = Program::trainer();
     hides.ungated = true;
     hides.lie = Some(|sample| (sample.service, sample.pending) = (0, None));
-    let view = sharing(brain(), &[trainer(), hides]);
+    let view = sharing(brain(), &[Program::trainer(), hides]);
     assert!(view.off.is_some_and(|off| off < -300), "{view:?}");
 }
 

@@ -6,13 +6,9 @@
 use crate::together::{Case, MS, Program, S, US, near, request};
 use gpushare_core::{Nanos, TenantId};
 
-fn trainer() -> Program {
-    Program::queue(500 * US)
-}
-
 /// The first of so many tenants, and trainers.
 fn crowd(first: Program, many: usize) -> Case {
-    let others = std::iter::repeat_n(trainer(), many - 1);
+    let others = std::iter::repeat_n(Program::trainer(), many - 1);
     let programs: Vec<Program> = std::iter::once(first).chain(others).collect();
     Case::new(&format!("the first of {many}"), &programs).times(2 * S, 10 * S)
 }
@@ -25,7 +21,7 @@ fn a_request_is_kept_among_many_deep_queues() {
             if many > most {
                 continue;
             }
-            let case = crowd(trainer(), many).switch(switch);
+            let case = crowd(Program::trainer(), many).switch(switch);
             let report = case.of(0, 500, request(15)).steered().report;
             let had = report.share(0) * 100.0 / report.used();
             near(&format!("among {many}"), had, 15.0, 1.0);
@@ -37,7 +33,7 @@ fn a_request_is_kept_among_many_deep_queues() {
 #[test]
 fn one_that_was_stopped_among_many_counts_as_idle() {
     for many in [3, 17, 31] {
-        let stopped = trainer().stalls(2 * S, 100 * S);
+        let stopped = Program::trainer().stalls(2 * S, 100 * S);
         let case = crowd(stopped, many).of(0, 500, request(30));
         let mut rig = case.rig(case.brain());
         rig.run(2 * S + 150 * MS);

@@ -12,10 +12,6 @@ use std::rc::Rc;
 
 mod held;
 
-fn trainer() -> Program {
-    Program::queue(500 * US)
-}
-
 /// The two sides of a collective of 250 us.
 fn collective() -> [Program; 2] {
     let board = Rc::new(RefCell::new(vec![0; 2]));
@@ -36,8 +32,8 @@ fn one_process(own: Compute, other: Compute, apart: u64) -> Vec<Member> {
     let [one, two] = collective();
     vec![
         member(own, &[Some(one), Some(two)]),
-        member(other, &[Some(trainer()), None]),
-        member(other, &[None, Some(trainer().from(apart))]),
+        member(other, &[Some(Program::trainer()), None]),
+        member(other, &[None, Some(Program::trainer().from(apart))]),
     ]
 }
 
@@ -51,8 +47,8 @@ fn pods(own: Compute, other: Compute, apart: u64) -> Vec<Member> {
     vec![
         pod(&[Some(one), None]),
         pod(&[None, Some(two)]),
-        member(other, &[Some(trainer()), None]),
-        member(other, &[None, Some(trainer().from(apart))]),
+        member(other, &[Some(Program::trainer()), None]),
+        member(other, &[None, Some(Program::trainer().from(apart))]),
     ]
 }
 
@@ -177,7 +173,10 @@ fn a_gang_ahead_of_its_part_leaves_its_neighbours_theirs() {
 fn without_collectives(apart: u64) -> Vec<Member> {
     let server = || Program::every(MS, 300 * US);
     let server = [Some(server()), Some(server().from(apart))];
-    let both = [Some(trainer()), Some(trainer().from(apart))];
+    let both = [
+        Some(Program::trainer()),
+        Some(Program::trainer().from(apart)),
+    ];
     vec![member(even(), &server), member(even(), &both)]
 }
 
@@ -192,10 +191,10 @@ fn a_server_on_two_devices_is_not_held_beside_a_trainer_on_both() {
 fn beside_a_trainer(works: Option<u64>) -> f64 {
     let there = match works {
         Some(kernel) => Program::queue(kernel),
-        None => trainer().starts(1_000_000 * MS),
+        None => Program::trainer().starts(1_000_000 * MS),
     };
     let members = vec![
-        member(even(), &[Some(trainer()), Some(there)]),
+        member(even(), &[Some(Program::trainer()), Some(there)]),
         member(even(), &[Some(Program::every(MS, 300 * US)), None]),
     ];
     let pace = Pace {

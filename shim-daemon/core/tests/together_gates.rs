@@ -77,14 +77,6 @@ fn rig(gates: &[Gate], programs: &[Program]) -> Rig<Hand> {
     rig
 }
 
-fn trainer() -> Program {
-    Program::queue(500 * US)
-}
-
-fn server() -> Program {
-    Program::every(MS, 300 * US)
-}
-
 /// Sets a gate and has it published by a tick.
 fn set(rig: &mut Rig<Hand>, tenant: usize, gate: Gate) {
     rig.steering.gates[tenant] = gate;
@@ -95,7 +87,7 @@ fn set(rig: &mut Rig<Hand>, tenant: usize, gate: Gate) {
 #[test]
 fn a_slice_leaves_a_server_what_a_program_that_waits_leaves_it() {
     let gates = [open(Some(500 * US), true), Gate::Free];
-    let report = rig(&gates, &[trainer(), server()]).measured(S, 5 * S);
+    let report = rig(&gates, &[Program::trainer(), Program::server()]).measured(S, 5 * S);
     assert!((report.share(1) - 30.0).abs() < 0.1, "{}", report.share(1));
     assert!(report.used() > 98.0, "{}", report.used());
     assert!(report.tenants[1].wait(990) <= 805 * US);
@@ -104,7 +96,7 @@ fn a_slice_leaves_a_server_what_a_program_that_waits_leaves_it() {
 #[test]
 fn without_a_rival_a_slice_does_not_empty_the_queue() {
     let gates = [open(Some(500 * US), false), Gate::Free];
-    let report = rig(&gates, &[trainer(), server()]).measured(S, 5 * S);
+    let report = rig(&gates, &[Program::trainer(), Program::server()]).measured(S, 5 * S);
     assert!((report.share(1) - 13.0).abs() < 0.1, "{}", report.share(1));
 }
 
@@ -124,7 +116,7 @@ fn a_slice_of_short_kernels_holds_as_many_as_fit() {
 
 #[test]
 fn a_window_bounds_what_goes_on_after_a_close() {
-    let mut rig = rig(&[open(None, true)], &[trainer()]);
+    let mut rig = rig(&[open(None, true)], &[Program::trainer()]);
     let report = rig.measured(S, S);
     assert!(report.used() > 99.9, "a window never empties the queue");
     set(&mut rig, 0, Gate::Closed);
@@ -141,7 +133,10 @@ fn a_window_bounds_what_goes_on_after_a_close() {
 
 #[test]
 fn a_free_gate_has_no_bound_and_a_closed_one_lets_nothing_through() {
-    let mut rig = rig(&[Gate::Free, Gate::Closed], &[trainer(), server()]);
+    let mut rig = rig(
+        &[Gate::Free, Gate::Closed],
+        &[Program::trainer(), Program::server()],
+    );
     rig.run(S);
     set(&mut rig, 0, Gate::Closed);
     rig.measure();
@@ -168,7 +163,7 @@ fn an_operation_longer_than_the_bounds_goes_alone() {
 
 #[test]
 fn a_program_that_ignores_its_gate_is_not_held() {
-    let mut program = trainer();
+    let mut program = Program::trainer();
     program.ungated = true;
     let report = rig(&[Gate::Closed], &[program]).measured(S, S);
     assert_eq!(report.busy, report.time);
@@ -227,7 +222,7 @@ fn a_process_that_starts_is_not_idle_for_a_second() {
 
 #[test]
 fn a_sample_tells_service_by_estimate_and_time_with_work_pending() {
-    let programs = [trainer(), server().estimates(1_040)];
+    let programs = [Program::trainer(), Program::server().estimates(1_040)];
     let mut rig = rig(&[Gate::Free, Gate::Free], &programs);
     rig.late = 0;
     rig.run(S);
@@ -255,9 +250,9 @@ fn a_sample_tells_service_by_estimate_and_time_with_work_pending() {
 
 #[test]
 fn a_launch_at_a_closed_gate_is_pending_and_a_lie_is_told() {
-    let mut liar = trainer();
+    let mut liar = Program::trainer();
     liar.lie = Some(|sample| sample.pending = None);
-    let mut rig = rig(&[Gate::Closed, Gate::Closed], &[trainer(), liar]);
+    let mut rig = rig(&[Gate::Closed, Gate::Closed], &[Program::trainer(), liar]);
     rig.run(S);
     let samples = rig.samples();
     assert_eq!(samples[0].pending, Some(0));
@@ -266,7 +261,7 @@ fn a_launch_at_a_closed_gate_is_pending_and_a_lie_is_told() {
 
 #[test]
 fn a_tick_comes_once_and_not_before_it_is_due() {
-    let mut rig = rig(&[Gate::Free], &[trainer()]);
+    let mut rig = rig(&[Gate::Free], &[Program::trainer()]);
     for due in (2..100).map(|ms| ms * MS) {
         rig.steering.next = Some(due);
         rig.run(due + MS - rig.now());

@@ -7,15 +7,6 @@ use crate::together::{Case, MS, Program, SLICES, US, at_least, near};
 
 const GRAPHS: [u64; 4] = [10 * MS, 15 * MS, 20 * MS, 12 * MS];
 
-fn trainer() -> Program {
-    Program::queue(500 * US)
-}
-
-/// 30 % of a device.
-fn server() -> Program {
-    Program::every(MS, 300 * US)
-}
-
 /// A graph for each token, and half a millisecond of host time between two.
 fn decode() -> Program {
     Program::sync(0, 500 * US).mixed(&GRAPHS)
@@ -29,12 +20,12 @@ fn graphs() -> Program {
 #[test]
 fn decode_graphs_beside_others_lose_nothing_and_wait_no_longer() {
     let mixes = [
-        ("decode and trainer", vec![decode(), trainer()]),
+        ("decode and trainer", vec![decode(), Program::trainer()]),
         ("two decodes", vec![decode(), decode()]),
-        ("decode and server", vec![decode(), server()]),
+        ("decode and server", vec![decode(), Program::server()]),
         (
             "decode, server, trainer",
-            vec![decode(), server(), trainer()],
+            vec![decode(), Program::server(), Program::trainer()],
         ),
     ];
     for (what, programs) in mixes {
@@ -55,7 +46,7 @@ fn decode_graphs_beside_others_lose_nothing_and_wait_no_longer() {
 fn decode_graphs_that_the_driver_shares_evenly_are_not_steered() {
     for host in [100 * US, 500 * US, MS] {
         let decode = Program::sync(0, host).mixed(&[10 * MS]);
-        waits_as_by_the_driver(&Case::new("even", &[decode, trainer()]).switch(150 * US));
+        waits_as_by_the_driver(&Case::new("even", &[decode, Program::trainer()]).switch(150 * US));
     }
 }
 
@@ -72,7 +63,7 @@ fn waits_as_by_the_driver(case: &Case) {
 fn decode_graphs_that_were_never_alone_are_not_steered_either() {
     for host in [15 * US, 100 * US, 500 * US] {
         let decode = Program::sync(10 * MS, host).guesses(u64::MAX);
-        waits_as_by_the_driver(&Case::new("guessed", &[decode, trainer()]).h100());
+        waits_as_by_the_driver(&Case::new("guessed", &[decode, Program::trainer()]).h100());
     }
 }
 
@@ -81,7 +72,7 @@ fn decode_graphs_that_were_never_alone_are_not_steered_either() {
 #[test]
 fn decode_graphs_are_not_held_for_what_dear_changes_take() {
     let decode = Program::sync(10 * MS, 15 * US).guesses(u64::MAX);
-    let mut case = Case::new("dear changes", &[decode, trainer()]).h100();
+    let mut case = Case::new("dear changes", &[decode, Program::trainer()]).h100();
     let brain = case.brain();
     (case.pace.switch, case.pace.preempt) = (230 * US, 230 * US);
     let bare = case.bare();
@@ -94,7 +85,7 @@ fn decode_graphs_are_not_held_for_what_dear_changes_take() {
 fn an_unmeasured_loop_that_is_far_behind_is_helped() {
     let case = |guesses| {
         let server = Program::every(MS, 300 * US).guesses(guesses);
-        Case::new("unmeasured server", &[trainer(), server])
+        Case::new("unmeasured server", &[Program::trainer(), server])
     };
     let bare = case(0).bare();
     let steered = case(u64::MAX).steered().report;
@@ -105,7 +96,7 @@ fn an_unmeasured_loop_that_is_far_behind_is_helped() {
 #[test]
 fn decode_graphs_that_have_a_twentieth_less_are_helped() {
     let decode = Program::sync(0, 30 * US).mixed(&[9 * MS]);
-    let case = Case::new("uneven", &[decode, trainer()]);
+    let case = Case::new("uneven", &[decode, Program::trainer()]);
     let pair = case.pair();
     near("bare", pair.bare.useful(0), 47.4, 0.2);
     near("steered", pair.steered.useful(0), 50.0, 1.0);
@@ -117,7 +108,7 @@ fn a_decoder_that_has_less_is_helped_beside_several() {
     let decode = || Program::sync(0, 30 * US).mixed(&[9 * MS]);
     for others in [3, 7] {
         let all: Vec<Program> = std::iter::once(decode())
-            .chain(std::iter::repeat_n(trainer(), others))
+            .chain(std::iter::repeat_n(Program::trainer(), others))
             .collect();
         let pair = Case::new("uneven", &all).pair();
         let even = 100.0 / (others as f64 + 1.0);
@@ -133,7 +124,8 @@ fn a_decoder_that_has_less_is_helped_beside_several() {
 fn decode_graphs_have_their_share_beside_a_deep_queue() {
     for (percent, expected) in [(50, 50.0), (70, 70.0), (30, 30.0)] {
         for slice in SLICES {
-            let case = Case::new("decode and trainer", &[decode(), trainer()]).slice(slice);
+            let case =
+                Case::new("decode and trainer", &[decode(), Program::trainer()]).slice(slice);
             let report = case.requests(&[percent, 100 - percent]).steered().report;
             // Between two graphs it asks for nothing, for a thirtieth of the time.
             near("decode", report.useful(0), expected, 2.5);
@@ -144,7 +136,11 @@ fn decode_graphs_have_their_share_beside_a_deep_queue() {
 
 #[test]
 fn backlogged_graphs_have_their_shares_within_a_point() {
-    for (percent, other) in [(70, trainer()), (30, trainer()), (70, graphs())] {
+    for (percent, other) in [
+        (70, Program::trainer()),
+        (30, Program::trainer()),
+        (70, graphs()),
+    ] {
         let case = Case::new("graphs", &[graphs(), other]).requests(&[percent, 100 - percent]);
         for slice in SLICES {
             let report = case.clone().slice(slice).steered().report;
@@ -158,21 +154,21 @@ fn backlogged_graphs_have_their_shares_within_a_point() {
 #[test]
 fn a_trainer_with_copies_in_a_second_stream_loses_nothing() {
     for copy in [100, 400, 600] {
-        let two_streams = trainer().depth(8).copies(copy * US);
+        let two_streams = Program::trainer().depth(8).copies(copy * US);
         let alone = Case::new("alone", std::slice::from_ref(&two_streams)).bare();
         // A copy that takes longer than its kernel leaves the device idle.
         let limit = if copy > 500 { 500.0 / 6.0 } else { 100.0 };
         near("alone", alone.useful(0), limit, 1.0);
         for slice in SLICES {
             let what = format!("copies of {copy} us and server");
-            let case = Case::new(&what, &[two_streams.clone(), server()]).slice(slice);
+            let case = Case::new(&what, &[two_streams.clone(), Program::server()]).slice(slice);
             let pair = case.pair();
             at_least(&what, pair.steered.tenants[1].of_asked(), 90.0);
             assert!(pair.steered.tenants[1].wait(990) <= MS);
             at_least(&what, pair.useful_of_bare(), 95.0);
             pair.assert_waits(&what);
             let what = format!("copies of {copy} us and trainer");
-            let case = Case::new(&what, &[two_streams.clone(), trainer()]).slice(slice);
+            let case = Case::new(&what, &[two_streams.clone(), Program::trainer()]).slice(slice);
             let pair = case.pair();
             near(&what, pair.steered.useful(0), 50.0, 1.0);
             at_least(&what, pair.useful_of_bare(), 95.0);

@@ -8,10 +8,6 @@ use crate::together::{
 };
 use gpushare_core::Compute;
 
-fn trainer() -> Program {
-    Program::queue(500 * US)
-}
-
 fn rig(case: &Case) -> Rig<Brain> {
     case.rig(case.brain())
 }
@@ -20,8 +16,8 @@ fn rig(case: &Case) -> Rig<Brain> {
 /// the gate for less than the time after which a process says that it is idle.
 #[test]
 fn a_cap_holds_for_a_process_that_was_idle_while_another_worked() {
-    let first = trainer().pauses(3 * S, 2500 * MS);
-    let second = trainer().from(3500 * MS).until(6 * S);
+    let first = Program::trainer().pauses(3 * S, 2500 * MS);
+    let second = Program::trainer().from(3500 * MS).until(6 * S);
     let case = Case::new("a cap of two processes", &[first]).process(0, second);
     let mut rig = rig(&case.of(0, 500, limit(30)));
     rig.run(4 * S);
@@ -43,9 +39,9 @@ fn a_cap_holds_for_a_process_that_was_idle_while_another_worked() {
 /// tenant then comes back, and is repaid before the second process ends.
 #[test]
 fn a_share_is_kept_against_a_process_that_began_while_unbound() {
-    let first = trainer().pauses(11 * S, S);
-    let second = trainer().until(19 * S);
-    let other = trainer().pauses(11_300 * MS, 1200 * MS);
+    let first = Program::trainer().pauses(11 * S, S);
+    let second = Program::trainer().until(19 * S);
+    let other = Program::trainer().pauses(11_300 * MS, 1200 * MS);
     let case = Case::new("two processes and another tenant", &[first, other]);
     let case = case.process(0, second).requests(&[20, 80]);
     let report = rig(&case).measured(19_500 * MS, 3 * S);
@@ -56,9 +52,9 @@ fn a_share_is_kept_against_a_process_that_began_while_unbound() {
 /// The opposite: one that rests on binds no other tenant.
 #[test]
 fn a_tenant_with_idle_processes_leaves_its_neighbour_unbound() {
-    let first = trainer().pauses(S, 10 * S);
-    let second = trainer().pauses(3 * S, 10 * S);
-    let case = Case::new("two processes that rest", &[first, trainer()]);
+    let first = Program::trainer().pauses(S, 10 * S);
+    let second = Program::trainer().pauses(3 * S, 10 * S);
+    let case = Case::new("two processes that rest", &[first, Program::trainer()]);
     let case = case.process(0, second).requests(&[80, 20]);
     let mut rig = rig(&case);
     rig.run(4 * S);
@@ -116,8 +112,9 @@ fn a_burst_above_what_its_cap_collected_waits() {
 fn a_cap_neither_moves_its_gate_all_the_time_nor_keeps_it_closed_for_long() {
     let server = || Program::every(MS, 300 * US);
     for percent in [10, 30, 50, 80] {
-        for others in [vec![], vec![server()], vec![trainer()]] {
-            let programs: Vec<Program> = std::iter::once(trainer()).chain(others).collect();
+        for others in [vec![], vec![server()], vec![Program::trainer()]] {
+            let programs: Vec<Program> =
+                std::iter::once(Program::trainer()).chain(others).collect();
             let case = Case::new("a deep queue", &programs).of(0, 500, limit(percent));
             let changes = rig(&case).measured(S, 10 * S).tenants[0].gate_changes;
             assert!(changes <= 2_000, "{changes} in 10 s under {percent} %");
@@ -133,7 +130,7 @@ fn a_cap_neither_moves_its_gate_all_the_time_nor_keeps_it_closed_for_long() {
 /// nothing any more, has worked for a second. It was frozen between two requests.
 fn yields_to_a_frozen_one(class: u16, after: u64) -> bool {
     let server = Program::every(MS, 300 * US).pauses(S, 100 * S);
-    let case = Case::new("a frozen server", &[trainer(), server]);
+    let case = Case::new("a frozen server", &[Program::trainer(), server]);
     let mut rig = rig(&case.of(1, class, Compute::default()));
     rig.idle_after = 100 * S;
     rig.run(S + after);
@@ -167,7 +164,7 @@ fn a_tenant_yields_to_a_higher_one_that_pauses_for_a_moment() {
 /// launched once and never again.
 fn beside_idle(percent: u16, idle: usize) -> [f64; 2] {
     let what = format!("{percent} %, none, and {idle} idle");
-    let mut programs = vec![trainer(), trainer()];
+    let mut programs = vec![Program::trainer(), Program::trainer()];
     programs.extend((0..idle).map(|_| Program::queue(50 * US).pauses(50 * US, 3600 * S)));
     let case = Case::new(&what, &programs).of(0, 500, request(percent));
     let report = case.times(6 * S, 5 * S).h100().steered().report;
@@ -187,8 +184,13 @@ fn idle_tenants_take_no_part_from_one_without_a_request() {
 /// asked lately.
 #[test]
 fn tenants_without_a_request_that_ask_share_what_requests_leave() {
-    let pausing = || trainer().pauses(2 * S, S);
-    let programs = [trainer(), trainer(), trainer(), pausing()];
+    let pausing = || Program::trainer().pauses(2 * S, S);
+    let programs = [
+        Program::trainer(),
+        Program::trainer(),
+        Program::trainer(),
+        pausing(),
+    ];
     let case = Case::new("50 % and three without", &programs).of(0, 500, request(50));
     let report = case.times(S, S).h100().steered().report;
     for (at, part) in [50.0, 16.7, 16.7, 16.7].into_iter().enumerate() {

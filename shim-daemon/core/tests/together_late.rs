@@ -4,14 +4,6 @@
 
 use crate::together::{Case, MS, Program, Report, S, SLICES, US, at_least, near, request};
 
-fn trainer() -> Program {
-    Program::queue(500 * US)
-}
-
-fn server() -> Program {
-    Program::every(MS, 300 * US)
-}
-
 /// How late samples are, at most, and one of a thousand wakes of a thread (ns).
 #[derive(Clone, Copy)]
 struct Late {
@@ -55,7 +47,10 @@ fn a_thread_that_does_not_run_for_a_while_keeps_its_share() {
         threads: 60 * MS,
     };
     for slice in SLICES {
-        let case = Case::new("70:30, threads late", &[trainer(), trainer()]);
+        let case = Case::new(
+            "70:30, threads late",
+            &[Program::trainer(), Program::trainer()],
+        );
         let report = measured(&case.requests(&[70, 30]).slice(slice), late);
         near("70", report.useful(0), 70.0, 2.0);
         near("30", report.useful(1), 30.0, 2.0);
@@ -67,7 +62,7 @@ fn a_server_gets_what_it_asks_where_samples_and_threads_are_late() {
     for (samples, threads) in [(50 * MS, 0), (10 * MS, 20 * MS), (30 * MS, 60 * MS)] {
         for slice in SLICES {
             let what = format!("samples {samples} ns late, threads {threads}");
-            let case = Case::new(&what, &[trainer(), server()]).slice(slice);
+            let case = Case::new(&what, &[Program::trainer(), Program::server()]).slice(slice);
             let report = measured(&case, Late { samples, threads });
             at_least(&what, report.tenants[1].of_asked(), 90.0);
             at_least(&what, report.all_useful(), 95.0);
@@ -93,7 +88,7 @@ fn a_guarantee_is_not_owed_what_a_look_too_late_did_not_show() {
     for share in [20, 50, 80] {
         for late in [0, 10 * S] {
             let what = format!("{share} %, a look up to {late} ns late");
-            let case = Case::new(&what, &[trainer(), trainer()]);
+            let case = Case::new(&what, &[Program::trainer(), Program::trainer()]);
             let case = case.of(0, 100, request(share)).of(1, 900, request(0));
             let had = after_a_look(&case, late).share(0);
             near(&what, had, f64::from(share), 5.0);
@@ -105,7 +100,7 @@ fn a_guarantee_is_not_owed_what_a_look_too_late_did_not_show() {
 fn a_look_too_late_is_no_verdict_on_steering() {
     for late in [0, 10 * S] {
         let what = format!("a look up to {late} ns late");
-        let case = Case::new(&what, &[trainer(), server()]).h100();
+        let case = Case::new(&what, &[Program::trainer(), Program::server()]).h100();
         at_least(&what, after_a_look(&case, late).useful(1), 15.0);
     }
 }

@@ -7,26 +7,18 @@ use crate::together;
 use crate::together::{Case, MS, Program, Rig, S, SLICES, Steering, US, at_least, near};
 use gpushare_core::Compute;
 
-fn trainer() -> Program {
-    Program::queue(500 * US)
-}
-
-/// 30 % of a device.
-fn server() -> Program {
-    Program::every(MS, 300 * US)
-}
-
-fn fifth() -> Program {
-    Program::every(MS, 200 * US)
-}
-
 #[test]
 fn three_servers_beside_a_trainer_get_what_they_ask() {
     // Operations of 500 us and three of 200 us do not fit into a period of 1 ms: one server has
     // every second period.
     for (kernel, least) in [(200, 90.0), (500, 49.0)] {
         for slice in SLICES {
-            let programs = [Program::queue(kernel * US), fifth(), fifth(), fifth()];
+            let programs = [
+                Program::queue(kernel * US),
+                Program::fifth(),
+                Program::fifth(),
+                Program::fifth(),
+            ];
             let what = format!("trainer of {kernel} us and 3 servers");
             let pair = Case::new(&what, &programs).slice(slice).pair();
             for server in 1..=3 {
@@ -45,7 +37,7 @@ fn three_servers_beside_a_trainer_get_what_they_ask() {
 fn a_server_beside_two_trainers_gets_what_it_asks() {
     let what = "2 trainers and server";
     for slice in SLICES {
-        let programs = [trainer(), trainer(), server()];
+        let programs = [Program::trainer(), Program::trainer(), Program::server()];
         let pair = Case::new(what, &programs).slice(slice).pair();
         at_least(what, pair.steered.tenants[2].of_asked(), 90.0);
         at_least(what, pair.steered.used(), 95.0);
@@ -58,7 +50,7 @@ fn a_server_beside_two_trainers_gets_what_it_asks() {
 fn a_server_of_a_higher_class_leaves_a_deep_queue_the_rest() {
     let what = "higher server";
     for slice in SLICES {
-        let case = Case::new(what, &[trainer(), server()]).slice(slice);
+        let case = Case::new(what, &[Program::trainer(), Program::server()]).slice(slice);
         let pair = case.of(1, 900, Compute::default()).pair();
         at_least(what, pair.steered.tenants[1].of_asked(), 90.0);
         assert!(pair.steered.tenants[1].wait(990) <= MS);
@@ -73,7 +65,7 @@ fn a_rare_server_of_a_higher_class_is_served_at_once() {
     let what = "rare higher server";
     for slice in SLICES {
         for ms in [8, 10, 15] {
-            let programs = [trainer(), Program::every(ms * MS, 300 * US)];
+            let programs = [Program::trainer(), Program::every(ms * MS, 300 * US)];
             let case = Case::new(what, &programs).slice(slice);
             let pair = case.of(1, 900, Compute::default()).pair();
             at_least(what, pair.steered.tenants[1].of_asked(), 99.0);
@@ -93,7 +85,7 @@ fn a_server_beside_longer_kernels_gets_up_to_the_stated_limit() {
     for slice in SLICES {
         for ms in [1, 2, 5, 20] {
             let what = format!("trainer of {ms} ms and server");
-            let case = Case::new(&what, &[Program::queue(ms * MS), server()]).slice(slice);
+            let case = Case::new(&what, &[Program::queue(ms * MS), Program::server()]).slice(slice);
             let pair = case.pair();
             let step = (ms * MS).min(slice);
             let limit = 100.0 * 300.0 / (300.0 + step as f64 / 1e3);
@@ -109,7 +101,7 @@ fn a_server_beside_longer_kernels_gets_up_to_the_stated_limit() {
 fn random_arrivals_beside_a_deep_queue_are_served() {
     let what = "Poisson";
     for slice in SLICES {
-        let programs = [trainer(), Program::poisson(MS, 300 * US)];
+        let programs = [Program::trainer(), Program::poisson(MS, 300 * US)];
         let pair = Case::new(what, &programs).slice(slice).pair();
         at_least(what, pair.steered.tenants[1].of_asked(), 95.0);
         // Requests that come while one runs wait in line: with 30 % asked and 800 us a request the
@@ -125,7 +117,10 @@ fn random_arrivals_beside_a_deep_queue_are_served() {
 fn bursts_beside_a_deep_queue_are_served() {
     let what = "bursts of 8 of 100 us every 10 ms";
     for slice in SLICES {
-        let programs = [trainer(), Program::every(10 * MS, 100 * US).burst(8)];
+        let programs = [
+            Program::trainer(),
+            Program::every(10 * MS, 100 * US).burst(8),
+        ];
         let pair = Case::new(what, &programs).slice(slice).pair();
         at_least(what, pair.steered.tenants[1].of_asked(), 95.0);
         let bare = pair.bare.tenants[1].wait(999);
@@ -137,7 +132,7 @@ fn bursts_beside_a_deep_queue_are_served() {
 #[test]
 fn a_rare_short_request_never_escalates() {
     for slice in SLICES {
-        let programs = [trainer(), Program::every(10 * MS, 100 * US)];
+        let programs = [Program::trainer(), Program::every(10 * MS, 100 * US)];
         let case = Case::new("100 us every 10 ms", &programs).slice(slice);
         let pair = case.pair();
         assert_eq!(pair.changes, 0);
@@ -160,13 +155,13 @@ fn newcomer<B: Steering>(rig: &mut Rig<B>, program: Program, after: u64) -> f64 
 #[test]
 fn a_newcomer_every_two_seconds_has_its_part_within_100_ms() {
     for slice in SLICES {
-        let case = Case::new("churn", &[trainer()]).slice(slice);
+        let case = Case::new("churn", &[Program::trainer()]).slice(slice);
         let mut rig = case.rig(case.brain());
         rig.run(S);
         for round in 0..10 {
-            let had = newcomer(&mut rig, server(), 100 * MS);
+            let had = newcomer(&mut rig, Program::server(), 100 * MS);
             at_least(&format!("server {round}"), had, 27.0);
-            let had = newcomer(&mut rig, trainer(), 100 * MS);
+            let had = newcomer(&mut rig, Program::trainer(), 100 * MS);
             at_least(&format!("trainer {round}"), had, 45.0);
         }
         assert_eq!(rig.steering.broken, None);

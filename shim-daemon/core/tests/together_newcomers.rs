@@ -5,15 +5,6 @@
 
 use crate::together::{Brain, Case, MS, Program, Rig, S, SLICES, US, at_least};
 
-fn trainer() -> Program {
-    Program::queue(500 * US)
-}
-
-/// 30 % of a device.
-fn server() -> Program {
-    Program::every(MS, 300 * US)
-}
-
 /// For how long the newcomer's kernels are guesses: not at all; until three were timed, with room
 /// for times that were interrupted; and for ever.
 const GUESSED: [u64; 3] = [0, 20 * MS, u64::MAX / 2];
@@ -61,9 +52,21 @@ fn visits(
 fn a_newcomer_of_unmeasured_kernels_has_its_part_within_100_ms() {
     for slice in SLICES {
         for guesses in GUESSED {
-            let [_, had] = visits("server", &[trainer()], &server(), guesses, slice);
+            let [_, had] = visits(
+                "server",
+                &[Program::trainer()],
+                &Program::server(),
+                guesses,
+                slice,
+            );
             at_least("of 30 % asked", had, 27.0);
-            let [_, had] = visits("trainer", &[trainer()], &trainer(), guesses, slice);
+            let [_, had] = visits(
+                "trainer",
+                &[Program::trainer()],
+                &Program::trainer(),
+                guesses,
+                slice,
+            );
             at_least("of its half", had, 45.0);
         }
     }
@@ -75,10 +78,16 @@ fn a_newcomer_of_long_kernels_has_its_part_within_100_ms() {
     for slice in SLICES {
         for guesses in GUESSED {
             let long = Program::queue(5 * MS);
-            let [_, had] = visits("kernels of 5 ms", &[trainer()], &long, guesses, slice);
+            let [_, had] = visits(
+                "kernels of 5 ms",
+                &[Program::trainer()],
+                &long,
+                guesses,
+                slice,
+            );
             at_least("of its half", had, 45.0);
             let rare = Program::every(25 * MS, 5 * MS);
-            let [_, had] = visits("5 of 25 ms", &[trainer()], &rare, guesses, slice);
+            let [_, had] = visits("5 of 25 ms", &[Program::trainer()], &rare, guesses, slice);
             at_least("of 20 % asked", had, 18.0);
         }
     }
@@ -89,8 +98,14 @@ fn a_newcomer_of_long_kernels_has_its_part_within_100_ms() {
 fn a_newcomer_beside_unmeasured_kernels_has_its_part_within_100_ms() {
     for slice in SLICES {
         for guesses in GUESSED {
-            let resident = trainer().guesses(u64::MAX);
-            let [_, had] = visits("unmeasured", &[resident], &trainer(), guesses, slice);
+            let resident = Program::trainer().guesses(u64::MAX);
+            let [_, had] = visits(
+                "unmeasured",
+                &[resident],
+                &Program::trainer(),
+                guesses,
+                slice,
+            );
             at_least("of its half", had, 45.0);
         }
     }
@@ -102,7 +117,7 @@ fn a_newcomer_beside_unmeasured_kernels_has_its_part_within_100_ms() {
 fn two_newcomers_have_their_parts_within_100_ms() {
     for slice in SLICES {
         let what = "trainer and server at once";
-        let programs = [trainer(), server()].map(|one| one.guesses(GUESSED[1]));
+        let programs = [Program::trainer(), Program::server()].map(|one| one.guesses(GUESSED[1]));
         let case = Case::new(what, &programs).slice(slice);
         let report = case.times(100 * MS, 100 * MS).steered().report;
         at_least(what, report.useful(1), 27.0);
@@ -117,10 +132,16 @@ fn a_newcomer_that_starts_for_as_long_as_others_queue_is_served_at_once() {
     for slice in SLICES {
         for guesses in GUESSED {
             for starts in [120, 900] {
-                let server = server().starts(starts * MS);
-                let [had, _] = visits("starts first", &[trainer()], &server, guesses, slice);
+                let server = Program::server().starts(starts * MS);
+                let [had, _] = visits(
+                    "starts first",
+                    &[Program::trainer()],
+                    &server,
+                    guesses,
+                    slice,
+                );
                 at_least("of 30 % asked", had, 27.0);
-                let trainer = trainer();
+                let trainer = Program::trainer();
                 let newcomer = trainer.clone().starts(starts * MS);
                 let [had, _] = visits("starts first", &[trainer], &newcomer, guesses, slice);
                 at_least("of its half", had, 45.0);
@@ -135,8 +156,14 @@ fn a_newcomer_that_starts_for_as_long_as_others_queue_is_served_at_once() {
 fn a_newcomer_that_launches_at_once_has_what_the_residents_queue_leaves() {
     for slice in SLICES {
         for launches in [8, 20, 60, 200] {
-            let resident = trainer().depth(launches);
-            let [had, _] = visits("at once", &[resident], &server(), GUESSED[1], slice);
+            let resident = Program::trainer().depth(launches);
+            let [had, _] = visits(
+                "at once",
+                &[resident],
+                &Program::server(),
+                GUESSED[1],
+                slice,
+            );
             let ahead = launches as f64 * 0.5;
             let (s, slice) = (0.3, slice as f64 / MS as f64);
             let drained = (ahead * (1.0 + s / slice)).min(100.0);
@@ -151,8 +178,8 @@ fn a_newcomer_that_launches_at_once_has_what_the_residents_queue_leaves() {
 fn one_that_starts_costs_others_no_time_whatever_its_class() {
     for class in [500, 900] {
         for slice in SLICES {
-            let newcomer = server().from(100 * MS).starts(10 * S);
-            let case = Case::new("starts for ever", &[trainer(), newcomer]).slice(slice);
+            let newcomer = Program::server().from(100 * MS).starts(10 * S);
+            let case = Case::new("starts for ever", &[Program::trainer(), newcomer]).slice(slice);
             let case = case.of(1, class, gpushare_core::Compute::default());
             let steered = case.times(50 * MS, 2 * S).steered();
             at_least("the resident", steered.report.useful(0), 99.9);
@@ -164,11 +191,14 @@ fn one_that_starts_costs_others_no_time_whatever_its_class() {
 #[test]
 fn a_newcomer_pays_no_debt_of_a_tenant_that_left() {
     let hog = Program::queue(2_500 * MS).depth(1).until(1);
-    let late = trainer().from(9 * S);
-    let case = Case::new("credit", &[hog, trainer(), trainer(), late])
-        .process(0, Program::every(100 * MS, 10 * US).until(8_500 * MS))
-        .requests(&[5, 10, 10, 75])
-        .times(9 * S, 10 * S);
+    let late = Program::trainer().from(9 * S);
+    let case = Case::new(
+        "credit",
+        &[hog, Program::trainer(), Program::trainer(), late],
+    )
+    .process(0, Program::every(100 * MS, 10 * US).until(8_500 * MS))
+    .requests(&[5, 10, 10, 75])
+    .times(9 * S, 10 * S);
     let report = case.steered().report;
     at_least("the newcomer", report.useful(3), 77.9);
 }

@@ -5,13 +5,9 @@
 
 use crate::together::{Case, MS, Program, Report, S, Sample, US, near};
 
-fn trainer() -> Program {
-    Program::queue(500 * US)
-}
-
 /// So many processes without the library that always want the device.
 fn deep(many: usize) -> Vec<Program> {
-    vec![trainer().outside(); many]
+    vec![Program::trainer().outside(); many]
 }
 
 /// On softgpu's round robin, and with an H100's changes of contexts.
@@ -45,14 +41,17 @@ fn says_a_tenth(sample: &mut Sample) {
 
 fn liar() -> Program {
     let lie: Option<fn(&mut Sample)> = Some(says_a_tenth);
-    Program { lie, ..trainer() }
+    Program {
+        lie,
+        ..Program::trainer()
+    }
 }
 
 /// Asserts that a tenant that says a tenth of what it does has no more than an even part.
 fn is_found(outside: &[Program], within: f64) {
     for shares in [[20, 80], [50, 50], [80, 20]] {
         let what = format!("a liar, {shares:?}, beside {} outside", outside.len());
-        for case in both(&what, &[liar(), trainer()], outside, &shares) {
+        for case in both(&what, &[liar(), Program::trainer()], outside, &shares) {
             let part = parts(&case.steered().report, 2)[0];
             assert!(part <= 50.0 + within, "{what}: {part:.1}");
         }
@@ -62,8 +61,13 @@ fn is_found(outside: &[Program], within: f64) {
 #[test]
 fn tenants_divide_as_asked_what_work_of_no_gate_leaves() {
     for many in [1, 2, 4] {
-        kept(&[trainer(), trainer()], &deep(many), &[80, 20], 1.0);
-        let three = [trainer(), trainer(), trainer()];
+        kept(
+            &[Program::trainer(), Program::trainer()],
+            &deep(many),
+            &[80, 20],
+            1.0,
+        );
+        let three = [Program::trainer(), Program::trainer(), Program::trainer()];
         kept(&three, &deep(many), &[50, 30, 20], 1.0);
     }
 }
@@ -73,10 +77,15 @@ fn so_they_do_beside_work_that_comes_and_goes() {
     let server = Program::every(MS, 300 * US).outside();
     for outside in [
         server,
-        trainer().pauses(100 * MS, 100 * MS).outside(),
-        trainer().pauses(S, S).outside(),
+        Program::trainer().pauses(100 * MS, 100 * MS).outside(),
+        Program::trainer().pauses(S, S).outside(),
     ] {
-        kept(&[trainer(), trainer()], &[outside], &[80, 20], 1.0);
+        kept(
+            &[Program::trainer(), Program::trainer()],
+            &[outside],
+            &[80, 20],
+            1.0,
+        );
     }
 }
 
@@ -85,7 +94,12 @@ fn so_they_do_beside_work_that_comes_and_goes() {
 fn long_operations_are_billed_no_time_that_such_work_had() {
     let long = Program::queue(20 * MS);
     for many in [1, 2, 4] {
-        kept(&[long.clone(), trainer()], &deep(many), &[70, 30], 1.0);
+        kept(
+            &[long.clone(), Program::trainer()],
+            &deep(many),
+            &[70, 30],
+            1.0,
+        );
     }
 }
 
@@ -94,7 +108,12 @@ fn long_operations_are_billed_no_time_that_such_work_had() {
 fn unmeasured_work_is_billed_no_time_that_such_work_had() {
     let unknown = Program::queue(20 * MS).guesses(u64::MAX);
     for many in [1, 2] {
-        kept(&[unknown.clone(), trainer()], &deep(many), &[70, 30], 6.0);
+        kept(
+            &[unknown.clone(), Program::trainer()],
+            &deep(many),
+            &[70, 30],
+            6.0,
+        );
     }
 }
 
@@ -110,7 +129,7 @@ fn a_tenant_that_lies_is_found_beside_work_of_no_gate() {
 fn a_loop_that_lies_has_no_more_than_an_even_part() {
     let lie: Option<fn(&mut Sample)> = Some(says_a_tenth);
     let gaps = Program::sync(500 * US, 200 * US);
-    let tenants = [Program { lie, ..gaps }, trainer()];
+    let tenants = [Program { lie, ..gaps }, Program::trainer()];
     for many in [0, 4] {
         for case in both("a loop that lies", &tenants, &deep(many), &[50, 50]) {
             let part = parts(&case.steered().report, 2)[0];
@@ -122,15 +141,25 @@ fn a_loop_that_lies_has_no_more_than_an_even_part() {
 /// They are there, and say nothing of a tenant's claims.
 #[test]
 fn processes_outside_that_do_not_run_change_nothing() {
-    let idle = vec![trainer().outside().starts(1_000 * S); 9];
-    kept(&[trainer(), trainer()], &idle, &[80, 20], 0.5);
+    let idle = vec![Program::trainer().outside().starts(1_000 * S); 9];
+    kept(
+        &[Program::trainer(), Program::trainer()],
+        &idle,
+        &[80, 20],
+        0.5,
+    );
     is_found(&idle, 1.0);
 }
 
 #[test]
 fn a_tenant_that_lies_is_found_again_when_such_work_has_ended() {
-    let outside = vec![trainer().outside().until(4 * S); 9];
-    for case in both("it ended", &[liar(), trainer()], &outside, &[50, 50]) {
+    let outside = vec![Program::trainer().outside().until(4 * S); 9];
+    for case in both(
+        "it ended",
+        &[liar(), Program::trainer()],
+        &outside,
+        &[50, 50],
+    ) {
         let case = case.times(8 * S, 5 * S);
         let part = parts(&case.steered().report, 2)[0];
         near("a liar", part, 50.0, 2.0);
@@ -140,7 +169,11 @@ fn a_tenant_that_lies_is_found_again_when_such_work_has_ended() {
 /// The limit without the driver's samples: honest claims look like those of a liar.
 #[test]
 fn where_the_driver_has_no_samples_shares_beside_such_work_end() {
-    let programs = [trainer(), trainer(), trainer().outside()];
+    let programs = [
+        Program::trainer(),
+        Program::trainer(),
+        Program::trainer().outside(),
+    ];
     let case = Case::new("no samples", &programs).requests(&[80, 20]);
     let mut rig = case.rig(case.brain());
     rig.samples = false;
@@ -152,7 +185,7 @@ fn where_the_driver_has_no_samples_shares_beside_such_work_end() {
 /// looks like a lie. Where such work leaves gaps it does not.
 #[test]
 fn a_loop_beside_a_deep_queue_of_no_gate_has_what_the_driver_gives() {
-    let tenants = [Program::sync(500 * US, 5 * US), trainer()];
+    let tenants = [Program::sync(500 * US, 5 * US), Program::trainer()];
     for case in both("a loop, 70", &tenants, &deep(1), &[70, 30]) {
         let part = parts(&case.steered().report, 2)[0];
         near("what the driver gives", part, 20.0, 2.0);

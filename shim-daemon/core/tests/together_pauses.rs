@@ -4,15 +4,11 @@
 
 use crate::together::{Case, MS, Program, S, US, at_least};
 
-fn trainer() -> Program {
-    Program::queue(500 * US)
-}
-
 /// A server that works for `on` ms and has nothing to do for `off` ms.
 fn pausing(on: u64, off: u64) -> Case {
     let what = format!("server, {on} ms on, {off} ms off");
     let server = Program::every(MS, 300 * US).pauses(on * MS, off * MS);
-    Case::new(&what, &[trainer(), server]).h100()
+    Case::new(&what, &[Program::trainer(), server]).h100()
 }
 
 #[test]

@@ -5,10 +5,6 @@
 use crate::together::{Case, MS, Program, S, SLICES, US, at_least, limit, near, request};
 use gpushare_core::Compute;
 
-fn trainer() -> Program {
-    Program::queue(500 * US)
-}
-
 /// The shares of tenants that always have work, within this many points: of the device, and of all
 /// useful time where changes of contexts take a part of the device's.
 fn shares(case: &Case, expected: &[f64], within: f64) {
@@ -30,8 +26,11 @@ fn shares(case: &Case, expected: &[f64], within: f64) {
 fn two_backlogged_tenants_have_their_shares_within_a_point() {
     for percent in [70, 90, 50] {
         let rest = 100 - percent;
-        let case = Case::new(&format!("{percent}:{rest}"), &[trainer(), trainer()])
-            .requests(&[percent, rest]);
+        let case = Case::new(
+            &format!("{percent}:{rest}"),
+            &[Program::trainer(), Program::trainer()],
+        )
+        .requests(&[percent, rest]);
         shares(&case, &[f64::from(percent), f64::from(rest)], 1.0);
     }
 }
@@ -48,7 +47,11 @@ fn short_kernels_against_long_ones_have_their_shares_within_a_point() {
 
 #[test]
 fn a_second_process_buys_no_more_within_a_point() {
-    let case = Case::new("two processes : one", &[trainer(), trainer()]).process(0, trainer());
+    let case = Case::new(
+        "two processes : one",
+        &[Program::trainer(), Program::trainer()],
+    )
+    .process(0, Program::trainer());
     let bare = case.bare();
     near("bare", bare.useful(0), 66.7, 0.5);
     shares(&case, &[50.0, 50.0], 1.0);
@@ -60,10 +63,16 @@ fn a_second_process_buys_no_more_within_a_point() {
 fn one_beside_two_processes_that_is_seen_late_has_its_share() {
     let late = Program {
         lie: Some(|sample| sample.service -= sample.service % (4 * MS)),
-        ..trainer()
+        ..Program::trainer()
     };
-    let case = Case::new("two processes : one, seen late", &[trainer(), late]);
-    let case = case.process(0, trainer()).h100().requests(&[50, 50]);
+    let case = Case::new(
+        "two processes : one, seen late",
+        &[Program::trainer(), late],
+    );
+    let case = case
+        .process(0, Program::trainer())
+        .h100()
+        .requests(&[50, 50]);
     let report = case.steered().report;
     near(
         "late",
@@ -75,14 +84,22 @@ fn one_beside_two_processes_that_is_seen_late_has_its_share() {
 
 #[test]
 fn three_backlogged_tenants_have_their_shares_within_a_point() {
-    let programs = [trainer(), trainer(), Program::queue(5 * MS)];
+    let programs = [
+        Program::trainer(),
+        Program::trainer(),
+        Program::queue(5 * MS),
+    ];
     let case = Case::new("50:30:20", &programs).requests(&[50, 30, 20]);
     shares(&case, &[50.0, 30.0, 20.0], 1.0);
     let programs = [200 * US, 2 * MS, 10 * MS].map(Program::queue);
     let case = Case::new("50:30:20 of three lengths", &programs).requests(&[50, 30, 20]);
     shares(&case, &[50.0, 30.0, 20.0], 1.0);
     let third = 100.0 / 3.0;
-    let programs = [trainer(), Program::queue(50 * US), Program::queue(20 * MS)];
+    let programs = [
+        Program::trainer(),
+        Program::queue(50 * US),
+        Program::queue(20 * MS),
+    ];
     shares(&Case::new("3 equal", &programs), &[third; 3], 1.0);
 }
 
@@ -104,7 +121,7 @@ fn tenants_of_guessed_service_have_their_shares_within_two_points() {
     }
     for percent in [70, 30] {
         let rest = 100 - percent;
-        let programs = [trainer(), guesses(Program::queue(10 * MS), 400)];
+        let programs = [Program::trainer(), guesses(Program::queue(10 * MS), 400)];
         let what = format!("{percent}:{rest}, the second guessed");
         let case = Case::new(&what, &programs).requests(&[percent, rest]);
         shares(&case, &[f64::from(percent), f64::from(rest)], 1.0);
@@ -118,7 +135,8 @@ fn tenants_of_guessed_service_have_their_shares_within_two_points() {
 fn a_server_of_guessed_service_gets_what_a_known_one_gets() {
     for slice in SLICES {
         let useful = |server: Program| {
-            let case = Case::new("trainer : server of 5 ms", &[trainer(), server]).slice(slice);
+            let case =
+                Case::new("trainer : server of 5 ms", &[Program::trainer(), server]).slice(slice);
             case.steered().report.useful(1)
         };
         let known = useful(Program::every(25 * MS, 5 * MS));
@@ -130,7 +148,10 @@ fn a_server_of_guessed_service_gets_what_a_known_one_gets() {
 #[test]
 fn estimates_off_by_four_percent_cost_no_more_than_one_and_a_half_points() {
     for thousandths in [960, 1040] {
-        let programs = [trainer().estimates(thousandths), trainer()];
+        let programs = [
+            Program::trainer().estimates(thousandths),
+            Program::trainer(),
+        ];
         let case = Case::new(&format!("70:30, {thousandths}"), &programs).requests(&[70, 30]);
         shares(&case, &[70.0, 30.0], 1.5);
     }
@@ -166,7 +187,7 @@ fn a_launch_bound_tenant_beside_a_deep_queue_has_what_it_can_use() {
 fn a_cap_holds_alone_and_beside_others_in_every_second() {
     for percent in [20, 50] {
         for beside in [0_u8, 1, 2] {
-            let programs = vec![trainer(); usize::from(beside) + 1];
+            let programs = vec![Program::trainer(); usize::from(beside) + 1];
             let case = Case::new(&format!("cap {percent} beside {beside}"), &programs).of(
                 0,
                 500,
@@ -191,9 +212,12 @@ fn a_cap_holds_alone_and_beside_others_in_every_second() {
 #[test]
 fn a_lower_class_has_its_guarantee_beside_a_higher_deep_queue() {
     let higher = |lower| {
-        Case::new("higher deep queue", &[trainer(), trainer()])
-            .of(0, 500, lower)
-            .of(1, 900, Compute::default())
+        Case::new(
+            "higher deep queue",
+            &[Program::trainer(), Program::trainer()],
+        )
+        .of(0, 500, lower)
+        .of(1, 900, Compute::default())
     };
     shares(&higher(request(20)), &[20.0, 80.0], 1.0);
     shares(&higher(Compute::default()), &[0.0, 100.0], 1.0);
@@ -202,11 +226,11 @@ fn a_lower_class_has_its_guarantee_beside_a_higher_deep_queue() {
 #[test]
 fn in_a_mix_each_has_what_it_is_promised() {
     let programs = [
-        trainer(),
+        Program::trainer(),
         Program::every(MS, 100 * US),
         Program::every(2 * MS, 200 * US),
         Program::queue(200 * US).pauses(300 * MS, 700 * MS),
-        trainer(),
+        Program::trainer(),
     ];
     for slice in SLICES {
         let case = Case::new("mix", &programs)

@@ -8,19 +8,6 @@ fn half() -> Program {
     Program::every(500 * US, 200 * US)
 }
 
-fn fifth() -> Program {
-    Program::every(MS, 200 * US)
-}
-
-fn trainer() -> Program {
-    Program::queue(500 * US)
-}
-
-/// 30 % of a device.
-fn server() -> Program {
-    Program::every(MS, 300 * US)
-}
-
 /// Of the useful time of the bare driver at least 95 %, with changes of contexts at a cost 90 %;
 /// waits at most twice as long.
 fn loses_nothing(what: &str, programs: &[Program]) {
@@ -41,12 +28,12 @@ fn two_tenants_with_gaps_lose_nothing() {
 
 #[test]
 fn four_tenants_with_gaps_lose_nothing() {
-    loses_nothing("4 x 200 us every 1 ms", &vec![fifth(); 4]);
+    loses_nothing("4 x 200 us every 1 ms", &vec![Program::fifth(); 4]);
 }
 
 #[test]
 fn tenants_with_gaps_are_never_escalated() {
-    for programs in [vec![half(); 2], vec![fifth(); 4]] {
+    for programs in [vec![half(); 2], vec![Program::fifth(); 4]] {
         for slice in SLICES {
             let case = Case::new("gaps", &programs).slice(slice);
             assert_eq!(case.steered().changes, 0);
@@ -70,7 +57,7 @@ fn two_synchronous_tenants_keep_the_device_as_busy_as_bare() {
 fn a_server_beside_a_deep_queue_gets_what_it_asks() {
     let what = "trainer and server";
     for slice in SLICES {
-        let case = Case::new(what, &[trainer(), server()]).slice(slice);
+        let case = Case::new(what, &[Program::trainer(), Program::server()]).slice(slice);
         let pair = case.pair();
         let (bare, steered) = (&pair.bare.tenants[1], &pair.steered.tenants[1]);
         assert!(bare.of_asked() < 80.0, "the bare driver starves it");

@@ -6,14 +6,6 @@
 use crate::together::{Brain, Case, MS, Program, Rig, S, US, at_least, limit, near};
 use gpushare_core::{Compute, Nanos, TenantId};
 
-fn trainer() -> Program {
-    Program::queue(500 * US)
-}
-
-fn server() -> Program {
-    Program::every(MS, 300 * US)
-}
-
 fn case(what: &str, programs: &[Program]) -> Case {
     Case::new(what, programs).h100()
 }
@@ -22,8 +14,8 @@ fn case(what: &str, programs: &[Program]) -> Case {
 fn a_stall_buys_no_service_that_others_are_due() {
     for seconds in [0, 1, 10] {
         let what = format!("a stall of {seconds} s");
-        let stalled = trainer().stalls(2 * S, seconds * S);
-        let case = case(&what, &[stalled, server()]).requests(&[50, 50]);
+        let stalled = Program::trainer().stalls(2 * S, seconds * S);
+        let case = case(&what, &[stalled, Program::server()]).requests(&[50, 50]);
         let after = case.times((2 + seconds) * S, 5 * S).steered().report;
         at_least(&what, after.useful(1), 23.0);
         at_least(&what, after.useful(0), 45.0);
@@ -37,8 +29,8 @@ fn a_stall_buys_no_service_for_long_kernels() {
     for (kernel, share) in [(20, 20), (20, 50), (10, 50)] {
         let what = format!("{kernel} ms of {share} %, after a stall");
         let stalled = Program::queue(kernel * MS).stalls(2 * S, 2 * S);
-        let light = server().until(4 * S);
-        let case = Case::new(&what, &[stalled, light]).process(1, trainer().from(4 * S));
+        let light = Program::server().until(4 * S);
+        let case = Case::new(&what, &[stalled, light]).process(1, Program::trainer().from(4 * S));
         let case = case.requests(&[share, 100 - share]);
         let after = case.times(5 * S, 3 * S).steered().report;
         near(&what, after.useful(0), f64::from(share), 1.0);
@@ -49,8 +41,8 @@ fn a_stall_buys_no_service_for_long_kernels() {
 fn a_stall_buys_no_service_above_a_cap() {
     for seconds in [1, 20] {
         let what = format!("20 %, after a stall of {seconds} s");
-        let stalled = trainer().stalls(2 * S, seconds * S);
-        let case = case(&what, &[stalled, server()]).of(0, 500, limit(20));
+        let stalled = Program::trainer().stalls(2 * S, seconds * S);
+        let case = case(&what, &[stalled, Program::server()]).of(0, 500, limit(20));
         let mut rig = case.rig(case.brain());
         rig.measured(0, (2 + seconds) * S);
         for second in 1..=5 {
@@ -80,7 +72,7 @@ fn long_operations_are_billed_once() {
 fn long_operations_are_billed_once_beside_short_ones() {
     for (kernel, every) in [(200, 20), (200, 50), (100, 30), (40, 100)] {
         let what = format!("{kernel} ms, and 50 us every {every} ms, beside a deep queue");
-        let programs = [trainer(), Program::queue(kernel * MS).depth(2)];
+        let programs = [Program::trainer(), Program::queue(kernel * MS).depth(2)];
         let short = Program::every(every * MS, 50 * US);
         let case = case(&what, &programs).process(1, short);
         let case = case.of(1, 500, limit(20)).times(2 * S, 60 * S);
@@ -104,7 +96,10 @@ fn billed(rig: &mut Rig<Brain>, tenant: u64, time: u64) -> f64 {
 /// Three servers beside a trainer, of which the last has this program.
 fn beside_three(last: Program) -> f64 {
     let fifth = || Program::every(MS, 200 * US);
-    let case = case("three servers", &[trainer(), fifth(), fifth(), last]);
+    let case = case(
+        "three servers",
+        &[Program::trainer(), fifth(), fifth(), last],
+    );
     let mut rig = case.rig(case.brain());
     rig.run(3 * S + 100 * MS);
     let had = billed(&mut rig, 3, 800 * MS);
@@ -144,7 +139,7 @@ fn a_higher_class_that_copies_leaves_the_device_to_lower_ones() {
         for (copy, least) in [(2, 75.0), (10, 80.0)] {
             let what = format!("copies of {copy} ms, class {class}");
             let copies = Program::queue(100 * US).depth(8).copies(copy * MS);
-            let case = case(&what, &[copies, trainer()]);
+            let case = case(&what, &[copies, Program::trainer()]);
             let case = case.of(0, class, Compute::default());
             let report = case.times(2 * S, 10 * S).steered().report;
             at_least(&what, report.useful(1), least);
@@ -157,7 +152,7 @@ fn a_higher_class_that_copies_leaves_the_device_to_lower_ones() {
 #[test]
 fn a_higher_class_that_computes_leaves_nothing_to_lower_ones() {
     let what = "higher deep queue";
-    let case = case(what, &[Program::queue(100 * US), trainer()]);
+    let case = case(what, &[Program::queue(100 * US), Program::trainer()]);
     let case = case.of(0, 900, Compute::default());
     let report = case.times(2 * S, 10 * S).steered().report;
     at_least(what, report.useful(0), 95.0);
@@ -176,7 +171,7 @@ fn one_that_does_not_work_keeps_no_lower_class_out_beside_a_visitor() {
     ];
     for (what, high, least, most) in cases {
         for real in [false, true] {
-            let case = case(what, &[high.clone(), visitor(), trainer()]);
+            let case = case(what, &[high.clone(), visitor(), Program::trainer()]);
             let case = if real { case.h100() } else { case };
             let (high, none) = (900, Compute::default());
             let case = case.of(0, high, none).of(1, high, none);
@@ -202,7 +197,7 @@ fn one_that_does_not_work_fills_no_gaps_in_place_of_an_equal() {
         ("works", queue(), 35.0),
     ];
     for (what, one, least) in cases {
-        let case = case(what, &[one, visitor(), trainer()]);
+        let case = case(what, &[one, visitor(), Program::trainer()]);
         let case = case.times(4 * S, 5 * S);
         at_least(what, case.steered().report.useful(2), least);
     }
@@ -216,7 +211,7 @@ fn one_that_does_not_work_makes_no_equals_of_two_classes_below_it() {
         ("copies", copies, 60.0),
         ("long", Program::queue(2 * S), 14.0),
     ] {
-        let case = case(what, &[high, trainer(), trainer()]);
+        let case = case(what, &[high, Program::trainer(), Program::trainer()]);
         let case = case.of(0, 950, none).of(1, 900, none);
         let report = case.times(2 * S, 10 * S).steered().report;
         at_least(what, report.useful(1), least);

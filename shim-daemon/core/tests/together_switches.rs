@@ -6,18 +6,6 @@
 use crate::together::{Case, MS, Pair, Program, S, US, at_least, near};
 use gpushare_core::Compute;
 
-fn trainer() -> Program {
-    Program::queue(500 * US)
-}
-
-fn server() -> Program {
-    Program::every(MS, 300 * US)
-}
-
-fn fifth() -> Program {
-    Program::every(MS, 200 * US)
-}
-
 /// Waits for each operation and soon submits the next.
 fn waits(kernel: u64, think: u64) -> Program {
     Program::sync(kernel * US, think * US)
@@ -30,26 +18,34 @@ fn pair(what: &str, programs: &[Program]) -> Pair {
 #[test]
 fn yielding_costs_little_where_changes_are_dear() {
     let rows = [
-        ("trainer and server", vec![trainer(), server()]),
+        (
+            "trainer and server",
+            vec![Program::trainer(), Program::server()],
+        ),
         (
             "trainer and 3 servers",
-            vec![trainer(), fifth(), fifth(), fifth()],
+            vec![
+                Program::trainer(),
+                Program::fifth(),
+                Program::fifth(),
+                Program::fifth(),
+            ],
         ),
         (
             "2 trainers and server",
-            vec![trainer(), trainer(), server()],
+            vec![Program::trainer(), Program::trainer(), Program::server()],
         ),
         (
             "trainer of 1 ms and server",
-            vec![Program::queue(MS), server()],
+            vec![Program::queue(MS), Program::server()],
         ),
         (
             "trainer and Poisson",
-            vec![trainer(), Program::poisson(MS, 300 * US)],
+            vec![Program::trainer(), Program::poisson(MS, 300 * US)],
         ),
         (
             "trainer and 1 ms in 5",
-            vec![trainer(), Program::every(5 * MS, MS)],
+            vec![Program::trainer(), Program::every(5 * MS, MS)],
         ),
     ];
     for (what, programs) in rows {
@@ -63,7 +59,10 @@ fn yielding_costs_little_where_changes_are_dear() {
 
 #[test]
 fn a_server_gets_half_as_much_again_as_by_the_driver_alone() {
-    let pair = pair("trainer and server", &[trainer(), server()]);
+    let pair = pair(
+        "trainer and server",
+        &[Program::trainer(), Program::server()],
+    );
     at_least("server", pair.steered.useful(1), 1.5 * pair.bare.useful(1));
     assert!(pair.steered.tenants[1].wait(500) < pair.bare.tenants[1].wait(500));
 }
@@ -71,7 +70,7 @@ fn a_server_gets_half_as_much_again_as_by_the_driver_alone() {
 #[test]
 fn a_higher_class_or_a_share_buys_more_changes_of_contexts() {
     let what = "server";
-    let case = || Case::new(what, &[trainer(), server()]).h100();
+    let case = || Case::new(what, &[Program::trainer(), Program::server()]).h100();
     let higher = case().of(1, 900, Compute::default()).pair();
     at_least(what, higher.steered.tenants[1].of_asked(), 80.0);
     assert!(higher.steered.tenants[1].wait(990) <= 1100 * US);
@@ -110,7 +109,7 @@ fn turns_keep_shares() {
 fn a_loop_has_its_share_beside_a_deep_queue_in_turns() {
     for percent in [30, 50, 70, 85] {
         let what = format!("500 us waited for, {percent} %, and a deep queue");
-        let case = Case::new(&what, &[waits(500, 0), trainer()]).h100();
+        let case = Case::new(&what, &[waits(500, 0), Program::trainer()]).h100();
         let case = case.requests(&[percent, 100 - percent]);
         let report = case.times(S, 3 * S).steered().report;
         let part = 100.0 * report.useful(0) / report.all_useful();
@@ -124,7 +123,7 @@ fn a_loop_has_its_share_beside_a_deep_queue_in_turns() {
 fn a_request_of_a_program_that_waits_for_50_us_is_kept() {
     for percent in [30, 50, 70] {
         let what = format!("50 us waited for, {percent} %, and a deep queue");
-        let case = Case::new(&what, &[waits(50, 0), trainer()]).h100();
+        let case = Case::new(&what, &[waits(50, 0), Program::trainer()]).h100();
         let report = case.requests(&[percent, 100 - percent]).steered().report;
         let part = 100.0 * report.useful(0) / report.all_useful();
         near(&what, part, f64::from(percent), 2.0);
@@ -160,7 +159,7 @@ fn a_server_among_tenants_that_take_turns_is_not_held() {
 #[test]
 fn a_higher_class_that_waits_for_each_operation_has_the_device() {
     let what = "higher";
-    let case = Case::new(what, &[trainer(), waits(200, 0)]).h100();
+    let case = Case::new(what, &[Program::trainer(), waits(200, 0)]).h100();
     let pair = case.of(1, 900, Compute::default()).pair();
     at_least(what, pair.steered.useful(1), 85.0);
 }
@@ -169,7 +168,7 @@ fn a_higher_class_that_waits_for_each_operation_has_the_device() {
 fn deep_queues_keep_their_shares() {
     for percent in [vec![70, 30], vec![50, 30, 20]] {
         let what = format!("{percent:?}");
-        let queues = vec![trainer(); percent.len()];
+        let queues = vec![Program::trainer(); percent.len()];
         let case = Case::new(&what, &queues).h100().requests(&percent);
         let report = case.steered().report;
         for (at, percent) in percent.iter().enumerate() {
@@ -182,7 +181,7 @@ fn deep_queues_keep_their_shares() {
 #[test]
 fn deep_queues_take_no_turns() {
     let what = "2 deep queues";
-    let pair = pair(what, &[trainer(), trainer()]);
+    let pair = pair(what, &[Program::trainer(), Program::trainer()]);
     assert_eq!(pair.changes, 0);
     at_least(what, pair.useful_of_bare(), 99.0);
 }

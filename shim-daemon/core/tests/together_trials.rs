@@ -6,14 +6,6 @@
 use crate::together::{Case, MS, Pair, Program, S, US, at_least, limit, request};
 use gpushare_core::Compute;
 
-fn trainer() -> Program {
-    Program::queue(500 * US)
-}
-
-fn server() -> Program {
-    Program::every(MS, 300 * US)
-}
-
 fn case(what: &str, programs: &[Program]) -> Case {
     Case::new(what, programs).h100()
 }
@@ -27,8 +19,8 @@ fn helps_the_last(what: &str, pair: &Pair) {
 
 /// Beside deep queues of 20 launches a server of 50 %, and one without a request that comes later.
 fn promised_beside(small: Option<Program>) -> Case {
-    let deep = trainer().depth(20);
-    let server = server().from(2 * S).starts(300 * MS);
+    let deep = Program::trainer().depth(20);
+    let server = Program::server().from(2 * S).starts(300 * MS);
     let mut programs = vec![deep.clone(), server, deep];
     programs.extend(small);
     let case = case("server of 50 % beside two trainers", &programs);
@@ -64,9 +56,9 @@ fn a_deep_queue_keeps_its_share_beside_a_small_tenant() {
 #[test]
 fn a_server_that_starts_slowly_is_helped_at_once() {
     for starts in [0, 100, 300, 900] {
-        let server = server().from(2 * S).starts(starts * MS);
+        let server = Program::server().from(2 * S).starts(starts * MS);
         let what = format!("starts for {starts} ms");
-        let case = case(&what, &[trainer().depth(20), server]);
+        let case = case(&what, &[Program::trainer().depth(20), server]);
         helps_the_last(&what, &case.times(3 * S, 3 * S).pair());
     }
 }
@@ -79,9 +71,9 @@ fn tiny() -> Program {
 #[test]
 fn a_newcomer_is_helped_though_help_for_others_was_given_up() {
     let what = "after six small servers";
-    let mut programs = vec![trainer()];
+    let mut programs = vec![Program::trainer()];
     programs.extend(vec![tiny().until(18 * S); 6]);
-    programs.push(server().from(20 * S));
+    programs.push(Program::server().from(20 * S));
     let case = case(what, &programs).times(21 * S, 10 * S);
     helps_the_last(what, &case.pair());
 }
@@ -89,7 +81,7 @@ fn a_newcomer_is_helped_though_help_for_others_was_given_up() {
 #[test]
 fn help_that_is_not_worth_it_stays_given_up_for_the_same_tenants() {
     let what = "six small servers";
-    let mut programs = vec![trainer()];
+    let mut programs = vec![Program::trainer()];
     programs.extend(vec![tiny(); 6]);
     let pair = case(what, &programs).times(5 * S, 15 * S).pair();
     at_least(what, pair.useful_of_bare(), 97.0);
@@ -99,7 +91,7 @@ fn help_that_is_not_worth_it_stays_given_up_for_the_same_tenants() {
 #[test]
 fn tenants_that_come_and_go_do_not_make_bad_help_go_on() {
     let what = "six small servers and others that come and go";
-    let mut programs = vec![trainer()];
+    let mut programs = vec![Program::trainer()];
     programs.extend(vec![tiny(); 6]);
     for at in 0..24 {
         let guest = Program::every(20 * MS, 100 * US);
@@ -120,7 +112,7 @@ fn tenants_that_pause_do_not_make_bad_help_go_on() {
             "six small servers and three that pause for {} ms",
             pause / MS
         );
-        let mut programs = vec![trainer()];
+        let mut programs = vec![Program::trainer()];
         programs.extend(vec![tiny(); 6]);
         for at in 1..=3 {
             let guest = Program::every(20 * MS, 100 * US).from(at * S / 3);
@@ -158,10 +150,10 @@ fn a_program_that_launches_faster_than_another_is_not_held_for_it() {
 #[test]
 fn a_capped_higher_class_makes_no_bad_help_go_on() {
     for (what, above) in [
-        ("a deep queue above", trainer()),
+        ("a deep queue above", Program::trainer()),
         ("a server above", Program::every(20 * MS, 4 * MS)),
     ] {
-        let mut programs = vec![trainer()];
+        let mut programs = vec![Program::trainer()];
         programs.extend(vec![tiny(); 6]);
         programs.push(above);
         let case = case(what, &programs).of(7, 900, limit(5));

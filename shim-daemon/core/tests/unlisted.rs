@@ -1,15 +1,11 @@
 //! Drivers that list processes without their managed memory, and drivers that list it.
 
 use crate::node::swap::{policy, swapping};
-use crate::node::{Node, gib, secs, spec};
+use crate::node::{Node, gib, mib, secs, spec};
 use gpushare_core::{
     Bytes, DeviceId, Event, Nanos, Notice, Oversubscribe, Place, Policy, ProcessId, TenantId,
     TenantSpec,
 };
-
-fn mib(count: u64) -> Bytes {
-    Bytes::mib(count)
-}
 
 /// A device of 16 GiB with a tenant that has a measured context of 512 MiB and has charged so many
 /// GiB, all of them managed memory of its own.

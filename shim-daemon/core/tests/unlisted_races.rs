@@ -1,16 +1,12 @@
 //! Unlisted memory while something else happens: a death, a move, strangers that come and go.
 
 use crate::node::swap::{Obeys, policy, swapping};
-use crate::node::{Node, gib, secs};
+use crate::node::{Node, gib, mib, secs};
 use crate::unlisted::{holding, sees_more, unmanaged};
 use gpushare_core::{
     Bytes, DeviceId, Event, Nanos, Notice, Oversubscribe, Place, Policy, ProcessId, TenantId,
     TenantSpec,
 };
-
-fn mib(count: u64) -> Bytes {
-    Bytes::mib(count)
-}
 
 /// A device of 16 GiB that lists no managed memory, and a tenant under `uvm` that has a measured
 /// context of 512 MiB and has charged 10 GiB.

@@ -3,16 +3,12 @@
 
 use crate::node::late::RECOVERY;
 use crate::node::swap::{policy, swapping};
-use crate::node::{Node, Rng, killable, secs, spec};
+use crate::node::{Node, Rng, killable, mib, secs, spec};
 use crate::swap::denials;
 use gpushare_core::{
     Bytes, DeviceId, Event, Notice, Oversubscribe, Place, ProcessId, Quota, Resolver, SpecError,
     TenantId, TenantSpec,
 };
-
-fn mib(count: u64) -> Bytes {
-    Bytes::mib(count)
-}
 
 pub(crate) fn managed(device: DeviceId, limit_mib: u64) -> TenantSpec {
     TenantSpec {

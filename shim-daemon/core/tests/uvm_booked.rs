@@ -2,13 +2,9 @@
 //! a while, and siblings that died, leave its tenant in the rotation.
 
 use crate::node::swap::{policy, swapping};
-use crate::node::{Node, Rng, secs, spec};
+use crate::node::{Node, Rng, mib, secs, spec};
 use crate::uvm::{booked, leaves, managed, work};
 use gpushare_core::{Bytes, DeviceId, Event, Nanos, Place, TenantId};
-
-fn mib(count: u64) -> Bytes {
-    Bytes::mib(count)
-}
 
 /// Lives on while both work, and says whether both were in at some time.
 fn meet(node: &mut Node, device: DeviceId, both: [TenantId; 2], seconds: u64) -> bool {

@@ -1,16 +1,12 @@
 //! What moves of managed memory cost, and teach: the pages on the card alone are copied.
 
 use crate::node::swap::{policy, swapping};
-use crate::node::{Node, secs};
+use crate::node::{Node, mib, secs};
 use crate::uvm::{card, leaves, managed};
 use gpushare_core::{Bytes, DeviceId, Event, Nanos, Notice, Place, TenantId};
 
 /// Bytes a second, each way.
 const RATE: u64 = 2 << 30;
-
-fn mib(count: u64) -> Bytes {
-    Bytes::mib(count)
-}
 
 /// A card of 2048 MiB with a tenant that has as much as it can of so many MiB of managed memory,
 /// and one that swaps 1500; both at work. Returns them after some turns.

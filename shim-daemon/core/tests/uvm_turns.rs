@@ -2,16 +2,12 @@
 //! has its part of them.
 
 use crate::node::swap::{policy, swapping};
-use crate::node::{Node, killable, ranked, secs, spec};
+use crate::node::{Node, killable, mib, ranked, secs, spec};
 use crate::swap::denials;
 use crate::uvm::{card, managed, work};
 use gpushare_core::{
-    AskKey, Bytes, Denial, DeviceId, Event, Notice, Place, Preemptible, TenantId, TenantSpec,
+    AskKey, Denial, DeviceId, Event, Notice, Place, Preemptible, TenantId, TenantSpec,
 };
-
-fn mib(count: u64) -> Bytes {
-    Bytes::mib(count)
-}
 
 fn left(node: &Node, of: TenantId) -> bool {
     let mut all = node.notices.iter();

@@ -103,6 +103,10 @@ pub fn gib(count: u64) -> Bytes {
     Bytes::gib(count)
 }
 
+pub fn mib(count: u64) -> Bytes {
+    Bytes::mib(count)
+}
+
 pub fn secs(count: u64) -> Nanos {
     Nanos::secs(count)
 }

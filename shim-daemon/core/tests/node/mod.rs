@@ -19,7 +19,7 @@ pub mod store;
 pub mod swap;
 pub mod watch;
 
-pub use clock::{gib, secs};
+pub use clock::{gib, mib, secs};
 pub use guest::{Guest, Manners};
 pub use hardware::{Hardware, Proc};
 pub use rng::Rng;

@@ -1,7 +1,7 @@
 //! The behaviour of a process: its launches, their times, and its waits.
 
 use super::meeting::Board;
-use super::{Sample, US};
+use super::{MS, Sample, US};
 use crate::node::rng::Rng;
 
 /// When requests come, and how many launches each is.
@@ -56,7 +56,7 @@ pub struct Program {
 }
 
 /// Device time that a deep queue holds, and its length in launches: as in `gpushare bench share`.
-const AHEAD: u64 = 100 * super::MS;
+const AHEAD: u64 = 100 * MS;
 const DEPTH: std::ops::RangeInclusive<u64> = 4..=256;
 
 impl Program {
@@ -87,9 +87,24 @@ impl Program {
         Self::new(Pattern::Queue(depth as usize), kernel)
     }
 
+    /// A deep queue of kernels of 500 us.
+    pub fn trainer() -> Self {
+        Self::queue(500 * US)
+    }
+
     /// One kernel in each `period`, as a server under regular load.
     pub fn every(period: u64, kernel: u64) -> Self {
         Self::new(Pattern::Every(period), kernel)
+    }
+
+    /// 30 % of a device.
+    pub fn server() -> Self {
+        Self::every(MS, 300 * US)
+    }
+
+    /// 20 % of a device.
+    pub fn fifth() -> Self {
+        Self::every(MS, 200 * US)
     }
 
     /// One kernel, a wait for it, and `think` ns on the host.

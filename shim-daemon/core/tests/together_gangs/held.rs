@@ -2,7 +2,7 @@
 //! devices at once, or each device's holds fall at a moment at which another's neighbour is open,
 //! and the gang's kernels wait for their peers.
 
-use super::{collective, even, member, trainer};
+use super::{collective, even, member};
 use crate::together::{
     Devices, H100, MS, Member, Pace, Program, Report, S, SLICES, US, at_least, near, request,
 };
@@ -94,8 +94,8 @@ fn pair(part: u16, apart: u64) -> Vec<Member> {
     let rest = request(100 - part);
     vec![
         gang(part, sides(2)),
-        on(0, rest, trainer()),
-        on(1, rest, trainer().from(apart)),
+        on(0, rest, Program::trainer()),
+        on(1, rest, Program::trainer().from(apart)),
     ]
 }
 
@@ -139,7 +139,7 @@ fn neighbours_on_three_devices_are_held_at_once() {
     for (pace, useful) in [(free(2 * MS), 90.0), (H100, 88.0)] {
         let mut members = pair(60, MS);
         members[0] = gang(60, sides(3));
-        members.push(on(2, request(40), trainer().from(3 * MS)));
+        members.push(on(2, request(40), Program::trainer().from(3 * MS)));
         Run::steered("three devices", pace, members).gives(useful, 60);
     }
 }
@@ -208,7 +208,7 @@ fn a_neighbour_that_leaves_gaps_keeps_its_rate_and_its_waits() {
 fn visited(visitor: &Program) -> Vec<Member> {
     let mut members = pair(60, 0);
     members[2] = on(1, even(), visitor.clone());
-    members.push(on(1, even(), trainer()));
+    members.push(on(1, even(), Program::trainer()));
     members
 }
 
@@ -242,8 +242,8 @@ fn of_two_neighbours_on_a_device_each_has_its_part() {
     for (part, one, other) in parts {
         for pace in [free(2 * MS), H100] {
             let mut members = pair(part, 0);
-            members[2] = on(1, request(one), trainer());
-            members.push(on(1, request(other), trainer()));
+            members[2] = on(1, request(one), Program::trainer());
+            members.push(on(1, request(other), Program::trainer()));
             let what = format!("{part}, {one} and {other} %");
             let run = Run::after(1_000 * MS, &what, pace, members);
             let report = &run.reports[1];
@@ -277,7 +277,7 @@ fn a_neighbour_that_ends_leaves_the_others_theirs() {
     // A hold begins each 20 to 40 ms: some of these moments are in one.
     for end in (200..240).step_by(10) {
         let mut members = pair(70, MS);
-        members[1] = on(0, request(30), trainer().until(end * MS));
+        members[1] = on(0, request(30), Program::trainer().until(end * MS));
         let run = Run::steered("a neighbour ends", H100, members);
         let [alone, beside] = [0, 1].map(|at| &run.reports[at]);
         near(&run.what, alone.share(0), 100.0, 0.1);
@@ -296,8 +296,8 @@ fn where_a_member_has_no_request_no_neighbour_is_held() {
     let members = vec![
         named(request(70), one, 0),
         named(even(), two, 1),
-        on(0, even(), trainer()),
-        on(1, even(), trainer()),
+        on(0, even(), Program::trainer()),
+        on(1, even(), Program::trainer()),
     ];
     let run = Run::steered("a request on one", free(2 * MS), members);
     let changes = [0, 1].map(|at| run.reports[at].tenants[1].gate_changes);
@@ -373,7 +373,7 @@ fn a_stray_context_beside_a_gang_is_no_other_gang() {
             members.push(member(even(), &[Some(now_and_then), stray]));
             Run::after(1_000 * MS, "now and then", pace, members)
         };
-        let [without, with] = [None, Some(trainer().starts(1_000 * S))].map(run);
+        let [without, with] = [None, Some(Program::trainer().starts(1_000 * S))].map(run);
         for (without, report) in without.reports.iter().zip(&with.reports) {
             at_least(&with.what, report.all_useful(), without.all_useful() - 2.0);
         }
