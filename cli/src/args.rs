@@ -227,9 +227,9 @@ pub(crate) struct Suspend {
     /// first 12 or more digits of its id, or NAMESPACE/POD.
     pub(crate) tenant: String,
     /// Store the memory in a file without a name in this folder, and free the host's: on a disk
-    /// with room for all of it, with ext2 to ext4, xfs, btrfs, tmpfs, f2fs, bcachefs or zfs, or
-    /// what the node's own folder is on ([swap] spill); not overlayfs, NFS or FUSE. You must be
-    /// allowed to write there.
+    /// with room for all of it, with ext2 to ext4, xfs, btrfs, f2fs, bcachefs or zfs (root also
+    /// tmpfs), or what the node's own folder is on ([swap] spill); not overlayfs, NFS or FUSE. You
+    /// must be allowed to write there.
     #[arg(long, value_name = "DIR")]
     pub(crate) to: Option<PathBuf>,
     /// Print the tenant as it is then, as `ps --json` does (docs/schema/ps.json).

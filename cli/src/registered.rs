@@ -162,7 +162,7 @@ fn refused(error: &WireError, talk: &Talk) -> String {
     }
     let process = Talk::listener(folder).map(|pid| format!(", process {pid}"));
     format!(
-        "{error}: your own daemon at {}{} serves the GPUs that there were for its first program, as in another batch job;          set XDG_RUNTIME_DIR to a folder of this job alone (of mode 0700), and a daemon starts there, or end those programs first",
+        "{error}: your own daemon at {}{} serves the GPUs that there were for its first program, as in another batch job; set XDG_RUNTIME_DIR to a folder of this job alone (of mode 0700), and a daemon starts there, or end those programs first",
         folder.display(),
         process.unwrap_or_default()
     )

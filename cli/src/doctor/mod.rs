@@ -74,7 +74,8 @@ const INDENT: usize = 24;
 
 /// A line for each check, and below it what to do.
 fn print(checks: &[Check]) -> Result<(), Failure> {
-    let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let colour = std::io::stdout().is_terminal()
+        && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let width = output::width()
         .unwrap_or(100)
         .saturating_sub(INDENT)
