@@ -27,6 +27,7 @@ pub(crate) use copy::home_of;
 pub use copy::{Place, Transfer};
 pub use memset::Fill;
 pub(crate) use module::ModuleMemory;
+pub(crate) use table::close;
 pub use table::{bytes, still};
 
 use std::sync::Arc;
