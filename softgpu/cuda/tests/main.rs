@@ -14,6 +14,7 @@ mod exec_graph_memory;
 mod exec_green;
 mod exec_kernels;
 mod exec_managed;
+mod exec_objects;
 mod exec_order;
 mod exec_peers;
 mod exec_random;

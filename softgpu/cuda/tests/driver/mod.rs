@@ -102,6 +102,9 @@ driver! {
     fn cuGraphKernelNodeCopyAttributes(to: CUgraphNode, from: CUgraphNode);
     fn cuEventQuery(event: CUevent);
     fn cuEventSynchronize(event: CUevent);
+    fn cuIpcGetMemHandle(handle: *mut CUipcMemHandle, at: CUdeviceptr);
+    fn cuIpcOpenMemHandle_v2(at: *mut CUdeviceptr, handle: CUipcMemHandle, flags: u32);
+    fn cuIpcCloseMemHandle(at: CUdeviceptr);
     fn cuIpcGetEventHandle(handle: *mut CUipcEventHandle, event: CUevent);
     fn cuIpcOpenEventHandle(event: *mut CUevent, handle: CUipcEventHandle);
     fn cuEventElapsedTime(milliseconds: *mut f32, start: CUevent, end: CUevent);
@@ -146,6 +149,9 @@ driver! {
     fn cuGraphNodeSetEnabled(exec: CUgraphExec, node: CUgraphNode, enabled: u32);
     fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream);
     fn cuUserObjectCreate(object: *mut CUuserObject, argument: *mut c_void, destroy: CUhostFn, count: u32, flags: u32);
+    fn cuUserObjectRetain(object: CUuserObject, count: u32);
+    fn cuUserObjectRelease(object: CUuserObject, count: u32);
+    fn cuGraphReleaseUserObject(graph: CUgraph, object: CUuserObject, count: u32);
     fn cuGraphRetainUserObject(graph: CUgraph, object: CUuserObject, count: u32, flags: u32);
     fn cuDeviceGetDevResource(device: CUdevice, resource: *mut CUdevResource, kind: CUdevResourceType);
     fn cuDevResourceGenerateDesc(desc: *mut CUdevResourceDesc, resources: *mut CUdevResource, count: u32);
