@@ -1,5 +1,6 @@
 /* Linear, pinned and managed memory, copies and memsets. */
 #include "cu.h"
+#include <sys/mman.h>
 #include <time.h>
 
 static void without_context(void) {
@@ -155,6 +156,50 @@ static void pinned(void) {
     IS(NOT_REGISTERED, cuMemHostUnregister(own));
 }
 
+/* Registering takes the pages of a range: all must be there, and writable unless the device only reads them. */
+static void register_checks(void) {
+    enum { READ_ONLY = 8, PAGES = 4, HOST_PAGE = 4096 };
+    start();
+    dptr device;
+    DO(cuMemAlloc_v2(&device, HOST_PAGE));
+    int private = MAP_PRIVATE | MAP_ANONYMOUS, file = memfd_create("short", 0);
+    unsigned char *at = mmap(NULL, PAGES * HOST_PAGE, PROT_READ | PROT_WRITE, private, -1, 0), out = 0;
+    DO(munmap(at + 2 * HOST_PAGE, HOST_PAGE));
+    IS(INVALID_VALUE, cuMemHostRegister_v2(at, PAGES * HOST_PAGE, 0));
+    IS(INVALID_VALUE, cuMemHostRegister_v2(at, PAGES * HOST_PAGE, READ_ONLY));
+    DO(cuMemHostRegister_v2(at, 2 * HOST_PAGE, 0));
+    DO(cuMemHostRegister_v2(at + 3 * HOST_PAGE + 100, 100, 0));
+    DO(cuMemHostUnregister(at));
+    at[0] = 5;
+    DO(mprotect(at, HOST_PAGE, PROT_READ));
+    IS(INVALID_VALUE, cuMemHostRegister_v2(at, HOST_PAGE, 0));
+    DO(cuMemHostRegister_v2(at, HOST_PAGE, READ_ONLY));
+    DO(cuMemcpyHtoD_v2(device, at, 1));
+    DO(cuMemcpyDtoH_v2(&out, device, 1));
+    TRUE(out == 5);
+    DO(cuMemHostUnregister(at));
+    DO(ftruncate(file, HOST_PAGE));
+    unsigned char *beyond = mmap(NULL, 2 * HOST_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    IS(INVALID_VALUE, cuMemHostRegister_v2(beyond, 2 * HOST_PAGE, 0));
+    DO(cuMemHostRegister_v2(beyond, HOST_PAGE, 0));
+}
+
+/* A copy to memory that was registered for reading is a fault, as a kernel's write is. */
+static void register_read_only(void) {
+    enum { READ_ONLY = 8, HOST_PAGE = 4096 };
+    start();
+    dptr device;
+    handle stream;
+    DO(cuMemAlloc_v2(&device, HOST_PAGE));
+    DO(cuStreamCreate(&stream, 1));
+    unsigned char *at = mmap(NULL, HOST_PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    DO(cuMemHostRegister_v2(at, HOST_PAGE, READ_ONLY));
+    DO(cuMemcpyHtoDAsync_v2(device, at, HOST_PAGE, stream));
+    DO(cuStreamSynchronize(stream));
+    cuMemcpyDtoHAsync_v2(at, device, HOST_PAGE, stream);
+    TRUE(cuStreamSynchronize(stream) != OK);
+}
+
 /* The latest legal moments: pinned memory is read when the copy runs, pageable memory when the call is made. */
 static void asynchronous(void) {
     start();
@@ -305,5 +350,6 @@ static void speed(void) {
            (seconds() - middle) * 1e9 / MANY);
 }
 
-TESTS(T(without_context), T(exhaustion), T(wrong_arguments), T(round_trips), T(fills), T(pitched), T(pinned), T(asynchronous),
+TESTS(T(without_context), T(exhaustion), T(wrong_arguments), T(round_trips), T(fills), T(pitched), T(pinned), T(register_checks), T(register_read_only),
+      T(asynchronous),
       T(managed), T(oversubscribed), T(context_takes_all_with_it), T(attributes), T(speed))

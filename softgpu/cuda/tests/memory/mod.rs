@@ -26,6 +26,8 @@ cases! {
     memsets_write_exactly_their_elements = "linear" "fills" "mem=256MiB";
     pitched_copies_preserve_the_rows = "linear" "pitched" "mem=256MiB";
     pinned_memory_has_one_address_for_host_and_device = "linear" "pinned" "mem=256MiB";
+    registering_takes_the_pages_of_its_whole_range = "linear" "register_checks" "mem=256MiB";
+    a_copy_to_memory_that_was_registered_for_reading_faults = "linear" "register_read_only" "mem=256MiB";
     pageable_memory_is_read_at_the_call_and_written_before_it_returns = "linear" "asynchronous" "mem=256MiB";
     a_prefetch_makes_managed_memory_resident_at_its_target = "linear" "managed" "mem=256MiB,home=freed";
     managed_memory_at_home_keeps_its_device_memory_until_other_needs_it = "managed" "kept" "mem=256MiB";
