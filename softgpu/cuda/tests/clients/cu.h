@@ -77,6 +77,7 @@ result cuMemcpyWithAttributesAsync(dptr, dptr, size_t, struct copy_attr *, handl
 result cuTexObjectCreate(dptr *, const struct resource *, const void *, const void *), cuTexObjectDestroy(dptr);
 result cuTexObjectGetResourceDesc(struct resource *, dptr), cuSurfObjectCreate(dptr *, const struct resource *);
 result cuIpcGetMemHandle(struct ipc *, dptr), cuIpcOpenMemHandle_v2(dptr *, struct ipc, unsigned), cuIpcCloseMemHandle(dptr);
+result cuEventCreate(handle *, unsigned), cuIpcGetEventHandle(struct ipc *, handle), cuIpcOpenEventHandle(handle *, struct ipc);
 result cuPointerGetAttribute(void *, int, dptr), cuPointerGetAttributes(unsigned, int *, void **, dptr);
 
 /* Initialises the driver and makes the primary context of device 0 current. */
