@@ -120,8 +120,8 @@ extern "C" fn forked() {
     let _ = STAGE.compare_exchange(READY, FORKED, Ordering::AcqRel, Ordering::Relaxed);
 }
 
-/// A normal exit leaves the machine. Other processes find a killed process. The driver's threads run
-/// on until the kernel ends the process. Other processes get the memory before that, so no bytes
+/// A normal exit leaves the machine. Other processes find a killed process. The driver's threads
+/// run on until the kernel ends the process. Other processes get the memory before that, so no bytes
 /// move from here on.
 extern "C" fn ended() {
     if STAGE
