@@ -7,6 +7,7 @@ mod driver;
 mod conformance;
 mod environment;
 mod exec_again;
+mod exec_asked;
 mod exec_capture;
 mod exec_faults;
 mod exec_graph;

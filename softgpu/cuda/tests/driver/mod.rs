@@ -48,6 +48,8 @@ driver! {
     fn cuCtxSetCurrent(context: CUcontext);
     fn cuCtxCreate_v2(context: *mut CUcontext, flags: u32, device: CUdevice);
     fn cuCtxDestroy_v2(context: CUcontext);
+    fn cuCtxAttach(context: *mut CUcontext, flags: u32);
+    fn cuCtxDetach(context: CUcontext);
     fn cuCtxSynchronize();
     fn cuCtxGetLimit(value: *mut usize, limit: CUlimit);
     fn cuCtxSetLimit(limit: CUlimit, value: usize);
@@ -168,6 +170,8 @@ driver! {
     fn cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph);
     fn cuStreamIsCapturing(stream: CUstream, status: *mut CUstreamCaptureStatus);
     fn cuStreamGetCaptureInfo_v2(stream: CUstream, status: *mut CUstreamCaptureStatus, id: *mut u64, graph: *mut CUgraph, nodes: *mut *const CUgraphNode, count: *mut usize);
+    fn cuStreamGetDevice(stream: CUstream, device: *mut CUdevice);
+    fn cuStreamGetCaptureInfo_v3(stream: CUstream, status: *mut CUstreamCaptureStatus, id: *mut u64, graph: *mut CUgraph, nodes: *mut *const CUgraphNode, data: *mut *const CUgraphEdgeData, count: *mut usize);
     fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode);
 }
 
