@@ -36,16 +36,30 @@ pub fn enabled(from: u32, to: u32) -> bool {
         .is_some_and(|mask| mask.load(Ordering::Acquire) & (1 << to) != 0)
 }
 
+/// Whether work in `from` can be given access to the memory of the device `to`.
+///
+/// # Errors
+/// `PEER_ACCESS_UNSUPPORTED` for another device, with `peer=off` in SPEC.
+pub(crate) fn supported(from: &Context, to: u32) -> Result {
+    let device = from.device();
+    if device.ordinal() == to || device.spec().peer {
+        Ok(())
+    } else {
+        Err(CUresult::PEER_ACCESS_UNSUPPORTED)
+    }
+}
+
 /// Lets work in `from` access the memory of the device of `to`.
 ///
 /// # Errors
-/// `INVALID_DEVICE` if both contexts are on one device, `PEER_ACCESS_ALREADY_ENABLED` if it is
-/// enabled already.
+/// `INVALID_DEVICE` if both contexts are on one device, `PEER_ACCESS_UNSUPPORTED` if the devices
+/// cannot access each other's memory, `PEER_ACCESS_ALREADY_ENABLED` if it is enabled already.
 pub fn enable(from: &Context, to: &Context) -> Result {
     let (a, b) = (from.device().ordinal(), to.device().ordinal());
     if a == b {
         return Err(CUresult::INVALID_DEVICE);
     }
+    supported(from, b)?;
     let fresh = change(|grants| grants.insert((from.handle, Owner::Context(to.handle), a, b)));
     if fresh {
         Ok(())

@@ -127,7 +127,8 @@ pub fn export(address: u64) -> Result<[u8; 64]> {
 /// `INVALID_VALUE` if the bytes are not a handle, `INVALID_CONTEXT` for a handle of this process,
 /// and where another context of the same device has opened memory of that process and device (the
 /// same page: "by one CUcontext per CUdevice per other process"),
-/// `INVALID_DEVICE` for a device that this process does not see, `INVALID_HANDLE` for memory that
+/// `INVALID_DEVICE` for a device that this process does not see, `PEER_ACCESS_UNSUPPORTED` for one
+/// whose memory the context's device cannot access, `INVALID_HANDLE` for memory that
 /// is gone.
 pub fn open(context: &Context, bytes: &[u8; 64]) -> Result<u64> {
     let handle = Handle::from_bytes(bytes).ok_or(CUresult::INVALID_VALUE)?;
@@ -147,6 +148,7 @@ pub fn open(context: &Context, bytes: &[u8; 64]) -> Result<u64> {
         opened.times += 1;
         return Ok(opened.address);
     }
+    peer::supported(context, device.ordinal())?;
     let devices = (device.ordinal(), context.device().ordinal());
     let is_elsewhere = |((maker, _, by), opened): (&Key, &Opened)| {
         *maker == handle.maker && *by != context.id() && opened.devices == devices
