@@ -13,6 +13,31 @@ static void without_context(void) {
     IS(INVALID_CONTEXT, cuMemFree_v2(0));
 }
 
+/* A thread without a context: calls in a created stream, and of memory, are made in theirs; those of a default stream are not. */
+static void in_a_stream_alone(void) {
+    start();
+    dptr at, pooled;
+    handle stream;
+    unsigned char *host, *own = (unsigned char *)"x";
+    DO(cuStreamCreate(&stream, 1));
+    DO(cuMemAlloc_v2(&at, 4));
+    DO(cuMemAllocHost_v2((void **)&host, 4));
+    DO(cuCtxSetCurrent(NULL));
+    IS(INVALID_CONTEXT, cuMemsetD8Async(at, 1, 4, NULL));
+    IS(INVALID_CONTEXT, cuMemcpyHtoDAsync_v2(at, own, 1, NULL));
+    IS(INVALID_CONTEXT, cuMemAllocAsync(&pooled, 4, NULL));
+    IS(INVALID_CONTEXT, cuMemAllocAsync(&pooled, 4, (handle)2));
+    IS(INVALID_CONTEXT, cuMemsetD8_v2(at, 1, 4));
+    DO(cuMemAllocAsync(&pooled, 4, stream));
+    DO(cuMemsetD8Async(pooled, 7, 4, stream));
+    DO(cuMemcpyHtoDAsync_v2(pooled, own, 1, stream));
+    DO(cuMemcpyDtoHAsync_v2(host, pooled, 4, stream));
+    DO(cuMemFreeAsync(pooled, stream));
+    DO(cuMemFree_v2(at)); /* waits for the device */
+    TRUE(host[0] == 'x' && host[3] == 7);
+    IS(INVALID_VALUE, cuMemFree_v2(at));
+}
+
 static void exhaustion(void) {
     start();
     enum { MOST = 65536 };
@@ -350,6 +375,6 @@ static void speed(void) {
            (seconds() - middle) * 1e9 / MANY);
 }
 
-TESTS(T(without_context), T(exhaustion), T(wrong_arguments), T(round_trips), T(fills), T(pitched), T(pinned), T(register_checks), T(register_read_only),
+TESTS(T(without_context), T(in_a_stream_alone), T(exhaustion), T(wrong_arguments), T(round_trips), T(fills), T(pitched), T(pinned), T(register_checks), T(register_read_only),
       T(asynchronous),
       T(managed), T(oversubscribed), T(context_takes_all_with_it), T(attributes), T(speed))

@@ -76,6 +76,8 @@ cases! {
     exporters_of_one_pid_in_two_namespaces_are_not_mixed_up = "share" "namespaces" "mem=512MiB";
 
     copies_between_devices_work_and_memory_counts_on_its_device = "devices" "between_devices" "mem=256MiB,count=2";
+    devices_without_peer_access_refuse_rights_and_copy = "devices" "without_peers" "mem=256MiB,count=2,peer=off";
+    calls_in_a_created_stream_need_no_current_context = "linear" "in_a_stream_alone" "mem=256MiB";
     access_rights_of_a_mapping_are_per_device = "devices" "rights_by_device" "mem=256MiB,count=2";
     batches_copy_everything_or_report_the_failed_copy = "devices" "batches" "mem=256MiB";
     texture_objects_keep_their_description = "devices" "textures" "mem=256MiB";
