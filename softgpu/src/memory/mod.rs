@@ -27,8 +27,8 @@ pub(crate) use copy::home_of;
 pub use copy::{Place, Transfer};
 pub use memset::Fill;
 pub(crate) use module::ModuleMemory;
-pub(crate) use table::close;
 pub use table::{bytes, still};
+pub(crate) use table::{close, comes};
 
 use std::sync::Arc;
 

@@ -199,6 +199,19 @@ pub(crate) fn covers(address: u64, len: u64) -> bool {
     }
 }
 
+/// Whether the bytes are in memory of a pool or a graph that stream order brings and that is not
+/// there yet, or not any more. Work in that order may be submitted for it.
+pub(crate) fn comes(address: u64, len: u64) -> bool {
+    let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
+    let found = table.range(..=address).next_back();
+    let inside = found.filter(|(base, record)| {
+        let end = (address - **base).checked_add(len);
+        end.is_some_and(|end| end <= record.size)
+    });
+    inside.is_some_and(|(_, record)| matches!(record.what, What::Pool(_) | What::Graph))
+        && va::find(address).is_none()
+}
+
 /// Whether a copy or memset of the device with this ordinal reaches the `len` bytes, as the driver
 /// checks it when the call is made. Of plain memory all of the process's devices do; a mapping and
 /// a pool's memory have rights by device.

@@ -121,8 +121,8 @@ extern "C" fn forked() {
 }
 
 /// A normal exit leaves the machine. Other processes find a killed process. The driver's threads
-/// run on until the kernel ends the process. Other processes get the memory before that, so no bytes
-/// move from here on.
+/// run on until the kernel ends the process. Other processes get the memory before that, so no
+/// bytes move from here on.
 extern "C" fn ended() {
     if STAGE
         .compare_exchange(READY, ENDED, Ordering::AcqRel, Ordering::Relaxed)
