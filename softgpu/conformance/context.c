@@ -66,6 +66,31 @@ static void limits(void) {
     say_result("limit.to_null", CU(cuCtxGetLimit, NULL, 0));
 }
 
+// Calls of a thread without a context, in a stream that has one, and of memory and events that have one.
+static void in_a_stream(void) {
+    handle context = NULL, stream = NULL, event = NULL;
+    address plain = 0, pooled = 0;
+    unsigned byte = 0;
+    must("cuCtxCreate", CU(cuCtxCreate_v2, &context, 0, 0));
+    must("cuStreamCreate", CU(cuStreamCreate, &stream, 1));
+    must("cuEventCreate", CU(cuEventCreate, &event, 2));
+    must("cuMemAlloc", CU(cuMemAlloc_v2, &plain, (size_t)4096));
+    must("cuCtxPopCurrent", CU(cuCtxPopCurrent_v2, &context));
+    say_result("none.alloc_async", CU(cuMemAllocAsync, &pooled, (size_t)4096, NULL));
+    say_result("none.in_a_stream.alloc_async", CU(cuMemAllocAsync, &pooled, (size_t)4096, stream));
+    say_result("none.in_a_stream.fill", CU(cuMemsetD8Async, plain, 1, (size_t)16, stream));
+    say_result("none.in_a_stream.copy", CU(cuMemcpyHtoDAsync_v2, plain, &byte, (size_t)4, stream));
+    say_result("none.in_a_stream.free_async", CU(cuMemFreeAsync, pooled, stream));
+    say_result("none.in_a_stream.record", CU(cuEventRecord, event, stream));
+    say_result("none.in_a_stream.query", CU(cuStreamQuery, stream));
+    say_result("none.in_a_stream.synchronize", CU(cuStreamSynchronize, stream));
+    say_result("none.event_query", CU(cuEventQuery, event));
+    say_result("none.free", CU(cuMemFree_v2, plain));
+    must("cuCtxSetCurrent", CU(cuCtxSetCurrent, context));
+    CU(cuCtxSynchronize);
+    CU(cuCtxDestroy_v2, context);
+}
+
 void context_facts(void) {
     handle a = NULL, b = NULL, current = &current;
     int number = 0, least = 9, greatest = 9;
@@ -120,4 +145,5 @@ void context_facts(void) {
     say_result("destroy_current", CU(cuCtxDestroy_v2, b));
     CU(cuCtxGetCurrent, &current);
     say_bool("destroying_takes_it_off", current == NULL);
+    in_a_stream();
 }

@@ -110,6 +110,66 @@ static result primary_state(void) {
     return CU(cuDevicePrimaryCtxGetState, 0, &flags, &active);
 }
 
+// Memory of its own for each call of virtual memory management, made before the capture.
+static address free_range, range_to_map, range_to_allow, range_to_unmap;
+static unsigned long long to_map, to_release, created;
+enum { GRAIN = 2 << 20 };
+
+static const struct { int type, handles, location_type, location; void *windows; unsigned char flags[8]; } PHYSICAL = {.type = 1, .location_type = 1};
+
+static address reserved(void) {
+    address at = 0;
+    must("cuMemAddressReserve", CU(cuMemAddressReserve, &at, (size_t)GRAIN, (size_t)0, (address)0, 0ULL));
+    return at;
+}
+
+static unsigned long long physical(void) {
+    unsigned long long it = 0;
+    must("cuMemCreate", CU(cuMemCreate, &it, (size_t)GRAIN, &PHYSICAL, 0ULL));
+    return it;
+}
+
+static address mapped(void) {
+    address at = reserved();
+    must("cuMemMap", CU(cuMemMap, at, (size_t)GRAIN, (size_t)0, physical(), 0ULL));
+    return at;
+}
+
+static void prepare_mappings(void) {
+    free_range = reserved();
+    range_to_map = reserved();
+    range_to_allow = mapped();
+    range_to_unmap = mapped();
+    to_map = physical();
+    to_release = physical();
+}
+
+static result address_reserve(void) {
+    address at;
+    return CU(cuMemAddressReserve, &at, (size_t)GRAIN, (size_t)0, (address)0, 0ULL);
+}
+static result address_free(void) { return CU(cuMemAddressFree, free_range, (size_t)GRAIN); }
+static result physical_create(void) { return CU(cuMemCreate, &created, (size_t)GRAIN, &PHYSICAL, 0ULL); }
+static result physical_release(void) { return CU(cuMemRelease, to_release); }
+static result map(void) { return CU(cuMemMap, range_to_map, (size_t)GRAIN, (size_t)0, to_map, 0ULL); }
+static result set_access(void) {
+    struct { int location_type, location, flags; } access = {1, 0, 3};
+    return CU(cuMemSetAccess, range_to_allow, (size_t)GRAIN, &access, (size_t)1);
+}
+static result unmap(void) { return CU(cuMemUnmap, range_to_unmap, (size_t)GRAIN); }
+static result host_register(void) {
+    static unsigned char page[2 * 4096];
+    return CU(cuMemHostRegister_v2, page, (size_t)4096, 0u);
+}
+static result module_load(void) {
+    handle it;
+    return CU(cuModuleLoadData, &it, MODULE_PTX);
+}
+static result stream_device(void) {
+    int ordinal;
+    return CU(cuStreamGetDevice, stream, &ordinal);
+}
+
 static const struct row {
     const char *name;
     result (*call)(void);
@@ -123,7 +183,9 @@ static const struct row {
     {"pool_current", pool_current}, {"pool_get_attribute", pool_get}, {"pool_set_attribute", pool_set}, {"pool_trim", pool_trim},
     {"graph_memory_attribute", graph_memory}, {"graph_memory_trim", graph_trim}, {"unload", unload},
     {"context_current", context_current}, {"context_push", context_push}, {"context_synchronize", context_synchronize},
-    {"primary_state", primary_state},
+    {"primary_state", primary_state}, {"address_reserve", address_reserve}, {"address_free", address_free},
+    {"physical_create", physical_create}, {"physical_release", physical_release}, {"map", map}, {"set_access", set_access},
+    {"unmap", unmap}, {"host_register", host_register}, {"module_load", module_load},
 };
 
 // Prints the result of `row` during a capture, and the capture's state afterwards.
@@ -209,6 +271,25 @@ static void captured_event(const char *fact, int mode) {
     if (graph) CU(cuGraphDestroy, graph);
 }
 
+// The time from an event to one that a capture has recorded.
+static void captured_elapsed(void) {
+    handle graph = NULL, live = NULL, recorded = NULL;
+    float milliseconds = 0;
+    int status = 9;
+    must("cuEventCreate", CU(cuEventCreate, &live, 0));
+    must("cuEventCreate", CU(cuEventCreate, &recorded, 0));
+    must("cuEventRecord", CU(cuEventRecord, live, other));
+    must("cuEventRecord", CU(cuEventRecord, recorded, other));
+    must("cuStreamSynchronize", CU(cuStreamSynchronize, other));
+    must("cuStreamBeginCapture", CU(cuStreamBeginCapture_v2, stream, RELAXED));
+    CU(cuEventRecord, recorded, stream);
+    say_result("captured_elapsed", CU(cuEventElapsedTime, &milliseconds, live, recorded));
+    CU(cuStreamIsCapturing, stream, &status);
+    say_number("captured_elapsed.leaves", status);
+    CU(cuStreamEndCapture, stream, &graph);
+    if (graph) CU(cuGraphDestroy, graph);
+}
+
 void forbidden_facts(void) {
     context = begin();
     must("cuStreamCreate", CU(cuStreamCreate, &stream, 1));
@@ -217,7 +298,13 @@ void forbidden_facts(void) {
     must("cuMemAlloc", CU(cuMemAlloc_v2, &memory, (size_t)4096));
     must("cuMemAllocAsync", CU(cuMemAllocAsync, &pooled, (size_t)4096, other));
     must("cuDeviceGetDefaultMemPool", CU(cuDeviceGetDefaultMemPool, &pool, 0));
+    prepare_mappings();
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) in_capture("global", &rows[i], here, GLOBAL);
+    static const char *const device_facts[] = {"global.stream_device", "global.stream_device.leaves", NULL};
+    if (!lacks("cuStreamGetDevice", device_facts)) {
+        struct row row = {"stream_device", stream_device};
+        in_capture("global", &row, here, GLOBAL);
+    }
     const char *again[] = {"event_query", "alloc", "pool_get_attribute", "memory_info", "stream_synchronize",
                            "stream_id", "stream_id_elsewhere", "alloc_async_elsewhere"};
     for (size_t i = 0; i < sizeof again / sizeof *again; i++) {
@@ -232,6 +319,7 @@ void forbidden_facts(void) {
     captured_event("captured_event.global", GLOBAL);
     captured_event("captured_event.thread_local", THREAD_LOCAL);
     captured_event("captured_event.relaxed", RELAXED);
+    captured_elapsed();
     joined_and_destroyed("destroyed.joined_back", 1);
     joined_and_destroyed("destroyed.not_joined_back_fails", 0);
 }

@@ -41,6 +41,11 @@ static void receiver(int from, int to) {
     say_result("open", CU(cuIpcOpenMemHandle_v2, &a, handle, 1u));
     say_result("open_again", CU(cuIpcOpenMemHandle_v2, &b, handle, 1u));
     say_bool("open_again_is_the_same", a == b);
+    void *further = NULL;
+    address c = 0;
+    must("cuCtxCreate", CU(cuCtxCreate_v2, &further, 0, 0));
+    say_result("open_in_another_context", CU(cuIpcOpenMemHandle_v2, &c, handle, 1u));
+    CU(cuCtxDestroy_v2, further);
     CU(cuMemcpyDtoH_v2, &byte, a, (size_t)1);
     say_number("sees_the_bytes", byte);
     say_result("free_imported", CU(cuMemFree_v2, a));

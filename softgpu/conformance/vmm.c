@@ -108,7 +108,7 @@ void denied_facts(void) {
 // Copies of memory that the current context's device may not access, and of memory that any may.
 void reach_facts(void) {
     static const char *const facts[] = {"fill", "to_host", "from_host", "on_devices", "between_contexts", "on_the_owner_from_elsewhere",
-                                        "plain_fill", "plain_to_host", "boxes_between_contexts", "stream_of_another_context", NULL};
+                                        "plain_fill", "plain_to_host", "boxes_between_contexts", "stream_of_another_context", "fill_in_the_owners_stream", NULL};
     struct properties properties = {.type = 1, .location_type = 1};
     struct access access = {.location_type = 1, .flags = 3};
     handle one = begin(), two = NULL, stream = NULL;
@@ -158,6 +158,9 @@ void reach_facts(void) {
     // The owner's context is current; the stream is the other one's.
     must("cuCtxSetCurrent", CU(cuCtxSetCurrent, one));
     say_result("stream_of_another_context", CU(cuMemcpyDtoHAsync_v2, &word, there, (size_t)4, stream));
+    must("cuStreamCreate", CU(cuStreamCreate, &stream, 1u));
+    must("cuCtxSetCurrent", CU(cuCtxSetCurrent, two));
+    say_result("fill_in_the_owners_stream", CU(cuMemsetD8Async, there, 1, (size_t)16, stream));
 }
 
 static sigjmp_buf faulted;

@@ -32,6 +32,7 @@
 //! | `sessions` | whether each process that NVML lists has a session of the encoder and of frame capture, `on` or `off` | `off` |
 //! | `fault` | time of a kernel for each 2 MiB of managed memory that it brings to the device by touching it, besides their transfer; up to 100ms | 0 |
 //! | `duplex` | whether copies to and from the host run at a time, `full` or `half` | `full` |
+//! | `peer` | whether the devices can access each other's memory, `on` or `off` | `on` |
 //! | `pin` | rate at which host memory is pinned, bytes per second; 0: pinning takes no time | 0 |
 //! | `decompress` | whether the devices have a decompression engine, `on` or `off`: the attribute `MEM_DECOMPRESS_ALGORITHM_MASK`, and of memory `IS_HW_DECOMPRESS_CAPABLE` | `off` |
 //! | `vmmcall` | time that `cuMemCreate` and `cuMemRelease` take on the host, and `cuMemMap`, `cuMemUnmap` and `cuMemSetAccess` for each mapping; up to 100ms | 0 |
@@ -188,6 +189,8 @@ pub struct Spec {
     pub fault: u64,
     /// Whether the host link carries both directions at a time. The default is unverified.
     pub duplex: Duplex,
+    /// Whether the devices can access each other's memory.
+    pub peer: bool,
     /// Rate at which host memory is pinned (bytes per second); 0 for no time. The default is
     /// unverified.
     pub pin: u64,
@@ -237,6 +240,7 @@ impl Default for Spec {
             sessions: false,
             fault: 0,
             duplex: Duplex::Full,
+            peer: true,
             pin: 0,
             vmmcall: 0,
             order: Order::Strict,
@@ -439,6 +443,7 @@ fn set(spec: &mut Spec, key: &str, value: &str) -> Result<(), &'static str> {
                 _ => return Err("full or half"),
             }
         }
+        "peer" => spec.peer = is_on(value)?,
         "pin" => {
             spec.pin = match value {
                 "0" | "0/s" => 0,
@@ -470,7 +475,7 @@ fn set(spec: &mut Spec, key: &str, value: &str) -> Result<(), &'static str> {
         _ => {
             return Err(
                 "one of the keys name, count, mem, sm, driver, link, bw, ctx, seed, linger, \
-                slice, switch, preempt, launch, load, inst, watchdog, stamp, room, upload, stage, vmm, managed, home, listed, reserved, sessions, fault, duplex, pin, decompress, vmmcall, order, exit, reuse",
+                slice, switch, preempt, launch, load, inst, watchdog, stamp, room, upload, stage, vmm, managed, home, listed, reserved, sessions, fault, duplex, peer, pin, decompress, vmmcall, order, exit, reuse",
             );
         }
     }

@@ -7,7 +7,7 @@ fn every_key_is_read() {
     let spec: Spec =
         "name=a-1,count=2,mem=1.5GiB,sm=8,driver=13000,link=50GiB/s,bw=3TB/s,ctx=4MiB,seed=7,linger=20,\
         slice=1ms,switch=50us,preempt=100us,launch=5us,load=1s,inst=10ns,watchdog=5000,stamp=any,room=free,upload=along,stage=waits,vmm=off,managed=fixed,home=freed,listed=all,reserved=512MiB,sessions=on,fault=30us,\
-        duplex=half,pin=6GiB/s,decompress=on,vmmcall=20us,order=lenient,exit=refuse,reuse=lifo"
+        duplex=half,peer=off,pin=6GiB/s,decompress=on,vmmcall=20us,order=lenient,exit=refuse,reuse=lifo"
             .parse()
             .unwrap();
     let expected = Spec {
@@ -40,6 +40,7 @@ fn every_key_is_read() {
         sessions: true,
         fault: 30_000,
         duplex: Duplex::Half,
+        peer: false,
         pin: 6 << 30,
         decompress: true,
         vmmcall: 20_000,

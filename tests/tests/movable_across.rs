@@ -15,6 +15,8 @@ const OLD: &str = "mem=1GiB,ctx=8MiB,count=2,driver=12040";
 /// An allocation of chunks of its own, and a part of a slab.
 const SIZES: [u64; 2] = [4 << 20, 4096];
 
+const PEER_ACCESS_UNSUPPORTED: &str = "217";
+
 /// A program with slot 0 on device 0 and slot 1 on device 1, and the same on the bare driver.
 fn two(spec: &str, bytes: u64) -> (Scene, Guest) {
     let mut scene = Scene::moving_on_two(Movability::Swap, spec);
@@ -83,10 +85,10 @@ fn another_devices_memory_is_set_and_copied_as_plain_memory() {
     }
 }
 
-#[test]
-fn a_copy_between_two_devices_needs_no_peer_access() {
+/// Copies between memory of two devices by every function, and again after it left and came back.
+fn is_copied_between(spec: &str) {
     for bytes in SIZES {
-        let (mut scene, mut bare) = two(SPEC, bytes);
+        let (mut scene, mut bare) = two(spec, bytes);
         for how in 0..5 {
             let (one, two) = (2 * how + 1, 2 * how + 2);
             both(&mut scene, &mut bare, &format!("stamp 0 {one} 0"), "0");
@@ -95,9 +97,39 @@ fn a_copy_between_two_devices_needs_no_peer_access() {
             both(&mut scene, &mut bare, &format!("stamp 1 {two} 0"), "0");
             both(&mut scene, &mut bare, &format!("carry 0 1 {how}"), "0");
             both(&mut scene, &mut bare, &format!("values 0 {two}"), "0");
+            if how == 1 {
+                scene.provided(bytes);
+                let outcome = scene.ordered(Order::Leave);
+                assert!(matches!(outcome, Outcome::Away(_)), "{outcome:?}");
+                scene.returns();
+            }
         }
         ended(scene, bare);
     }
+}
+
+#[test]
+fn a_copy_between_two_devices_needs_no_peer_access() {
+    is_copied_between(SPEC);
+}
+
+#[test]
+fn devices_that_cannot_reach_each_other_are_copied_between() {
+    is_copied_between(&format!("{SPEC},peer=off"));
+}
+
+#[test]
+fn a_peer_that_cannot_be_given_access_is_refused_as_by_the_driver() {
+    let (mut scene, mut bare) = two(&format!("{SPEC},peer=off"), SIZES[0]);
+    both(&mut scene, &mut bare, "reach", PEER_ACCESS_UNSUPPORTED);
+    both(&mut scene, &mut bare, "stamp 0 1 0", "0");
+    scene.provided(SIZES[0]);
+    let outcome = scene.ordered(Order::Leave);
+    assert!(matches!(outcome, Outcome::Away(_)), "{outcome:?}");
+    scene.returns();
+    both(&mut scene, &mut bare, "values 0 1", "0");
+    both(&mut scene, &mut bare, "pull 0 1 1", "0 0");
+    ended(scene, bare);
 }
 
 #[test]

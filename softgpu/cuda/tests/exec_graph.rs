@@ -289,6 +289,10 @@ fn host_nodes_run_at_each_launch_and_the_graph_frees_its_user_objects() {
             );
             assert_eq!(look(witness.cast()), 0);
             assert_eq!(cuGraphDestroy(graph), OK);
+            assert_eq!(cuGraphExecDestroy(exec), OK);
+            while look(witness.cast()) == 0 {
+                std::thread::yield_now();
+            }
             assert_eq!(look(witness.cast()), 1);
         },
     );

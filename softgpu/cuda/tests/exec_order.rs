@@ -4,7 +4,9 @@
 use std::collections::BTreeSet;
 
 use crate::driver::*;
-use gpushare_cuda_abi::cuda::{CU_STREAM_PER_THREAD, CUcontext, CUresult, CUstream};
+use gpushare_cuda_abi::cuda::{
+    CU_STREAM_PER_THREAD, CUcontext, CUresult, CUstream, CUstreamWaitValue_flags,
+};
 
 const MS: u64 = 1_000_000;
 
@@ -270,5 +272,40 @@ fn a_stream_waits_for_a_value_the_host_writes() {
             cuStreamWriteValue32_v2(stream, 8, 9, 0),
             CUresult::INVALID_VALUE
         );
+    });
+}
+
+#[test]
+fn values_are_written_and_awaited_in_memory_of_their_streams_order() {
+    let name = "values_are_written_and_awaited_in_memory_of_their_streams_order";
+    alone(name, "", || {
+        start();
+        let (stream, host) = (free_stream(), pinned(1));
+        let equal = CUstreamWaitValue_flags::EQ.0;
+        let gate = Gate::close(stream);
+        let at = get(0, |out| cuMemAllocAsync(out, 4, stream));
+        assert_eq!(cuStreamWriteValue32_v2(stream, at, 7, 0), OK);
+        assert_eq!(cuStreamWaitValue32_v2(stream, at, 7, equal), OK);
+        assert_eq!(cuMemcpyDtoHAsync_v2(host.cast(), at, 4, stream), OK);
+        assert_eq!(cuStreamQuery(stream), CUresult::NOT_READY);
+        gate.open();
+        assert_eq!(cuStreamSynchronize(stream), OK);
+        assert_eq!(look(host), 7);
+        let beyond = cuStreamWriteValue32_v2(stream, at + (64 << 20), 7, 0);
+        assert_eq!(beyond, CUresult::INVALID_VALUE);
+    });
+}
+
+#[test]
+fn a_value_that_is_written_before_its_memory_is_allocated_faults() {
+    let name = "a_value_that_is_written_before_its_memory_is_allocated_faults";
+    alone(name, "", || {
+        start();
+        let (stream, other) = (free_stream(), free_stream());
+        let _gate = Gate::close(stream);
+        let at = get(0, |out| cuMemAllocAsync(out, 4, stream));
+        assert_eq!(cuStreamWriteValue32_v2(other, at, 7, 0), OK);
+        let fault = cuStreamSynchronize(other);
+        assert_eq!(fault, CUresult::ILLEGAL_ADDRESS);
     });
 }

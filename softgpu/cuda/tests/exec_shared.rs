@@ -163,3 +163,112 @@ fn an_event_of_a_dead_maker_is_not_the_event_of_a_later_one() {
         assert_eq!(cuEventQuery(event), CUresult::NOT_READY, "of a later one");
     });
 }
+
+#[test]
+fn a_process_exports_memory_of_the_first_device() {
+    stays("a_process_exports_memory_of_the_first_device", || {
+        let at = memory(4096);
+        write(at, &[3_u32]);
+        let none = CUipcMemHandle { reserved: [0; 64] };
+        let handle = get(none, |out| cuIpcGetMemHandle(out, at));
+        handle.reserved.map(|byte| byte.to_string()).join(" ")
+    });
+}
+
+/// Opens another process's memory as the only flag says: with peer access where it is needed.
+fn open_memory(handle: &str, at: &mut CUdeviceptr) -> CUresult {
+    let bytes: Vec<_> = handle
+        .split(' ')
+        .map(|byte| byte.parse().expect("a byte"))
+        .collect();
+    let reserved = bytes.try_into().expect("64 bytes");
+    let flags = CUipcMem_flags::LAZY_ENABLE_PEER_ACCESS.0;
+    cuIpcOpenMemHandle_v2(at, CUipcMemHandle { reserved }, flags)
+}
+
+/// The primary contexts of both devices; the second one's is current.
+fn on_the_second_device() -> [CUcontext; 2] {
+    assert_eq!(cuInit(0), OK);
+    let context = |device| get(CUcontext::NULL, |out| cuDevicePrimaryCtxRetain(out, device));
+    let both = [context(0), context(1)];
+    assert_eq!(cuCtxSetCurrent(both[1]), OK);
+    both
+}
+
+const EXPORTER: &str = "a_process_exports_memory_of_the_first_device";
+
+#[test]
+fn an_opened_handle_of_another_device_is_reached_by_kernels() {
+    let name = "an_opened_handle_of_another_device_is_reached_by_kernels";
+    alone(name, &(machine("peers") + ",count=2"), || {
+        let [first, _] = on_the_second_device();
+        let (other, stream, mut at) = (Other::start(EXPORTER, ""), free_stream(), 0);
+        assert_eq!(open_memory(&other.1, &mut at), OK);
+        assert_eq!(fill(stream, at, 1, 5), OK);
+        assert_eq!(cuStreamSynchronize(stream), OK);
+        assert_eq!(read(at, 1), [5]);
+        // It is the program's peer access, too, while something is open.
+        let already = CUresult::PEER_ACCESS_ALREADY_ENABLED;
+        let enabled = cuCtxEnablePeerAccess(first, 0);
+        assert!(enabled == OK || enabled == already, "{enabled:?}");
+    });
+}
+
+#[test]
+fn the_last_close_takes_the_peer_access_of_opened_handles_back() {
+    let name = "the_last_close_takes_the_peer_access_of_opened_handles_back";
+    alone(name, &(machine("last") + ",count=2"), || {
+        let [first, second] = on_the_second_device();
+        assert_eq!(cuCtxSetCurrent(first), OK);
+        let plain = memory(4096);
+        assert_eq!(cuCtxSetCurrent(second), OK);
+        let (others, stream) = ([0; 2].map(|_| Other::start(EXPORTER, "")), free_stream());
+        let mut at = [0; 2];
+        assert_eq!(open_memory(&others[0].1, &mut at[0]), OK);
+        assert_eq!(open_memory(&others[1].1, &mut at[1]), OK);
+        assert_eq!(cuIpcCloseMemHandle(at[0]), OK);
+        assert_eq!(fill(stream, plain, 1, 5), OK);
+        assert_eq!(cuStreamSynchronize(stream), OK);
+        assert_eq!(cuIpcCloseMemHandle(at[1]), OK);
+        assert_eq!(fill(stream, plain, 1, 5), OK);
+        assert_eq!(cuStreamSynchronize(stream), CUresult::ILLEGAL_ADDRESS);
+    });
+}
+
+#[test]
+fn the_last_close_leaves_peer_access_that_the_program_has_enabled() {
+    let name = "the_last_close_leaves_peer_access_that_the_program_has_enabled";
+    alone(name, &(machine("own") + ",count=2"), || {
+        let [first, second] = on_the_second_device();
+        assert_eq!(cuCtxEnablePeerAccess(first, 0), OK);
+        assert_eq!(cuCtxSetCurrent(first), OK);
+        let plain = memory(4096);
+        assert_eq!(cuCtxSetCurrent(second), OK);
+        let (other, stream, mut at) = (Other::start(EXPORTER, ""), free_stream(), 0);
+        assert_eq!(open_memory(&other.1, &mut at), OK);
+        assert_eq!(cuIpcCloseMemHandle(at), OK);
+        assert_eq!(fill(stream, plain, 1, 5), OK);
+        assert_eq!(cuStreamSynchronize(stream), OK);
+    });
+}
+
+#[test]
+fn handles_of_a_process_are_opened_by_one_context_of_a_device() {
+    let name = "handles_of_a_process_are_opened_by_one_context_of_a_device";
+    alone(name, &(machine("one") + ",count=2"), || {
+        let [first, second] = on_the_second_device();
+        let (others, mut at) = ([0; 2].map(|_| Other::start(EXPORTER, "")), 0);
+        assert_eq!(open_memory(&others[0].1, &mut at), OK);
+        let further = get(CUcontext::NULL, |out| cuCtxCreate_v2(out, 0, 1));
+        let mut none = 0;
+        let refused = open_memory(&others[0].1, &mut none);
+        assert_eq!(refused, CUresult::INVALID_CONTEXT, "a second context");
+        assert_eq!(open_memory(&others[1].1, &mut none), OK, "another process");
+        assert_eq!(cuCtxSetCurrent(first), OK);
+        assert_eq!(open_memory(&others[0].1, &mut none), OK, "another device");
+        assert_eq!(cuCtxSetCurrent(second), OK);
+        assert_eq!(cuIpcCloseMemHandle(at), OK);
+        assert_eq!(cuCtxSetCurrent(further), OK);
+        assert_eq!(open_memory(&others[0].1, &mut none), OK, "it was closed");
+    });
+}

@@ -59,6 +59,16 @@ fn a_call_before_the_teardown_succeeds() {
 }
 
 #[test]
+fn no_bytes_of_the_device_move_after_the_teardown() {
+    assert_eq!(said("work", ""), "0\n");
+}
+
+#[test]
+fn bytes_of_the_device_move_until_the_teardown() {
+    assert_eq!(said("earlier-work", ""), "7\n");
+}
+
+#[test]
 fn an_exit_without_handlers_does_not_tear_the_driver_down() {
     assert_eq!(said("quick", ""), "0\n");
 }

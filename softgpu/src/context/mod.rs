@@ -21,6 +21,7 @@ use crate::fallen;
 use crate::handle::{self, Handles};
 use crate::memory::pool;
 use crate::spec::{PAGE, Room};
+use crate::va;
 use crate::world::{Device, Ext, Kind, PageRun};
 
 pub use green::{Green, Named, detached, keeps_detached, named};
@@ -232,9 +233,15 @@ impl Context {
     }
 
     /// Loses this process's contexts on the device to `error`: every later call in one of them
-    /// returns that error, and none can be created. The first error stays.
+    /// returns that error, and none can be created. The first error stays. After the driver's
+    /// teardown the error is `DEINITIALIZED`: work that the teardown stops finds no memory.
     pub fn poison(&self, error: CUresult) {
-        self.error.set(error);
+        let stopped = va::is_closed();
+        self.error.set(if stopped {
+            CUresult::DEINITIALIZED
+        } else {
+            error
+        });
     }
 
     /// Loses this context alone.

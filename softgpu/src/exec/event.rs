@@ -299,9 +299,12 @@ pub fn synchronize(event: &Arc<Event>) -> Result {
 /// Milliseconds of the hardware's time from `start` to `end`.
 ///
 /// # Errors
-/// `INVALID_HANDLE` if an event was never recorded or has no timing, or if the events belong to
-/// different devices; `NOT_READY` if an event is not complete.
+/// `INVALID_VALUE` if an event was last recorded in a capture, `INVALID_HANDLE` if one was never
+/// recorded or has no timing, or if the events belong to different devices; `NOT_READY` if an event
+/// is not complete.
 pub fn elapsed(start: &Event, end: &Event) -> Result<f32> {
+    capture::check_elapsed(start)?;
+    capture::check_elapsed(end)?;
     let timed = |event: &Event| event.flags & CUevent_flags::DISABLE_TIMING.0 == 0;
     if !timed(start)
         || !timed(end)

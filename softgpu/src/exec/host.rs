@@ -7,9 +7,12 @@
 
 use std::cell::Cell;
 use std::ffi::c_void;
+use std::sync::OnceLock;
+use std::sync::mpsc::{Sender, channel};
 
 use gpushare_cuda_abi::cuda::{CUresult, CUstream};
 
+use super::threads::without_signals;
 use crate::error::Result;
 
 /// A function of the application to be called.
@@ -40,6 +43,27 @@ thread_local! {
 /// Whether the calling thread is inside a host function, where driver calls are not permitted.
 pub fn in_host_function() -> bool {
     INSIDE.get()
+}
+
+/// Calls a destructor of the application on a thread of the driver, after those that were passed
+/// before. No lock of the driver is held there. If the thread cannot be started it is never called.
+pub(crate) fn destroy(destructor: unsafe extern "C" fn(*mut c_void), argument: usize) {
+    static CALLER: OnceLock<Option<Sender<HostCall>>> = OnceLock::new();
+    let caller = CALLER.get_or_init(|| {
+        let (sender, calls) = channel();
+        let work = move || calls.into_iter().for_each(|call| invoke(call, Ok(())));
+        let name = "softgpu-objects".to_owned();
+        let started = without_signals(|| std::thread::Builder::new().name(name).spawn(work));
+        started.is_ok().then_some(sender)
+    });
+    let call = HostCall::Function {
+        function: destructor,
+        argument,
+    };
+    if let Some(caller) = caller {
+        // The thread ends with the process.
+        let _ = caller.send(call);
+    }
 }
 
 /// Calls the host function on this thread.

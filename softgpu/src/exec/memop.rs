@@ -27,6 +27,16 @@ pub enum Width {
     Eight,
 }
 
+impl Width {
+    /// Bytes.
+    const fn bytes(self) -> u64 {
+        match self {
+            Self::Four => 4,
+            Self::Eight => 8,
+        }
+    }
+}
+
 /// One operation of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemOp {
@@ -108,9 +118,13 @@ impl MemOp {
             }
             Self::Barrier => return Ok(()),
         };
-        let bytes = if width == Width::Four { 4 } else { 8 };
+        let bytes = width.bytes();
         if !addr.is_multiple_of(bytes) {
             return Err(CUresult::INVALID_VALUE);
+        }
+        // Of memory in stream order the address is known now, and the rights when the work runs.
+        if memory::comes(addr, bytes) {
+            return Ok(());
         }
         va::check(context.device().ordinal(), addr, bytes, access)
             .map_err(|_| CUresult::INVALID_VALUE)
@@ -163,6 +177,8 @@ pub(crate) fn lower(context: &Arc<Context>, op: MemOp) -> (Work, Option<Effect>)
             let seen_by = Arc::clone(&fault);
             let come = move || match read(&context, addr, width) {
                 Ok(seen) => compares(seen, value, width, flags),
+                // It is allocated before in this order, and not written yet.
+                Err(_) if memory::comes(addr, width.bytes()) => false,
                 Err(error) => {
                     let _first = seen_by.set(error);
                     true

@@ -32,9 +32,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use gpushare_cuda_abi::cuda::CUresult;
 
+pub(crate) use host::destroy;
 pub use host::{HostCall, in_host_function};
 pub use op::{Cost, Effect, Kind, Op, Raw, Touch};
-pub use stream::{StreamRef, resolve};
+pub use stream::{StreamRef, context_for, resolve};
 
 pub(crate) use engine::{Item, OpId, Work};
 pub(crate) use job::Job;

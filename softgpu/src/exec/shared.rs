@@ -20,13 +20,14 @@ const LOOK: Duration = Duration::from_micros(100);
 /// A handle for an event that was made for several processes.
 ///
 /// # Errors
-/// `INVALID_HANDLE` for another event, and for one of another process.
+/// `INVALID_HANDLE` for another event, and for one of another process; `OPERATING_SYSTEM` if the
+/// machine's lock is lost.
 pub fn export(event: &Event) -> Result<[u8; 64]> {
     let shared = event.shared().filter(|_| event.is_exported());
     let shared = shared.ok_or(CUresult::INVALID_HANDLE)?;
     let mut bytes = [0; 64];
     bytes[..8].copy_from_slice(MAGIC);
-    bytes[8..12].copy_from_slice(&std::process::id().to_le_bytes());
+    bytes[8..12].copy_from_slice(&process()?.number()?.to_le_bytes());
     for (place, part) in bytes[12..20].chunks_exact_mut(4).zip(shared.name()) {
         place.copy_from_slice(&part.to_le_bytes());
     }
@@ -46,7 +47,7 @@ pub fn open(context: &Arc<Context>, bytes: &[u8; 64]) -> Result<CUevent> {
     if !bytes.starts_with(MAGIC) {
         return Err(CUresult::MAP_FAILED);
     }
-    if number(8) == std::process::id() {
+    if number(8) == process()?.number()? {
         return Err(CUresult::INVALID_CONTEXT);
     }
     let shared = process()?.open_event([number(12), number(16)])?;

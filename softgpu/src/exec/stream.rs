@@ -279,6 +279,22 @@ pub fn destroy(stream: CUstream) -> Result {
     Ok(())
 }
 
+/// The context of a call that submits to `stream`: the calling thread's, or the stream's where the
+/// thread has none.
+///
+/// # Errors
+/// `INVALID_CONTEXT` if the thread has none and the stream is a default one, or does not exist; the
+/// error of a context that cannot be used.
+pub fn context_for(stream: CUstream) -> Result<Arc<Context>> {
+    if context::current_named().is_some() {
+        return context::current();
+    }
+    let created = STREAMS.get(stream.0.addr());
+    let created = created.ok_or(CUresult::INVALID_CONTEXT)?;
+    created.check()?;
+    Ok(Arc::clone(created.context()))
+}
+
 /// The stream of a handle. A handle that names a default stream means the default stream of
 /// `context`.
 ///

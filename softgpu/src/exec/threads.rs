@@ -18,6 +18,7 @@ use gpushare_cuda_abi::cuda::CUresult;
 use super::engine::Timeline;
 use super::{CALLS, DONE, LATE, WATCH, clock, host, lock};
 use crate::error::Result;
+use crate::va;
 
 /// How much later than the hardware the watching thread may look (ns). The lag delays no caller and
 /// saves the thread most of its work.
@@ -122,6 +123,8 @@ fn look_at_values(mut timeline: MutexGuard<'static, Timeline>) -> MutexGuard<'st
         .collect();
     drop(timeline);
     let (come, open): (Vec<_>, Vec<_>) = waits.into_iter().partition(|(_, wait)| match wait {
+        // After the driver's teardown no value comes: nothing more begins then.
+        Some(_) if va::is_closed() => false,
         Some((value, context)) => context.check().is_err() || value.has_come(),
         None => true,
     });

@@ -20,8 +20,8 @@ pub use super::rules::exchange_mode;
 pub(crate) use super::captured::{record, record_event, record_graph, record_mem_ops, wait_event};
 pub(crate) use super::green::{check_green, green_gone};
 pub(crate) use super::rules::{
-    check_drain, check_event, check_number, check_submit, check_wait, event_gone, forbids,
-    is_active, stream_gone,
+    check_drain, check_elapsed, check_event, check_number, check_submit, check_wait, event_gone,
+    forbids, is_active, stream_gone,
 };
 
 /// Begins a capture on `stream`, into a new graph or into `target` after the given nodes of it.

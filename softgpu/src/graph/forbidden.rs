@@ -25,6 +25,8 @@
 //! | wait in one capture for an event of another capture | `STREAM_CAPTURE_MERGE` | `captured::wait_event` | `ProhibitedOperations` |
 //! | wait in a capture for work outside it | `STREAM_CAPTURE_ISOLATION` | `captured::wait_event` | `ProhibitedOperations` |
 //! | ask for the number of a stream that captures | `STREAM_CAPTURE_UNSUPPORTED` | `rules::check_number` | a real driver, in every mode; the number of another stream it gives |
+//! | ask for the device of a stream that captures | the same | `rules::check_number` | NVIDIA/cccl, pull request 9119: not allowed in a capture; the code is that of the row above |
+//! | ask for the time between events of which one was last recorded in a capture | `INVALID_VALUE` | `rules::check_elapsed` | NVIDIA/warp, issues 556 and 983; what becomes of the capture they do not say: it stays valid |
 //! | submit work that a graph cannot hold: `cuStreamAddCallback`, `cuStreamAttachMemAsync` | `STREAM_CAPTURE_UNSUPPORTED` | `captured::record` | `ProhibitedOperations` |
 //! | end a capture in another thread, unless it is relaxed | `STREAM_CAPTURE_WRONG_THREAD` | `capture::end` | `cuStreamEndCapture` |
 //! | end a capture with a stream that was not joined back | `STREAM_CAPTURE_UNJOINED` | `capture::end` | `cuStreamEndCapture` |

@@ -8,6 +8,7 @@ use gpushare_cuda_abi::cuda::{CUgraphExec, CUgraphInstantiate_flags, CUresult};
 
 use super::allocation::Allocation;
 use super::capture;
+use super::objects::Held;
 use super::store::{Graph, GraphId, Node, NodeId, NodeWork, PLAIN, Store, store};
 use crate::context::Context;
 use crate::error::Result;
@@ -42,6 +43,8 @@ pub struct Exec {
 #[derive(Debug, Default)]
 pub(super) struct Steps {
     pub(super) list: Vec<Step>,
+    /// References to user objects.
+    pub(super) objects: Held,
     /// The last operation of the previous launch. Launches of one executable graph never overlap.
     last: OpId,
 }
@@ -164,7 +167,7 @@ pub fn instantiate(graph: GraphId, flags: u64) -> Result<CUgraphExec> {
     }
     let list = steps_of(graph)?;
     let token = Arc::new(());
-    {
+    let objects = {
         let mut store = store();
         let once = has_memory(&store, store.graph(graph)?);
         let home = store.graph_mut(graph)?;
@@ -174,9 +177,14 @@ pub fn instantiate(graph: GraphId, flags: u64) -> Result<CUgraphExec> {
             }
             home.instance = Arc::downgrade(&token);
         }
-    }
+        Held::of(&store, graph)?
+    };
     let handle = EXECS.fresh();
-    let steps = Mutex::new(Steps { list, last: 0 });
+    let steps = Mutex::new(Steps {
+        list,
+        objects,
+        last: 0,
+    });
     EXECS.insert_at(
         handle,
         Arc::new(Exec {
@@ -197,7 +205,8 @@ pub fn lookup(exec: CUgraphExec) -> Result<Arc<Exec>> {
     EXECS.get(exec.0.addr()).ok_or(CUresult::INVALID_VALUE)
 }
 
-/// Destroys an executable graph. Launched work still runs, and memory that it allocated stays.
+/// Destroys an executable graph. Launched work still runs, memory that it allocated stays, and the
+/// user objects of a launch live until it ends.
 ///
 /// # Errors
 /// `INVALID_VALUE` if the handle names no executable graph.
@@ -317,6 +326,15 @@ impl Exec {
                 .iter()
                 .map(|step| step.item(stream.context(), first)),
         );
+        if !steps.objects.is_empty() {
+            let held = steps.objects.clone();
+            let mut end = BatchItem::instant(stream.context(), move || {
+                let _until_here = &held;
+                Ok(())
+            });
+            end.after = (0..items.len()).collect();
+            items.push(end);
+        }
         steps.last = exec::submit_batch(stream, steps.last, items)?;
         Ok(())
     }
@@ -336,6 +354,7 @@ impl Exec {
             let after: Vec<_> = step.after.iter().map(|&at| (names[at], PLAIN)).collect();
             names.push(store.add(graph, &after, step.work.clone(), step.context.clone())?);
         }
+        store.graph_mut(graph)?.objects = steps.objects.together();
         Ok(graph)
     }
 }

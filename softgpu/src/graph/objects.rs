@@ -1,10 +1,6 @@
-//! User objects: reference-counted objects of the application that graphs keep alive. A destructor
-//! is called when the last reference is released.
-//!
-//! The `unsafe` is the destructor's call: the application guarantees that the function accepts the
-//! argument.
-//! exactly that.
-#![allow(unsafe_code, reason = "destructors are C function pointers")]
+//! User objects: reference-counted objects of the application that graphs keep alive: a graph, its
+//! clones, its executable graphs, and their launches. When the last reference is released, a thread
+//! of the driver calls the destructor, under no lock.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -12,7 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use gpushare_cuda_abi::cuda::{CUresult, CUuserObject};
 
+use super::store::{GraphId, NodeWork, Store};
 use crate::error::Result;
+use crate::exec;
 use crate::handle::Handles;
 
 /// The destructor of a user object.
@@ -36,8 +34,8 @@ impl UserObject {
             .unwrap_or_else(PoisonError::into_inner) += count;
     }
 
-    /// Releases references; calls the destructor when none is left. False if the object has fewer
-    /// references.
+    /// Releases references; the destructor is called when none is left. False if the object has
+    /// fewer references.
     fn release(&self, count: u64) -> bool {
         let mut references = self
             .references
@@ -49,23 +47,104 @@ impl UserObject {
         *references = left;
         drop(references);
         if left == 0 {
-            // SAFETY: the application passed destructor and argument for this one call, and only
-            // the last release makes it.
-            unsafe { (self.destructor)(std::ptr::with_exposed_provenance_mut(self.argument)) };
+            exec::destroy(self.destructor, self.argument);
         }
         true
     }
 }
 
-/// The references that a graph holds; released when the graph is dropped.
+/// The references that a graph holds; released when the graph is dropped. A clone holds as many.
 #[derive(Debug, Default)]
 pub struct GraphReferences(HashMap<usize, (Arc<UserObject>, u64)>);
+
+impl Clone for GraphReferences {
+    fn clone(&self) -> Self {
+        let all = self.0.values();
+        all.for_each(|(object, count)| object.retain(*count));
+        Self(self.0.clone())
+    }
+}
 
 impl Drop for GraphReferences {
     fn drop(&mut self) {
         for (handle, (object, count)) in self.0.drain() {
             forget_if_last(handle, &object, count);
         }
+    }
+}
+
+/// What an executable graph holds for a graph and those inside it, each by the number of the graph
+/// it was instantiated from. Launches share it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Held(Vec<(GraphId, Arc<GraphReferences>)>);
+
+impl Held {
+    /// New references to all objects of `graph` and of the graphs inside it.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` if there is no such graph.
+    pub(super) fn of(store: &Store, graph: GraphId) -> Result<Self> {
+        let mut held = Self::default();
+        held.add(store, graph)?;
+        Ok(held)
+    }
+
+    fn add(&mut self, store: &Store, graph: GraphId) -> Result {
+        let home = store.graph(graph)?;
+        self.0.push((graph, Arc::new(home.objects.clone())));
+        home.nodes().try_for_each(|(_, node)| match &node.work {
+            NodeWork::Child(child) => self.add(store, *child),
+            NodeWork::Conditional(node) => node.bodies().try_for_each(|body| self.add(store, body)),
+            _ => Ok(()),
+        })
+    }
+
+    /// Whether no object is held.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.iter().all(|(_, references)| references.0.is_empty())
+    }
+
+    /// Replaces what is held for a graph and those inside it by what is held for another one of the
+    /// same shape. Those of earlier launches stay with them.
+    pub(super) fn replace(&mut self, graph: GraphId, new: &Self) {
+        let Some(first) = self.0.iter().position(|(of, _)| *of == graph) else {
+            return;
+        };
+        for ((_, old), (_, new)) in self.0[first..].iter_mut().zip(&new.0) {
+            *old = Arc::clone(new);
+        }
+    }
+
+    /// Replaces all that is held.
+    pub(super) fn replace_all(&mut self, new: &Self) {
+        if let Some((root, _)) = self.0.first() {
+            self.replace(*root, new);
+        }
+    }
+
+    /// New references to all objects, for one graph.
+    pub(super) fn together(&self) -> GraphReferences {
+        let mut all = GraphReferences::default();
+        for (_, references) in &self.0 {
+            for (handle, (object, count)) in &references.0 {
+                object.retain(*count);
+                let entry = all.0.entry(*handle);
+                entry.or_insert_with(|| (Arc::clone(object), 0)).1 += count;
+            }
+        }
+        all
+    }
+}
+
+/// References at most in one call: "must be nonzero and not larger than INT_MAX" (CUDA Driver API,
+/// Graph Management, `cuUserObjectRetain` and the functions beside it).
+const MOST: u32 = i32::MAX.unsigned_abs();
+
+fn is_count(count: u32) -> Result {
+    if (1..=MOST).contains(&count) {
+        Ok(())
+    } else {
+        Err(CUresult::INVALID_VALUE)
     }
 }
 
@@ -85,11 +164,9 @@ fn forget_if_last(handle: usize, object: &UserObject, count: u64) -> bool {
 /// Creates an object with `count` references.
 ///
 /// # Errors
-/// `INVALID_VALUE` if `count` is 0.
+/// `INVALID_VALUE` if `count` is 0 or larger than `INT_MAX`.
 pub fn create(argument: *mut c_void, destructor: Destructor, count: u32) -> Result<CUuserObject> {
-    if count == 0 {
-        return Err(CUresult::INVALID_VALUE);
-    }
+    is_count(count)?;
     let object = UserObject {
         argument: argument.expose_provenance(),
         destructor,
@@ -107,8 +184,9 @@ fn lookup(object: CUuserObject) -> Result<Arc<UserObject>> {
 /// Adds references.
 ///
 /// # Errors
-/// `INVALID_VALUE` if `object` names no user object.
+/// `INVALID_VALUE` if `object` names no user object, or for a count that [`create`] refuses.
 pub fn retain(object: CUuserObject, count: u32) -> Result {
+    is_count(count)?;
     lookup(object)?.retain(count.into());
     Ok(())
 }
@@ -116,8 +194,10 @@ pub fn retain(object: CUuserObject, count: u32) -> Result {
 /// Releases references; releasing the last one destroys the object.
 ///
 /// # Errors
-/// `INVALID_VALUE` if `object` names no user object or has fewer references.
+/// `INVALID_VALUE` if `object` names no user object or has fewer references, or for a count that
+/// [`create`] refuses.
 pub fn release(object: CUuserObject, count: u32) -> Result {
+    is_count(count)?;
     let held = lookup(object)?;
     if forget_if_last(object.0.addr(), &held, count.into()) {
         Ok(())
@@ -129,8 +209,9 @@ pub fn release(object: CUuserObject, count: u32) -> Result {
 /// Makes a graph hold references: new ones, or the caller's if `moved`.
 ///
 /// # Errors
-/// `INVALID_VALUE` if `object` or `graph` does not exist.
+/// `INVALID_VALUE` if `object` or `graph` does not exist, or for a count that [`create`] refuses.
 pub fn retain_in_graph(graph: usize, object: CUuserObject, count: u32, moved: bool) -> Result {
+    is_count(count)?;
     let held = lookup(object)?;
     let mut store = super::store::store();
     let objects = &mut store.graph_mut(graph)?.objects;
@@ -148,12 +229,12 @@ pub fn retain_in_graph(graph: usize, object: CUuserObject, count: u32, moved: bo
 /// Releases references that a graph holds.
 ///
 /// # Errors
-/// `INVALID_VALUE` if the graph holds fewer references.
+/// `INVALID_VALUE` if the graph holds fewer references, or for a count that [`create`] refuses.
 pub fn release_from_graph(graph: usize, object: CUuserObject, count: u32) -> Result {
+    is_count(count)?;
     let mut store = super::store::store();
-    let entry = store
-        .graph_mut(graph)?
-        .objects
+    let objects = &mut store.graph_mut(graph)?.objects;
+    let entry = objects
         .0
         .get_mut(&object.0.addr())
         .ok_or(CUresult::INVALID_VALUE)?;
@@ -162,6 +243,9 @@ pub fn release_from_graph(graph: usize, object: CUuserObject, count: u32) -> Res
         .checked_sub(count.into())
         .ok_or(CUresult::INVALID_VALUE)?;
     let held = Arc::clone(&entry.0);
+    if entry.1 == 0 {
+        objects.0.remove(&object.0.addr());
+    }
     drop(store);
     forget_if_last(object.0.addr(), &held, count.into());
     Ok(())

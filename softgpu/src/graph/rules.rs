@@ -117,6 +117,16 @@ pub(crate) fn check_event(event: &Event) -> Result {
     Err(CUresult::CAPTURED_EVENT)
 }
 
+/// Refuses to measure from or to an event that was last recorded in a capture.
+pub(crate) fn check_elapsed(event: &Event) -> Result {
+    let captured = active().is_some_and(|captures| captures.events.contains_key(&event.id()));
+    if captured {
+        Err(CUresult::INVALID_VALUE)
+    } else {
+        Ok(())
+    }
+}
+
 /// Refuses the legacy default stream beside a blocking stream that captures, before a call that
 /// takes something takes it.
 pub(crate) fn check_submit(stream: &StreamRef) -> Result {

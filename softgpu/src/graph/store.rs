@@ -347,16 +347,29 @@ impl Store {
         }
     }
 
-    /// Clones a graph with its child graphs.
+    /// Whether a graph can be cloned: neither it nor a child graph has memory or conditional nodes.
+    fn is_cloned(&self, graph: GraphId) -> Result<bool> {
+        let from = self.graph(graph)?;
+        let mut is = !from.has_memory() && !from.has_conditional();
+        for (_, node) in from.nodes() {
+            if let NodeWork::Child(child) = &node.work {
+                is &= self.is_cloned(*child)?;
+            }
+        }
+        Ok(is)
+    }
+
+    /// Clones a graph with its child graphs and its references to user objects.
     ///
     /// # Errors
     /// `NOT_SUPPORTED` if it has memory or conditional nodes.
     pub fn clone_graph(&mut self, graph: GraphId) -> Result<GraphId> {
-        let from = self.graph(graph)?;
-        if from.has_memory() || from.has_conditional() {
+        if !self.is_cloned(graph)? {
             return Err(CUresult::NOT_SUPPORTED);
         }
+        let from = self.graph(graph)?;
         let (nodes, edges) = (from.nodes.clone(), from.edges.clone());
+        let objects = from.objects.clone();
         let copy = self.create();
         let mut names = HashMap::new();
         for (id, mut node) in nodes {
@@ -372,6 +385,7 @@ impl Store {
         }
         let made = self.graph_mut(copy)?;
         made.original = Some(graph);
+        made.objects = objects;
         made.edges = edges
             .into_iter()
             .map(|edge| Edge {

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use gpushare_cuda_abi::cuda::{CUgraphExecUpdateResult, CUgraphNodeType, CUresult};
 
 use super::instance::{Exec, Step, steps_of};
+use super::objects::Held;
 use super::operands;
-use super::store::{GraphId, NodeId, NodeWork};
+use super::store::{GraphId, NodeId, NodeWork, store};
 use crate::context::Context;
 use crate::error::Result;
 
@@ -77,7 +78,8 @@ impl Exec {
     /// # Errors
     /// `INVALID_VALUE` if they differ, or this graph has no such child.
     pub fn update_child(&self, old: GraphId, new: GraphId) -> Result {
-        let (old, new) = (steps_of(old)?, steps_of(new)?);
+        let objects = Held::of(&store(), new)?;
+        let (child, old, new) = (old, steps_of(old)?, steps_of(new)?);
         let same = old.len() == new.len()
             && old
                 .iter()
@@ -89,7 +91,9 @@ impl Exec {
         let mut steps = self.steps();
         old.iter().zip(new).try_for_each(|(old, new)| {
             find(&mut steps.list, old.origin)?.replace(new.work, new.context)
-        })
+        })?;
+        steps.objects.replace(child, &objects);
+        Ok(())
     }
 
     /// Copies all parameters from `graph`, if it has the same nodes and edges.
@@ -103,7 +107,9 @@ impl Exec {
             node,
             from: 0,
         };
-        let new = steps_of(graph).map_err(|_| refuse(CUgraphExecUpdateResult::ERROR, 0))?;
+        let invalid = |_| refuse(CUgraphExecUpdateResult::ERROR, 0);
+        let new = steps_of(graph).map_err(invalid)?;
+        let objects = Held::of(&store(), graph).map_err(invalid)?;
         let mut steps = self.steps();
         if new.len() != steps.list.len() {
             return Err(refuse(CUgraphExecUpdateResult::ERROR_TOPOLOGY_CHANGED, 0));
@@ -119,6 +125,7 @@ impl Exec {
                 old.context = new.context;
             }
         }
+        steps.objects.replace_all(&objects);
         Ok(())
     }
 }

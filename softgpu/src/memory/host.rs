@@ -3,7 +3,7 @@
 //!
 //! # Safety
 //! Memory is allocated and freed with the same layout, stored in [`Owned`]. Registered memory is
-//! never accessed here.
+//! never accessed here; `madvise` populates pages and changes no byte.
 #![allow(
     unsafe_code,
     reason = "allocates memory that the application frees by address"
@@ -26,6 +26,8 @@ const ALLOC_FLAGS: u32 = 0x1 | 0x2 | 0x4;
 const REGISTER_FLAGS: u32 = 0x1 | 0x2 | 0x4 | 0x8;
 /// Registering I/O memory; no I/O memory exists here.
 const REGISTER_IOMEMORY: u32 = 0x4;
+/// Registering memory that the device reads only.
+const REGISTER_READ_ONLY: u32 = 0x8;
 /// Alignment of large allocations.
 const ALIGN: usize = 4096;
 /// Allocations of at least this size are aligned to pages, smaller ones to 512 bytes.
@@ -144,7 +146,56 @@ fn pins(context: &Context, size: u64) {
     }
 }
 
+/// Takes the host's pages of a range, as pinning does: they count against the caller from then on,
+/// and the range has no hole.
+///
+/// # Errors
+/// `INVALID_VALUE` if a page is not mapped, lies beyond the end of a file, or may not be written
+/// (read, with `read_only`); `OUT_OF_MEMORY` if the host lacks the memory.
+fn populate(address: u64, size: u64, read_only: bool) -> Result {
+    let page = ALIGN as u64;
+    let first = address - address % page;
+    let last = (address + size).next_multiple_of(page);
+    let wide = |value: u64| usize::try_from(value).map_err(|_| CUresult::INVALID_VALUE);
+    let (at, len) = (wide(first)?, wide(last - first)?);
+    let advice = if read_only {
+        libc::MADV_POPULATE_READ
+    } else {
+        libc::MADV_POPULATE_WRITE
+    };
+    // SAFETY: populating changes no byte and no mapping.
+    let answer = unsafe { libc::madvise(std::ptr::with_exposed_provenance_mut(at), len, advice) };
+    if answer == 0 {
+        return Ok(());
+    }
+    // Linux gives ENOMEM for a hole, too.
+    match std::io::Error::last_os_error().raw_os_error() {
+        Some(libc::ENOMEM) if is_mapped(at, len) => Err(CUresult::OUT_OF_MEMORY),
+        Some(libc::EINVAL) if !knows_populate() => Ok(()),
+        _ => Err(CUresult::INVALID_VALUE),
+    }
+}
+
+/// Whether all pages of a range are mapped.
+fn is_mapped(at: usize, len: usize) -> bool {
+    let at = std::ptr::with_exposed_provenance_mut(at);
+    // SAFETY: it changes no byte and no mapping (`msync` only reports holes with this flag).
+    unsafe { libc::msync(at, len, libc::MS_ASYNC) == 0 }
+}
+
+/// Whether the host's kernel can populate pages (Linux 5.14).
+fn knows_populate() -> bool {
+    // SAFETY: an empty range.
+    unsafe { libc::madvise(std::ptr::null_mut(), 0, libc::MADV_POPULATE_READ) == 0 }
+}
+
 fn enter(context: &Context, base: u64, size: u64, memory: HostMemory) -> Result {
+    let reads = memory.is_registered() && memory.flags & REGISTER_READ_ONLY != 0;
+    let range = Range::on_host(size);
+    let range = Range {
+        writers: if reads { 0 } else { range.writers },
+        ..range
+    };
     let record = Record {
         size,
         id: table::fresh_id(),
@@ -152,7 +203,7 @@ fn enter(context: &Context, base: u64, size: u64, memory: HostMemory) -> Result 
         context: context.id(),
         what: What::Host(Arc::new(memory)),
     };
-    table::insert(base, record, Range::on_host(size))
+    table::insert(base, record, range)
 }
 
 /// Frees memory that [`alloc`] returned, after all work on its device.
@@ -168,8 +219,10 @@ pub fn free(address: u64) -> Result {
 /// Pins memory of the application.
 ///
 /// # Errors
-/// `INVALID_VALUE` for address 0, 0 bytes or unknown flags, `HOST_MEMORY_ALREADY_REGISTERED` if
-/// part of it is pinned already, `NOT_PERMITTED` for I/O memory.
+/// `INVALID_VALUE` for address 0, 0 bytes or unknown flags, and for a range with a page that is not
+/// there or may not be written (read, if the flags say that the device only reads it),
+/// `OUT_OF_MEMORY` if the host lacks the memory, `HOST_MEMORY_ALREADY_REGISTERED` if part of it is
+/// pinned already, `NOT_PERMITTED` for I/O memory.
 pub fn register(context: &Context, address: u64, size: u64, flags: u32) -> Result {
     if address == 0 || size == 0 || flags & !REGISTER_FLAGS != 0 {
         return Err(CUresult::INVALID_VALUE);
@@ -177,7 +230,11 @@ pub fn register(context: &Context, address: u64, size: u64, flags: u32) -> Resul
     if flags & REGISTER_IOMEMORY != 0 {
         return Err(CUresult::NOT_PERMITTED);
     }
-    address.checked_add(size).ok_or(CUresult::INVALID_VALUE)?;
+    let end = address.checked_add(size);
+    // One page more: the range's last page is whole.
+    end.and_then(|end| end.checked_add(ALIGN as u64))
+        .ok_or(CUresult::INVALID_VALUE)?;
+    populate(address, size, flags & REGISTER_READ_ONLY != 0)?;
     pins(context, size);
     enter(context, address, size, HostMemory { flags, owned: None })
         .map_err(|_| CUresult::HOST_MEMORY_ALREADY_REGISTERED)

@@ -9,7 +9,7 @@ use gpushare_cuda_abi::cuda::CUresult;
 use super::phys::{Hold, Region};
 use super::table::{self, Record, What};
 use crate::Result;
-use crate::context::Context;
+use crate::context::{Context, peer};
 use crate::exec;
 use crate::va::Range;
 use crate::world::process;
@@ -29,8 +29,19 @@ pub(crate) struct Import {
 /// there, and the opening context.
 type Key = (u32, u64, u64);
 
-/// Opened allocations: the address, and how often it was opened.
-static OPEN: Mutex<Option<HashMap<Key, (u64, u32)>>> = Mutex::new(None);
+/// What is known of an opened allocation.
+#[derive(Debug)]
+struct Opened {
+    address: u64,
+    /// How often it was opened.
+    times: u32,
+    /// The ordinals of the device it is on, and of the context that opened it.
+    devices: (u32, u32),
+    /// Its number in this process.
+    id: u64,
+}
+
+static OPEN: Mutex<Option<HashMap<Key, Opened>>> = Mutex::new(None);
 
 /// The content of a handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,11 +120,15 @@ pub fn export(address: u64) -> Result<[u8; 64]> {
 }
 
 /// Opens an allocation of another process. Opening it again in the same context returns the same
-/// address.
+/// address. A context of another device gets peer access to it while it is open (CUDA Driver API,
+/// `cuIpcOpenMemHandle`, `LAZY_ENABLE_PEER_ACCESS`).
 ///
 /// # Errors
 /// `INVALID_VALUE` if the bytes are not a handle, `INVALID_CONTEXT` for a handle of this process,
-/// `INVALID_DEVICE` for a device that this process does not see, `INVALID_HANDLE` for memory that
+/// and where another context of the same device has opened memory of that process and device (the
+/// same page: "by one CUcontext per CUdevice per other process"),
+/// `INVALID_DEVICE` for a device that this process does not see, `PEER_ACCESS_UNSUPPORTED` for one
+/// whose memory the context's device cannot access, `INVALID_HANDLE` for memory that
 /// is gone.
 pub fn open(context: &Context, bytes: &[u8; 64]) -> Result<u64> {
     let handle = Handle::from_bytes(bytes).ok_or(CUresult::INVALID_VALUE)?;
@@ -129,9 +144,17 @@ pub fn open(context: &Context, bytes: &[u8; 64]) -> Result<u64> {
     let key = (handle.maker, handle.id, context.id());
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     let open = open.get_or_insert_default();
-    if let Some((address, times)) = open.get_mut(&key) {
-        *times += 1;
-        return Ok(*address);
+    if let Some(opened) = open.get_mut(&key) {
+        opened.times += 1;
+        return Ok(opened.address);
+    }
+    peer::supported(context, device.ordinal())?;
+    let devices = (device.ordinal(), context.device().ordinal());
+    let is_elsewhere = |((maker, _, by), opened): (&Key, &Opened)| {
+        *maker == handle.maker && *by != context.id() && opened.devices == devices
+    };
+    if open.iter().any(is_elsewhere) {
+        return Err(CUresult::INVALID_CONTEXT);
     }
     let share = device
         .join(handle.share)
@@ -149,15 +172,25 @@ pub fn open(context: &Context, bytes: &[u8; 64]) -> Result<u64> {
         _region: region,
         key,
     }));
+    let id = table::fresh_id();
     let record = Record {
         size: handle.size,
-        id: table::fresh_id(),
+        id,
         device: ordinal,
         context: context.id(),
         what,
     };
     table::insert(address, record, Range::on_device(ordinal, handle.size))?;
-    open.insert(key, (address, 1));
+    peer::open(context, ordinal, id);
+    open.insert(
+        key,
+        Opened {
+            address,
+            times: 1,
+            devices,
+            id,
+        },
+    );
     Ok(address)
 }
 
@@ -178,9 +211,11 @@ pub fn close(address: u64) -> Result {
     exec::drain_device(device);
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     let open = open.get_or_insert_default();
-    let (_, times) = open.get_mut(&import.key).ok_or(CUresult::INVALID_VALUE)?;
-    *times -= 1;
-    if *times == 0 {
+    let opened = open.get_mut(&import.key);
+    let opened = opened.ok_or(CUresult::INVALID_VALUE)?;
+    opened.times -= 1;
+    if opened.times == 0 {
+        peer::close(opened.id);
         open.remove(&import.key);
         table::remove_if(address, |now| matches!(now.what, What::Imported(_)));
     }
@@ -191,7 +226,7 @@ pub fn close(address: u64) -> Result {
 pub(crate) fn context_gone(context: u64) {
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     open.get_or_insert_default()
-        .retain(|(_, _, by), _| *by != context);
+        .retain(|(_, _, by), _| *by != context); // its peer access goes with it
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ pub use copy::{Place, Transfer};
 pub use memset::Fill;
 pub(crate) use module::ModuleMemory;
 pub use table::{bytes, still};
+pub(crate) use table::{close, comes};
 
 use std::sync::Arc;
 

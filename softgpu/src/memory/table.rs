@@ -86,6 +86,13 @@ pub(crate) fn exclusive() -> RwLockWriteGuard<'static, ()> {
     STILL.write().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Ends the process's accesses to memory, for good. Returns when no byte moves any more. What still
+/// runs finds no bytes, so that nobody waits for a lock that is never released.
+pub(crate) fn close() {
+    va::close();
+    drop(exclusive());
+}
+
 /// A new allocation's number.
 pub(crate) fn fresh_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -190,6 +197,19 @@ pub(crate) fn covers(address: u64, len: u64) -> bool {
         }
         at = base + record.size;
     }
+}
+
+/// Whether the bytes are in memory of a pool or a graph that stream order brings and that is not
+/// there yet, or not any more. Work in that order may be submitted for it.
+pub(crate) fn comes(address: u64, len: u64) -> bool {
+    let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
+    let found = table.range(..=address).next_back();
+    let inside = found.filter(|(base, record)| {
+        let end = (address - **base).checked_add(len);
+        end.is_some_and(|end| end <= record.size)
+    });
+    inside.is_some_and(|(_, record)| matches!(record.what, What::Pool(_) | What::Graph))
+        && va::find(address).is_none()
 }
 
 /// Whether a copy or memset of the device with this ordinal reaches the `len` bytes, as the driver

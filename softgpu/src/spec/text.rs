@@ -41,6 +41,7 @@ impl fmt::Display for Spec {
             sessions,
             fault,
             duplex,
+            peer,
             pin,
             decompress,
             vmmcall,
@@ -48,13 +49,13 @@ impl fmt::Display for Spec {
             exit,
             reuse,
         } = self;
-        let [vmm, decompress, sessions] =
-            [*vmm, *decompress, *sessions].map(|has| if has { "on" } else { "off" });
+        let [vmm, decompress, sessions, peer] =
+            [*vmm, *decompress, *sessions, *peer].map(|has| if has { "on" } else { "off" });
         write!(
             f,
             "count={count},mem={mem},sm={sm},driver={driver},link={link}/s,bw={bw}/s,ctx={ctx},seed={seed},\
             linger={linger},slice={slice}ns,switch={switch}ns,preempt={preempt}ns,launch={launch}ns,load={load}ns,inst={inst}ns,watchdog={watchdog},stamp={stamp},room={room},upload={upload},stage={stage},vmm={vmm},\
-            managed={managed},home={home},listed={listed},reserved={reserved},sessions={sessions},fault={fault}ns,duplex={duplex},pin={pin}/s,decompress={decompress},vmmcall={vmmcall}ns,order={order},exit={exit},reuse={reuse}"
+            managed={managed},home={home},listed={listed},reserved={reserved},sessions={sessions},fault={fault}ns,duplex={duplex},peer={peer},pin={pin}/s,decompress={decompress},vmmcall={vmmcall}ns,order={order},exit={exit},reuse={reuse}"
         )
     }
 }

@@ -13,6 +13,7 @@ mod ranges;
 mod window;
 
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use gpushare_cuda_abi::cuda::CUresult;
@@ -37,6 +38,18 @@ pub enum Backing<'a> {
 }
 
 static RANGES: RwLock<Ranges> = RwLock::new(Ranges::new());
+/// Whether the process has left the machine: no byte is found any more.
+static CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// Ends all accesses to bytes, for good: [`bytes`] finds none from now on.
+pub(crate) fn close() {
+    CLOSED.store(true, Ordering::SeqCst);
+}
+
+/// Whether [`close`] was called.
+pub(crate) fn is_closed() -> bool {
+    CLOSED.load(Ordering::SeqCst)
+}
 
 /// Reserves `len` bytes of addresses, aligned to `align` (a power of two, at least 2 MiB; 0 for the
 /// default). Released addresses are reused last; with `reuse=lifo` in SPEC they are the next where
@@ -174,8 +187,11 @@ pub fn check(ordinal: u32, addr: u64, len: u64, access: Access) -> std::result::
 /// no remaining work uses it.
 ///
 /// # Errors
-/// The first address that is not published.
+/// The first address that is not published; `addr` after the driver's teardown.
 pub fn bytes(addr: u64, len: u64) -> std::result::Result<*mut u8, Fault> {
+    if is_closed() {
+        return Err(Fault { addr, absent: true });
+    }
     let ranges = RANGES.read().unwrap_or_else(PoisonError::into_inner);
     ranges.check(None, addr, len, Access::Read)?;
     let host = ranges.find(addr).is_some_and(|(_, range)| range.host);

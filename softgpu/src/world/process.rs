@@ -11,8 +11,8 @@ use super::event::SharedEvent;
 use super::machine::{Machine, Part};
 use super::{sys, visible};
 use crate::error::Result;
-use crate::fallen;
 use crate::spec::{Exit, Spec};
+use crate::{fallen, memory};
 
 static PROCESS: OnceLock<Process> = OnceLock::new();
 
@@ -120,13 +120,16 @@ extern "C" fn forked() {
     let _ = STAGE.compare_exchange(READY, FORKED, Ordering::AcqRel, Ordering::Relaxed);
 }
 
-/// A normal exit leaves the machine. Other processes find a killed process.
+/// A normal exit leaves the machine. Other processes find a killed process. The driver's threads
+/// run on until the kernel ends the process. Other processes get the memory before that, so no
+/// bytes move from here on.
 extern "C" fn ended() {
     if STAGE
         .compare_exchange(READY, ENDED, Ordering::AcqRel, Ordering::Relaxed)
         .is_ok()
         && let Some(process) = PROCESS.get()
     {
+        memory::close();
         process.machine.leave();
     }
 }

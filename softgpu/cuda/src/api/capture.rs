@@ -107,7 +107,11 @@ driver! {
         info(d, stream, &Answers { status, id, graph, nodes, data: std::ptr::null_mut(), count }, false)
     }
 
+    /// Its page: with an array for the edges' data there is one for the nodes.
     fn cuStreamGetCaptureInfo_v3 twin cuStreamGetCaptureInfo_v3_ptsz (d: DefaultStream; stream: CUstream, status: *mut CUstreamCaptureStatus, id: *mut u64, graph: *mut CUgraph, nodes: *mut *const CUgraphNode, data: *mut *const CUgraphEdgeData, count: *mut usize) {
+        if nodes.is_null() && !data.is_null() {
+            return Err(CUresult::INVALID_VALUE);
+        }
         info(d, stream, &Answers { status, id, graph, nodes, data, count }, true)
     }
 

@@ -82,9 +82,11 @@ driver! {
         context.attach();
         out(pctx, context.handle())
     }
+    /// Its page: the context is current in the calling thread.
     fn cuCtxDetach(ctx: CUcontext) {
         let context = context::lookup(ctx)?;
-        if context.is_primary() {
+        let current = context::current_unchecked();
+        if context.is_primary() || current.is_none_or(|current| current.id() != context.id()) {
             return Err(CUresult::INVALID_CONTEXT);
         }
         if context.detach() { destroy(ctx) } else { Ok(()) }

@@ -10,7 +10,7 @@ use gpushare_cuda_abi::cuda::{
 };
 use softgpu::Result;
 use softgpu::context::{self, Context};
-use softgpu::exec::DefaultStream;
+use softgpu::exec::{self, DefaultStream};
 use softgpu::memory::{Place, Transfer};
 
 use crate::abi::input;
@@ -134,5 +134,5 @@ pub(super) fn now(default: DefaultStream, transfer: Transfer) -> Result {
 }
 
 pub(super) fn later(default: DefaultStream, stream: CUstream, transfer: Transfer) -> Result {
-    transfer.later(&context::current()?, stream, default)
+    transfer.later(&exec::context_for(stream)?, stream, default)
 }

@@ -78,16 +78,17 @@ driver! {
         required(can)?;
         let process = world::process()?;
         let (one, other) = (process.device(dev)?, process.device(peer)?);
-        out(can, (one.ordinal() != other.ordinal()).into())
+        out(can, (one.ordinal() != other.ordinal() && one.spec().peer).into())
     }
     fn cuDeviceGetP2PAttribute(value: *mut i32, attribute: CUdevice_P2PAttribute, from: CUdevice, to: CUdevice) {
         required(value)?;
         let process = world::process()?;
-        if process.device(from)?.ordinal() == process.device(to)?.ordinal() {
+        let (from, to) = (process.device(from)?, process.device(to)?);
+        if from.ordinal() == to.ordinal() {
             return Err(CUresult::INVALID_DEVICE);
         }
         let answer = match attribute {
-            CUdevice_P2PAttribute::ACCESS_SUPPORTED | CUdevice_P2PAttribute::CUDA_ARRAY_ACCESS_SUPPORTED => 1,
+            CUdevice_P2PAttribute::ACCESS_SUPPORTED | CUdevice_P2PAttribute::CUDA_ARRAY_ACCESS_SUPPORTED => from.spec().peer.into(),
             CUdevice_P2PAttribute::PERFORMANCE_RANK
             | CUdevice_P2PAttribute::NATIVE_ATOMIC_SUPPORTED
             | CUdevice_P2PAttribute::ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED => 0,

@@ -83,8 +83,13 @@ fn narrow(address: u64) -> Result<CUdeviceptr_v1> {
     })
 }
 
+/// Memory is freed in its own context, with any context current or none (NVIDIA/cuda-python, pull
+/// request 2750).
 fn free(address: u64) -> Result {
-    context::current()?;
+    let has_none = context::current_named().is_none();
+    if address == 0 || !has_none {
+        context::current()?;
+    }
     if address == 0 {
         return Ok(());
     }

@@ -1,7 +1,7 @@
 //! Memsets. A memset of device memory may return before the bytes are written.
 
 use gpushare_cuda_abi::cuda::{CUdeviceptr, CUdeviceptr_v1, CUstream};
-use softgpu::exec::DefaultStream;
+use softgpu::exec::{self, DefaultStream};
 use softgpu::memory::Fill;
 use softgpu::{Result, context};
 
@@ -105,5 +105,5 @@ fn now(default: DefaultStream, fill: Fill) -> Result {
 }
 
 fn later(default: DefaultStream, stream: CUstream, fill: Fill) -> Result {
-    fill.issue(&context::current()?, stream, default)
+    fill.issue(&exec::context_for(stream)?, stream, default)
 }

@@ -12,7 +12,7 @@ use softgpu::exec;
 use softgpu::graph::forbidden::Unsafe;
 use softgpu::memory::graph;
 use softgpu::memory::pool::{self, Value};
-use softgpu::{Result, context, world};
+use softgpu::{Result, world};
 
 use super::vmm::{descriptor, device_of, flags_of};
 use crate::abi::{input, inputs, out, required};
@@ -20,19 +20,19 @@ use crate::abi::{input, inputs, out, required};
 driver! {
     fn cuMemAllocAsync twin cuMemAllocAsync_ptsz (d: DefaultStream; dptr: *mut CUdeviceptr, bytesize: usize, h_stream: CUstream) {
         required(dptr)?;
-        let context = context::current()?;
+        let context = exec::context_for(h_stream)?;
         let stream = exec::resolve(&context, h_stream, d)?;
         let pool = pool::current(stream.context().device())?;
         out(dptr, pool::alloc_async(&context, &stream, &pool, bytesize as u64)?)
     }
     fn cuMemAllocFromPoolAsync twin cuMemAllocFromPoolAsync_ptsz (d: DefaultStream; dptr: *mut CUdeviceptr, bytesize: usize, pool: CUmemoryPool, h_stream: CUstream) {
         required(dptr)?;
-        let context = context::current()?;
+        let context = exec::context_for(h_stream)?;
         let stream = exec::resolve(&context, h_stream, d)?;
         out(dptr, pool::alloc_async(&context, &stream, &pool::get(number(pool))?, bytesize as u64)?)
     }
     fn cuMemFreeAsync twin cuMemFreeAsync_ptsz (d: DefaultStream; dptr: CUdeviceptr, h_stream: CUstream) {
-        let context = context::current()?;
+        let context = exec::context_for(h_stream)?;
         let stream = exec::resolve(&context, h_stream, d)?;
         pool::free_async(&context, &stream, dptr)
     }

@@ -77,7 +77,9 @@ driver! {
     }
 
     fn cuStreamGetDevice twin cuStreamGetDevice_ptsz (d: DefaultStream; stream: CUstream, device: *mut CUdevice) {
-        let ordinal = here(d, stream)?.context().device().ordinal();
+        let stream = here(d, stream)?;
+        exec::stream_number(&stream)?;
+        let ordinal = stream.context().device().ordinal();
         out(device, CUdevice::try_from(ordinal).map_err(|_| CUresult::INVALID_DEVICE)?)
     }
 

@@ -34,7 +34,7 @@ struct ipc { char bytes[64]; };
 
 result cuInit(unsigned), cuDeviceGet(int *, int), cuDevicePrimaryCtxRetain(handle *, int), cuDevicePrimaryCtxReset_v2(int);
 result cuCtxSetCurrent(handle), cuCtxSynchronize(void), cuCtxCreate_v2(handle *, unsigned, int), cuCtxDestroy_v2(handle);
-result cuCtxEnablePeerAccess(handle, unsigned);
+result cuCtxEnablePeerAccess(handle, unsigned), cuDeviceCanAccessPeer(int *, int, int), cuDeviceGetP2PAttribute(int *, int, int, int);
 result cuLaunchHostFunc(handle, void (*)(void *), void *);
 result cuStreamCreate(handle *, unsigned), cuStreamSynchronize(handle), cuStreamDestroy_v2(handle);
 result cuMemAlloc(unsigned *, unsigned), cuMemAlloc_v2(dptr *, size_t), cuMemFree_v2(dptr), cuMemGetInfo_v2(size_t *, size_t *);
@@ -55,6 +55,7 @@ result cuMemsetD2D8_v2(dptr, size_t, unsigned char, size_t, size_t), cuMemsetD8A
 result cuMemsetD32Async(dptr, unsigned, size_t, handle);
 result cuMemAllocAsync(dptr *, size_t, handle), cuMemFreeAsync(dptr, handle), cuMemAllocFromPoolAsync(dptr *, size_t, handle, handle);
 result cuMemPoolCreate(handle *, const struct pool_props *), cuMemPoolDestroy(handle), cuMemPoolTrimTo(handle, size_t);
+result cuMemPoolSetAccess(handle, const struct access *, size_t);
 result cuMemPoolSetAttribute(handle, int, void *), cuMemPoolGetAttribute(handle, int, void *);
 result cuMemPoolExportToShareableHandle(void *, handle, int, unsigned long long);
 result cuMemPoolImportFromShareableHandle(handle *, void *, int, unsigned long long);
@@ -77,6 +78,7 @@ result cuMemcpyWithAttributesAsync(dptr, dptr, size_t, struct copy_attr *, handl
 result cuTexObjectCreate(dptr *, const struct resource *, const void *, const void *), cuTexObjectDestroy(dptr);
 result cuTexObjectGetResourceDesc(struct resource *, dptr), cuSurfObjectCreate(dptr *, const struct resource *);
 result cuIpcGetMemHandle(struct ipc *, dptr), cuIpcOpenMemHandle_v2(dptr *, struct ipc, unsigned), cuIpcCloseMemHandle(dptr);
+result cuEventCreate(handle *, unsigned), cuIpcGetEventHandle(struct ipc *, handle), cuIpcOpenEventHandle(handle *, struct ipc);
 result cuPointerGetAttribute(void *, int, dptr), cuPointerGetAttributes(unsigned, int *, void **, dptr);
 
 /* Initialises the driver and makes the primary context of device 0 current. */

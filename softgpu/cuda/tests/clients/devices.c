@@ -37,6 +37,43 @@ static void between_devices(void) {
     TRUE(settled() == before[1]);
 }
 
+/* Devices that cannot access each other's memory: rights are refused, copies between them are made all the same. */
+static void without_peers(void) {
+    enum { PEER_ACCESS_UNSUPPORTED = 217, ACCESS_SUPPORTED = 2 };
+    two();
+    int can = 9, supported = 9;
+    dptr at[2], mapped, physical;
+    handle pool;
+    unsigned char out = 0;
+    DO(cuDeviceCanAccessPeer(&can, 0, 1));
+    DO(cuDeviceGetP2PAttribute(&supported, ACCESS_SUPPORTED, 0, 1));
+    TRUE(can == 0 && supported == 0);
+    DO(cuCtxSetCurrent(contexts[0]));
+    IS(PEER_ACCESS_UNSUPPORTED, cuCtxEnablePeerAccess(contexts[1], 0));
+    struct alloc_prop prop = { .type = 1, .location = { 1, 0 } };
+    struct access own = { { 1, 0 }, 3 }, others = { { 1, 1 }, 3 }, none = { { 1, 1 }, 0 }, both[] = { own, others };
+    DO(cuMemAddressReserve(&mapped, 2 * MIB, 0, 0, 0));
+    DO(cuMemCreate(&physical, 2 * MIB, &prop, 0));
+    DO(cuMemMap(mapped, 2 * MIB, 0, physical, 0));
+    IS(INVALID_DEVICE, cuMemSetAccess(mapped, 2 * MIB, both, 2));
+    IS(INVALID_VALUE, cuMemsetD8_v2(mapped, 1, 1)); /* none was given */
+    DO(cuMemSetAccess(mapped, 2 * MIB, &own, 1));
+    DO(cuMemSetAccess(mapped, 2 * MIB, &none, 1));
+    DO(cuMemsetD8_v2(mapped, 1, 1));
+    DO(cuDeviceGetDefaultMemPool(&pool, 0));
+    IS(INVALID_DEVICE, cuMemPoolSetAccess(pool, &others, 1));
+    DO(cuMemPoolSetAccess(pool, &own, 1));
+    for (int n = 0; n < 2; n++) {
+        DO(cuCtxSetCurrent(contexts[n]));
+        DO(cuMemAlloc_v2(&at[n], 1));
+        DO(cuMemsetD8_v2(at[n], (unsigned char)(n + 5), 1));
+        DO(cuCtxSynchronize());
+    }
+    DO(cuMemcpyPeer(at[1], contexts[1], at[0], contexts[0], 1));
+    DO(cuMemcpyDtoH_v2(&out, at[1], 1));
+    TRUE(out == 5);
+}
+
 static void rights_by_device(void) {
     two();
     DO(cuCtxSetCurrent(contexts[0]));
@@ -112,4 +149,4 @@ static void textures(void) {
     IS(INVALID_VALUE, cuTexObjectCreate(&texture, &resource, sampling, NULL));
 }
 
-TESTS(T(between_devices), T(rights_by_device), T(batches), T(textures))
+TESTS(T(between_devices), T(without_peers), T(rights_by_device), T(batches), T(textures))

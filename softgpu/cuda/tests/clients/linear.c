@@ -1,5 +1,6 @@
 /* Linear, pinned and managed memory, copies and memsets. */
 #include "cu.h"
+#include <sys/mman.h>
 #include <time.h>
 
 static void without_context(void) {
@@ -10,6 +11,31 @@ static void without_context(void) {
     IS(INVALID_CONTEXT, cuMemGetInfo_v2(&free, &total));
     IS(INVALID_CONTEXT, cuMemAlloc_v2(&at, 1));
     IS(INVALID_CONTEXT, cuMemFree_v2(0));
+}
+
+/* A thread without a context: calls in a created stream, and of memory, are made in theirs; those of a default stream are not. */
+static void in_a_stream_alone(void) {
+    start();
+    dptr at, pooled;
+    handle stream;
+    unsigned char *host, *own = (unsigned char *)"x";
+    DO(cuStreamCreate(&stream, 1));
+    DO(cuMemAlloc_v2(&at, 4));
+    DO(cuMemAllocHost_v2((void **)&host, 4));
+    DO(cuCtxSetCurrent(NULL));
+    IS(INVALID_CONTEXT, cuMemsetD8Async(at, 1, 4, NULL));
+    IS(INVALID_CONTEXT, cuMemcpyHtoDAsync_v2(at, own, 1, NULL));
+    IS(INVALID_CONTEXT, cuMemAllocAsync(&pooled, 4, NULL));
+    IS(INVALID_CONTEXT, cuMemAllocAsync(&pooled, 4, (handle)2));
+    IS(INVALID_CONTEXT, cuMemsetD8_v2(at, 1, 4));
+    DO(cuMemAllocAsync(&pooled, 4, stream));
+    DO(cuMemsetD8Async(pooled, 7, 4, stream));
+    DO(cuMemcpyHtoDAsync_v2(pooled, own, 1, stream));
+    DO(cuMemcpyDtoHAsync_v2(host, pooled, 4, stream));
+    DO(cuMemFreeAsync(pooled, stream));
+    DO(cuMemFree_v2(at)); /* waits for the device */
+    TRUE(host[0] == 'x' && host[3] == 7);
+    IS(INVALID_VALUE, cuMemFree_v2(at));
 }
 
 static void exhaustion(void) {
@@ -153,6 +179,50 @@ static void pinned(void) {
     IS(INVALID_VALUE, cuMemFreeHost(own));
     DO(cuMemHostUnregister(own));
     IS(NOT_REGISTERED, cuMemHostUnregister(own));
+}
+
+/* Registering takes the pages of a range: all must be there, and writable unless the device only reads them. */
+static void register_checks(void) {
+    enum { READ_ONLY = 8, PAGES = 4, HOST_PAGE = 4096 };
+    start();
+    dptr device;
+    DO(cuMemAlloc_v2(&device, HOST_PAGE));
+    int private = MAP_PRIVATE | MAP_ANONYMOUS, file = memfd_create("short", 0);
+    unsigned char *at = mmap(NULL, PAGES * HOST_PAGE, PROT_READ | PROT_WRITE, private, -1, 0), out = 0;
+    DO(munmap(at + 2 * HOST_PAGE, HOST_PAGE));
+    IS(INVALID_VALUE, cuMemHostRegister_v2(at, PAGES * HOST_PAGE, 0));
+    IS(INVALID_VALUE, cuMemHostRegister_v2(at, PAGES * HOST_PAGE, READ_ONLY));
+    DO(cuMemHostRegister_v2(at, 2 * HOST_PAGE, 0));
+    DO(cuMemHostRegister_v2(at + 3 * HOST_PAGE + 100, 100, 0));
+    DO(cuMemHostUnregister(at));
+    at[0] = 5;
+    DO(mprotect(at, HOST_PAGE, PROT_READ));
+    IS(INVALID_VALUE, cuMemHostRegister_v2(at, HOST_PAGE, 0));
+    DO(cuMemHostRegister_v2(at, HOST_PAGE, READ_ONLY));
+    DO(cuMemcpyHtoD_v2(device, at, 1));
+    DO(cuMemcpyDtoH_v2(&out, device, 1));
+    TRUE(out == 5);
+    DO(cuMemHostUnregister(at));
+    DO(ftruncate(file, HOST_PAGE));
+    unsigned char *beyond = mmap(NULL, 2 * HOST_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    IS(INVALID_VALUE, cuMemHostRegister_v2(beyond, 2 * HOST_PAGE, 0));
+    DO(cuMemHostRegister_v2(beyond, HOST_PAGE, 0));
+}
+
+/* A copy to memory that was registered for reading is a fault, as a kernel's write is. */
+static void register_read_only(void) {
+    enum { READ_ONLY = 8, HOST_PAGE = 4096 };
+    start();
+    dptr device;
+    handle stream;
+    DO(cuMemAlloc_v2(&device, HOST_PAGE));
+    DO(cuStreamCreate(&stream, 1));
+    unsigned char *at = mmap(NULL, HOST_PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    DO(cuMemHostRegister_v2(at, HOST_PAGE, READ_ONLY));
+    DO(cuMemcpyHtoDAsync_v2(device, at, HOST_PAGE, stream));
+    DO(cuStreamSynchronize(stream));
+    cuMemcpyDtoHAsync_v2(at, device, HOST_PAGE, stream);
+    TRUE(cuStreamSynchronize(stream) != OK);
 }
 
 /* The latest legal moments: pinned memory is read when the copy runs, pageable memory when the call is made. */
@@ -305,5 +375,6 @@ static void speed(void) {
            (seconds() - middle) * 1e9 / MANY);
 }
 
-TESTS(T(without_context), T(exhaustion), T(wrong_arguments), T(round_trips), T(fills), T(pitched), T(pinned), T(asynchronous),
+TESTS(T(without_context), T(in_a_stream_alone), T(exhaustion), T(wrong_arguments), T(round_trips), T(fills), T(pitched), T(pinned), T(register_checks), T(register_read_only),
+      T(asynchronous),
       T(managed), T(oversubscribed), T(context_takes_all_with_it), T(attributes), T(speed))

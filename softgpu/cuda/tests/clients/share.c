@@ -280,8 +280,18 @@ static void exports(int to, unsigned char value) {
     DO(cuCtxSynchronize());
     DO(cuMemPoolExportPointer(&handles[1], at));
     DO(cuMemPoolExportToShareableHandle(&fd, pool_, 1, 0));
+    handle event, opened;
+    struct ipc mine, other;
+    DO(cuEventCreate(&event, 2 | 4));
+    DO(cuIpcGetEventHandle(&mine, event));
     give(handles, sizeof handles);
     give_fd(fd);
+    give(&mine, sizeof mine);
+    get(&other, sizeof other);
+    /* An event of this process is no other's: the one of its pid in another namespace is. */
+    IS(memcmp(&mine, &other, sizeof mine) ? OK : INVALID_CONTEXT, cuIpcOpenEventHandle(&opened, other));
+    IS(INVALID_CONTEXT, cuIpcOpenEventHandle(&opened, mine));
+    tell();
     hear();
 }
 
@@ -291,7 +301,7 @@ static void namespaces(void) {
     int socks[EXPORTERS], status;
     pid_t children[EXPORTERS];
     dptr at[EXPORTERS], in_pool[EXPORTERS], none;
-    struct ipc handles[EXPORTERS][2];
+    struct ipc handles[EXPORTERS][2], events[EXPORTERS];
     handle pools[EXPORTERS];
     for (int n = 0; n < EXPORTERS; n++) {
         int pair[2];
@@ -324,6 +334,7 @@ static void namespaces(void) {
             return;
         }
         int fd = get_fd();
+        get(&events[n], sizeof events[n]);
         DO(cuIpcOpenMemHandle_v2(&at[n], handles[n][0], 1));
         DO(cuMemPoolImportFromShareableHandle(&pools[n], (void *)(intptr_t)fd, 1, 0));
         DO(cuMemPoolImportPointer(&in_pool[n], pools[n], &handles[n][1]));
@@ -334,6 +345,8 @@ static void namespaces(void) {
     IS(INVALID_VALUE, cuMemPoolImportPointer(&none, pools[0], &handles[1][1]));
     for (int n = 0; n < EXPORTERS; n++) {
         sock = socks[n];
+        give(&events[0], sizeof events[0]);
+        hear();
         tell();
         TRUE(waitpid(children[n], &status, 0) == children[n] && WIFEXITED(status) && !WEXITSTATUS(status));
     }

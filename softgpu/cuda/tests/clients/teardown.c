@@ -1,6 +1,8 @@
 // Calls the driver named by the first argument during process exit, and prints the result. The second argument names the caller:
 // `later` an exit handler registered before cuInit, `earlier` one registered after it, `thread` another thread during `later`'s handler,
 // `quick` a handler of quick_exit, `main` a thread that runs on after main has returned, `child` a forked child's handler.
+// `work`: no call; work is queued that copies a byte 7 through device memory once the teardown is over, and the byte that came
+// is printed at the end of all work.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -39,6 +41,26 @@ static void *goes_on(void *context) {
     exit(asks());
 }
 
+static atomic_int over;
+static unsigned char *host;
+static void waits(void *stream, int result, void *unused) {
+    while (!late) usleep(100);
+}
+static void says_over(void *stream, int result, void *unused) { over = 1; }
+static void awaits_work(void) {
+    late = 1;
+    for (int left = 100000; !over && left; left--) usleep(100);
+    printf("%d\n", over ? host[1] : -1);
+    fflush(stdout);
+}
+static int queues(void) {
+    void *stream, *memory;
+    if (CU(cuStreamCreate, &stream, 1) || CU(cuMemAlloc_v2, &memory, 4096ul) || CU(cuMemHostAlloc, &host, 4096ul, 0)) return 3;
+    host[0] = 7;
+    if (CU(cuStreamAddCallback, stream, waits, NULL, 0) || CU(cuMemcpyHtoDAsync_v2, memory, host, 1ul, stream)) return 3;
+    return CU(cuMemcpyDtoHAsync_v2, host + 1, memory, 1ul, stream) || CU(cuStreamAddCallback, stream, says_over, NULL, 0);
+}
+
 int main(int argc, char **argv) {
     void *context = NULL;
     const char *who = argc > 2 ? argv[2] : "";
@@ -47,8 +69,11 @@ int main(int argc, char **argv) {
     if (!strcmp(who, "later")) atexit(calls);
     if (!strcmp(who, "thread")) atexit(has_another_call);
     if (!strcmp(who, "quick")) at_quick_exit(calls);
+    if (!strcmp(who, "work")) atexit(awaits_work);
     if (CU(cuInit, 0) || CU(cuDevicePrimaryCtxRetain, &context, 0) || CU(cuCtxSetCurrent, context)) return 3;
     if (!strcmp(who, "earlier")) atexit(calls);
+    if (!strcmp(who, "earlier-work")) atexit(awaits_work);
+    if (strstr(who, "work") && queues()) return 3;
     if (!strcmp(who, "thread")) pthread_create(&thread, NULL, waits_and_calls, NULL);
     if (!strcmp(who, "quick")) quick_exit(0);
     if (!strcmp(who, "main")) {

@@ -48,6 +48,8 @@ driver! {
     fn cuCtxSetCurrent(context: CUcontext);
     fn cuCtxCreate_v2(context: *mut CUcontext, flags: u32, device: CUdevice);
     fn cuCtxDestroy_v2(context: CUcontext);
+    fn cuCtxAttach(context: *mut CUcontext, flags: u32);
+    fn cuCtxDetach(context: CUcontext);
     fn cuCtxSynchronize();
     fn cuCtxGetLimit(value: *mut usize, limit: CUlimit);
     fn cuCtxSetLimit(limit: CUlimit, value: usize);
@@ -102,6 +104,9 @@ driver! {
     fn cuGraphKernelNodeCopyAttributes(to: CUgraphNode, from: CUgraphNode);
     fn cuEventQuery(event: CUevent);
     fn cuEventSynchronize(event: CUevent);
+    fn cuIpcGetMemHandle(handle: *mut CUipcMemHandle, at: CUdeviceptr);
+    fn cuIpcOpenMemHandle_v2(at: *mut CUdeviceptr, handle: CUipcMemHandle, flags: u32);
+    fn cuIpcCloseMemHandle(at: CUdeviceptr);
     fn cuIpcGetEventHandle(handle: *mut CUipcEventHandle, event: CUevent);
     fn cuIpcOpenEventHandle(event: *mut CUevent, handle: CUipcEventHandle);
     fn cuEventElapsedTime(milliseconds: *mut f32, start: CUevent, end: CUevent);
@@ -146,6 +151,9 @@ driver! {
     fn cuGraphNodeSetEnabled(exec: CUgraphExec, node: CUgraphNode, enabled: u32);
     fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream);
     fn cuUserObjectCreate(object: *mut CUuserObject, argument: *mut c_void, destroy: CUhostFn, count: u32, flags: u32);
+    fn cuUserObjectRetain(object: CUuserObject, count: u32);
+    fn cuUserObjectRelease(object: CUuserObject, count: u32);
+    fn cuGraphReleaseUserObject(graph: CUgraph, object: CUuserObject, count: u32);
     fn cuGraphRetainUserObject(graph: CUgraph, object: CUuserObject, count: u32, flags: u32);
     fn cuDeviceGetDevResource(device: CUdevice, resource: *mut CUdevResource, kind: CUdevResourceType);
     fn cuDevResourceGenerateDesc(desc: *mut CUdevResourceDesc, resources: *mut CUdevResource, count: u32);
@@ -162,6 +170,8 @@ driver! {
     fn cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph);
     fn cuStreamIsCapturing(stream: CUstream, status: *mut CUstreamCaptureStatus);
     fn cuStreamGetCaptureInfo_v2(stream: CUstream, status: *mut CUstreamCaptureStatus, id: *mut u64, graph: *mut CUgraph, nodes: *mut *const CUgraphNode, count: *mut usize);
+    fn cuStreamGetDevice(stream: CUstream, device: *mut CUdevice);
+    fn cuStreamGetCaptureInfo_v3(stream: CUstream, status: *mut CUstreamCaptureStatus, id: *mut u64, graph: *mut CUgraph, nodes: *mut *const CUgraphNode, data: *mut *const CUgraphEdgeData, count: *mut usize);
     fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode);
 }
 

@@ -26,6 +26,8 @@ cases! {
     memsets_write_exactly_their_elements = "linear" "fills" "mem=256MiB";
     pitched_copies_preserve_the_rows = "linear" "pitched" "mem=256MiB";
     pinned_memory_has_one_address_for_host_and_device = "linear" "pinned" "mem=256MiB";
+    registering_takes_the_pages_of_its_whole_range = "linear" "register_checks" "mem=256MiB";
+    a_copy_to_memory_that_was_registered_for_reading_faults = "linear" "register_read_only" "mem=256MiB";
     pageable_memory_is_read_at_the_call_and_written_before_it_returns = "linear" "asynchronous" "mem=256MiB";
     a_prefetch_makes_managed_memory_resident_at_its_target = "linear" "managed" "mem=256MiB,home=freed";
     managed_memory_at_home_keeps_its_device_memory_until_other_needs_it = "managed" "kept" "mem=256MiB";
@@ -74,6 +76,8 @@ cases! {
     exporters_of_one_pid_in_two_namespaces_are_not_mixed_up = "share" "namespaces" "mem=512MiB";
 
     copies_between_devices_work_and_memory_counts_on_its_device = "devices" "between_devices" "mem=256MiB,count=2";
+    devices_without_peer_access_refuse_rights_and_copy = "devices" "without_peers" "mem=256MiB,count=2,peer=off";
+    calls_in_a_created_stream_need_no_current_context = "linear" "in_a_stream_alone" "mem=256MiB";
     access_rights_of_a_mapping_are_per_device = "devices" "rights_by_device" "mem=256MiB,count=2";
     batches_copy_everything_or_report_the_failed_copy = "devices" "batches" "mem=256MiB";
     texture_objects_keep_their_description = "devices" "textures" "mem=256MiB";

@@ -27,7 +27,7 @@ pub use current::{current, current_at, default, default_at, set_current, set_cur
 pub use share::{export, export_pointer, import, import_pointer};
 
 use super::table::{self, What};
-use super::vmm::Rights;
+use super::vmm::{Rights, reachable};
 use crate::Result;
 use crate::exec::Raw;
 use crate::handle::Handles;
@@ -233,9 +233,12 @@ pub(crate) fn release_all(device: &Device) -> bool {
 ///
 /// # Errors
 /// `INVALID_VALUE` if the handle names no pool, and for reducing the rights of the pool's own
-/// device; `INVALID_DEVICE` for an unknown device.
+/// device; `INVALID_DEVICE` for an unknown device, and for one that cannot access the pool's.
 pub fn set_access(handle: usize, rights: &[(u32, Rights)]) -> Result {
     let pool = get(handle)?;
+    if pool.is_on_device() {
+        reachable(&pool.device, rights)?;
+    }
     for (ordinal, right) in rights {
         process()?.device(i32::try_from(*ordinal).unwrap_or(-1))?;
         let is_own = pool.is_on_device() && *ordinal == pool.device.ordinal();

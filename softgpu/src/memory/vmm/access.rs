@@ -9,6 +9,7 @@ use crate::Result;
 use crate::exec;
 use crate::memory::table::{self, Record, What};
 use crate::va;
+use crate::world::Device;
 
 /// The access right of one device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,12 +59,19 @@ pub(super) fn mapping_at(address: u64) -> Option<(u64, Arc<Mapping>)> {
 /// Sets the devices' rights on a range of mappings without gaps.
 ///
 /// # Errors
-/// `INVALID_VALUE` for a range that cuts a mapping or has a gap.
+/// `INVALID_VALUE` for a range that cuts a mapping or has a gap, `INVALID_DEVICE` for a device that
+/// cannot access the memory's.
 pub fn set_access(address: u64, len: u64, rights: &[(u32, Rights)]) -> Result {
     if !whole_pages(address, len) || !table::covers(address, len) {
         return Err(CUresult::INVALID_VALUE);
     }
-    for (base, record) in mappings_in(address, len)? {
+    let mappings = mappings_in(address, len)?;
+    for (_, record) in &mappings {
+        if let What::Mapped(mapping) = &record.what {
+            reachable(mapping.physical.device(), rights)?;
+        }
+    }
+    for (base, record) in mappings {
         if let What::Mapped(mapping) = &record.what {
             exec::host_takes(mapping.physical.device().spec().vmmcall);
         }
@@ -75,6 +83,22 @@ pub fn set_access(address: u64, len: u64, rights: &[(u32, Rights)]) -> Result {
         va::set_access(base, readers, writers);
     }
     Ok(())
+}
+
+/// Whether rights on the memory of `owner` can be given. Without peer access the device itself has
+/// rights alone; that the answer is this one is unverified.
+///
+/// # Errors
+/// `INVALID_DEVICE` for another device, with `peer=off` in SPEC.
+pub(crate) fn reachable(owner: &Device, rights: &[(u32, Rights)]) -> Result {
+    let is_other = |(ordinal, right): &(u32, Rights)| {
+        *right != Rights::None && *ordinal != owner.ordinal() && !owner.spec().peer
+    };
+    if rights.iter().any(is_other) {
+        Err(CUresult::INVALID_DEVICE)
+    } else {
+        Ok(())
+    }
 }
 
 /// The right of one device on the mapping that contains an address.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use gpushare_cuda_abi::cuda::CUresult;
 
+pub(crate) use access::reachable;
 pub use access::{Rights, access, set_access};
 pub use physical::{Properties, create, export, import, properties, release, retain};
 pub(crate) use reserve::find as reservation;
