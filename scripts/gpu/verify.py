@@ -25,6 +25,7 @@ RESULTS = machines.ROOT / "docs/results"
 OPEN = (
     "time, without and with: gaps-sync",
     "the driver's limits for cgroups",
+    "words in managed memory",
 )
 FIRST = 60  # seconds at most to find the GPU
 FACTS = 60  # seconds at most to say what the machine is
