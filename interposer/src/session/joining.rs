@@ -193,7 +193,7 @@ fn remedy(folder: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use io::{ErrorKind, Read as _};
+    use io::{ErrorKind, Read as _, Write as _};
     use std::os::unix::net::UnixListener;
 
     /// A child's fork handler closes what it finds noted.
@@ -208,7 +208,10 @@ mod tests {
             // Its greeting: it waits for an answer now.
             assert!(daemon.read(&mut [0; 1]).unwrap() > 0);
             INHERITED.close();
-            daemon.set_nonblocking(true).unwrap();
+            // A thread that waits for it has it open as long: it is woken by a part of an answer,
+            // unless it does not wait yet.
+            let _ = daemon.write(&[1]);
+            daemon.set_read_timeout(Some(START_PATIENCE / 2)).unwrap();
             let rest = io::copy(&mut daemon, &mut io::sink());
             assert!(
                 !rest.is_err_and(|error| error.kind() == ErrorKind::WouldBlock),
