@@ -101,6 +101,15 @@ def costs(machine):
     return ", ".join(f"{name} {value / MIB:.1f} MiB" for name, value in facts.items()), facts
 
 
+def words(machine):
+    """What the driver answers to stream memory operations on managed memory, which is what --oversubscribe uvm gives a program for
+    its own (docs/EVIDENCE.md). No answer is wrong, but plain memory is taken."""
+    facts = json.loads(machine.run([machine.compile("scripts/gpu/words.c")]))
+    refused = {name: answer for name, answer in facts.items() if "plain" in name and answer}
+    assert not refused, f"refused: {refused}"
+    return ", ".join(f"{name}: {answer}" for name, answer in facts.items()), facts
+
+
 def fence(machine):
     """The driver's own limits for cgroups, which the daemon's fence stands on."""
     if machine.soft:
@@ -167,6 +176,7 @@ def rows(transcript, torch):
              Row("quota: two C programs", pair, limit=40), Row("quota: by the names of devices", visible)]
     found += [Row(f"quota: {name}", lambda machine, name=name: path(machine, name)) for name in PATHS]
     found += [Row("ns a call, without and with the library", calls, limit=60, expected=8), Row("memory that the driver takes by itself", costs),
+              Row("words in managed memory", words),
               Row("the driver's limits for cgroups", fence, limit=40)]
     first = [Row("PyTorch: starts", lambda _: torch.need(), expected=5, needs=torch.need)]
     first += [Row(f"PyTorch: {mode}", lambda machine, mode=mode: quota.row(machine, mode), 60, 16 if mode == "limit" else 1, torch.need)

@@ -26,6 +26,7 @@ OPEN = (
     "conformance transcript",  # The facts of ADR 268 that are `unverified`: first of all those of mappings in captures.
     "time, without and with: gaps-sync",
     "the driver's limits for cgroups",
+    "words in managed memory",
 )
 FIRST = 60  # seconds at most to find the GPU
 FACTS = 60  # seconds at most to say what the machine is

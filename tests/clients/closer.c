@@ -18,13 +18,23 @@
  *   chroot        -> chroot RESULT        enters an empty folder as its root
  *   setuid ID     -> setuid RESULT        becomes another user for good
  *   lowest        -> lowest NUMBER        the least number that was free at the start and is now the library's, 9999 for none
+ *   queue         -> queue ERRNO          opens a message queue
+ *   notice        -> notice ERRNO         asks to be told of its next message: busy (16) where it has asked and no descriptor of it was closed
+ *   unqueue       -> unqueue ERRNO        closes it
+ *   copies        -> copies COUNT         how many threads have it in their table
+ *   pipe          -> pipe ERRNO           opens a pipe
+ *   ended         -> ended YES            closes its writing end, and whether that was the last one
  *
  * RESULT is the CUresult as a number. */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <mqueue.h>
+#include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -185,6 +195,51 @@ static int lowest(void) {
     return 9999;
 }
 
+static char queue_name[64];
+static int queue = -1, ends[2];
+
+static int open_queue(void) {
+    snprintf(queue_name, sizeof queue_name, "gpushare-closer-%d", getpid());
+    queue = (int)syscall(SYS_mq_open, queue_name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600, NULL);
+    int failed = queue < 0 ? errno : 0;
+    syscall(SYS_mq_unlink, queue_name);
+    return failed;
+}
+
+static int ask_for_notice(void) {
+    struct sigevent none = {.sigev_notify = SIGEV_NONE};
+    return syscall(SYS_mq_notify, queue, &none) ? errno : 0;
+}
+
+static int copies(void) {
+    char folder[64], link[64 + 256], name[256];
+    DIR *tasks = opendir("/proc/self/task");
+    int count = 0;
+    for (struct dirent *task; tasks && (task = readdir(tasks));) {
+        if (task->d_name[0] == '.') continue;
+        snprintf(folder, sizeof folder, "/proc/self/task/%.20s/fd", task->d_name);
+        DIR *table = opendir(folder);
+        int has = 0;
+        for (struct dirent *entry; table && (entry = readdir(table));) {
+            snprintf(link, sizeof link, "%s/%s", folder, entry->d_name);
+            ssize_t length = readlink(link, name, sizeof name - 1);
+            if (length < 0) continue;
+            name[length] = 0;
+            has |= strstr(name, queue_name) != NULL;
+        }
+        if (table) closedir(table);
+        count += has;
+    }
+    if (tasks) closedir(tasks);
+    return count;
+}
+
+static int has_ended(void) {
+    close(ends[1]);
+    struct pollfd reader = {.fd = ends[0], .events = POLLIN};
+    return poll(&reader, 1, 0) == 1 && (reader.revents & POLLHUP);
+}
+
 int main(void) {
     char word[32], line[256];
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -219,6 +274,12 @@ int main(void) {
                    : !strcmp(word, "chroot") ? enter_empty_root()
                    : !strcmp(word, "setuid") ? setresuid((uid_t)number, (uid_t)number, (uid_t)number)
                    : !strcmp(word, "lowest") ? lowest()
+                   : !strcmp(word, "queue")   ? open_queue()
+                   : !strcmp(word, "notice")  ? ask_for_notice()
+                   : !strcmp(word, "unqueue") ? (close(queue) ? errno : 0)
+                   : !strcmp(word, "copies")  ? copies()
+                   : !strcmp(word, "pipe")    ? (pipe(ends) ? errno : 0)
+                   : !strcmp(word, "ended")   ? has_ended()
                                                : 9998;
         printf("%s %d\n", word, answer);
     }

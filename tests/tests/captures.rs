@@ -2,7 +2,7 @@
 //! not affect a capture. Memory is charged until its stream reaches the free. A thread that
 //! captures never waits at the gate; every other thread does.
 
-use gpushare_tests::{Daemon, GIB, Gpu, Guest, MIB, Tenant};
+use gpushare_tests::{Daemon, GIB, Gpu, Guest, MIB, Tenant, clients};
 
 const LIMIT: u64 = 256 * MIB;
 
@@ -123,6 +123,42 @@ fn a_complete_free_is_credited_when_memory_is_needed() {
         assert!(gpu.truth().requested_peak <= LIMIT);
         guest.finish().silently();
     }
+}
+
+/// Frees under way would make room. How long they are waited for is told by how often the driver is
+/// asked about them meanwhile.
+#[test]
+fn a_thread_that_captures_does_not_wait_for_frees_under_way() {
+    const PEAK: u64 = 200 * MIB;
+    let gpu = Gpu::new("");
+    let trace = tempfile::NamedTempFile::new().expect("a file");
+    let mut command = gpushare_tests::guest::command(&gpu, &["--mem-limit", "256MiB"]);
+    command.arg(clients::compile("captures", &[]));
+    command.env("SOFTGPU_TRACE", trace.path());
+    let mut guest = Guest::start(command).started();
+    let refused = |guest: &mut Guest| {
+        let asked = || {
+            let text = std::fs::read_to_string(trace.path()).expect("text");
+            text.lines().count()
+        };
+        let before = asked();
+        assert_eq!(guest.ask(&format!("linear {PEAK}")), REFUSED);
+        asked() - before
+    };
+    guest.does(&format!("async {PEAK} 2"));
+    guest.does("block 2");
+    guest.does("free 0 2");
+    let waits = refused(&mut guest);
+    for begin in ["begin 2 1", "begin-to 2 1"] {
+        guest.does(begin);
+        let captures = refused(&mut guest);
+        assert!(captures * 4 < waits, "{begin}: {captures} of {waits} calls");
+        guest.answers("status 1", "1");
+        guest.does("end 1");
+    }
+    guest.does("unblock");
+    assert_eq!(guest.ask(&format!("linear {PEAK}")), "linear 0");
+    guest.finish().silently();
 }
 
 /// A query of the legacy stream would end the capture of a blocking stream, in every mode.

@@ -171,3 +171,38 @@ fn a_process_that_closed_still_requests_takes_and_ends_turns() {
         guest.finish().silently();
     });
 }
+
+/// A program that has used nothing of CUDA yet.
+fn fresh(tenant: &Tenant) -> Guest {
+    Guest::start(tenant.command(&clients::compile("closer", &[])))
+}
+
+/// A registration at a message queue ends with each close of one of its descriptors, as an upload
+/// through a file system in user space does.
+#[test]
+fn the_first_call_closes_no_copy_of_a_file_that_notices_it() {
+    const BUSY: &str = "16";
+    let gpu = Gpu::new("");
+    let daemon = Daemon::start(&gpu);
+    let tenant = daemon.tenant("one", &[]);
+    let mut guest = fresh(&tenant);
+    guest.answers("queue", "0");
+    guest.answers("notice", "0");
+    guest.does("init");
+    guest.answers("notice", BUSY);
+    guest.answers("unqueue", "0");
+    until("no table has it open", || guest.ask("copies") == "copies 0");
+    guest.finish().silently();
+}
+
+#[test]
+fn the_first_call_leaves_no_copy_of_a_pipe() {
+    let gpu = Gpu::new("");
+    let daemon = Daemon::start(&gpu);
+    let tenant = daemon.tenant("one", &[]);
+    let mut guest = fresh(&tenant);
+    guest.answers("pipe", "0");
+    guest.does("init");
+    guest.answers("ended", "1");
+    guest.finish().silently();
+}

@@ -18,6 +18,7 @@ use super::lock;
 use super::nvml::{Listed, Watch};
 use super::process::{self, Now};
 use super::slots::{self, Dead};
+use crate::driver::captures;
 use crate::session::Deadline;
 
 /// Longest that a call waits for dead processes' bytes. Drivers need milliseconds, for very large
@@ -125,7 +126,8 @@ pub(crate) fn settle_all(member: &Membership) {
     }
 }
 
-/// Waits until dead processes' memory makes room for the refused request, as long as the call may.
+/// Waits until dead processes' memory makes room for the refused request, as long as the call and
+/// its thread may.
 /// Returns `true` if it is worth asking again.
 pub(super) fn wait(member: &Membership, short: &Short, call: &Deadline) -> bool {
     let Short {
@@ -161,7 +163,7 @@ pub(super) fn wait(member: &Membership, short: &Short, call: &Deadline) -> bool 
         ) {
             return true;
         }
-        if call.left_of(PATIENCE).is_zero() {
+        if call.left_of(PATIENCE).is_zero() || !captures::may_wait() {
             tracing::info!(
                 bytes = theirs * UNIT,
                 "refused for the sake of dead processes' memory"

@@ -6,27 +6,38 @@
 //!
 //! Programs that see the request measure their own use by the fall of free memory, and some refuse
 //! to continue when it rises meanwhile. So for each process the free memory shown and its own
-//! charges never rise together ([`Shown`]): only its own frees raise the value it sees.
+//! charges never rise together ([`Shown`]): only its own frees raise the value it sees, and an
+//! operator who sets another total.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::account::{self, ByRequest, QuotaStatus};
 use crate::driver::device::DeviceKey;
 
-/// The least sum of free memory shown and own charges of one process on a device. Bytes.
+/// The least sum of free memory shown and own charges of one process on a device, since the total
+/// shown is what it is. Bytes.
 #[derive(Debug)]
-pub(crate) struct Shown(AtomicU64);
+pub(crate) struct Shown {
+    least: AtomicU64,
+    total: AtomicU64,
+}
 
 impl Shown {
     /// Nothing was shown yet.
     pub(crate) const fn new() -> Self {
-        Self(AtomicU64::new(u64::MAX))
+        Self {
+            least: AtomicU64::new(u64::MAX),
+            total: AtomicU64::new(u64::MAX),
+        }
     }
 
-    /// The most of `free` bytes that may be shown to a process that holds `own`.
-    fn at_most(&self, free: u64, own: u64) -> u64 {
+    /// The most of `free` bytes of a `total` that may be shown to a process that holds `own`.
+    fn at_most(&self, free: u64, own: u64, total: u64) -> u64 {
         let now = free.saturating_add(own);
-        let least = self.0.fetch_min(now, Ordering::Relaxed).min(now);
+        if self.total.swap(total, Ordering::Relaxed) != total {
+            self.least.store(u64::MAX, Ordering::Relaxed);
+        }
+        let least = self.least.fetch_min(now, Ordering::Relaxed).min(now);
         free.min(least.saturating_sub(own))
     }
 }
@@ -68,7 +79,7 @@ fn seen_by_request(status: &QuotaStatus, by_request: &ByRequest, physical: u64) 
     let left = status.view_total.saturating_sub(status.charged);
     let free = seen.free.min(left);
     Some(Memory {
-        free: by_request.shown.at_most(free, by_request.own),
+        free: by_request.shown.at_most(free, by_request.own, seen.total),
         ..seen
     })
 }
@@ -159,7 +170,7 @@ mod tests {
     #[test]
     fn what_a_neighbour_gives_back_is_not_told_and_what_one_frees_is() {
         let shown = Shown::new();
-        let told = |free: u64, own: u64| shown.at_most(free, own);
+        let told = |free: u64, own: u64| shown.at_most(free, own, 4 * GIB);
         assert_eq!(told(4 * GIB, 0), 4 * GIB);
         assert_eq!(told(3 * GIB, 0), 3 * GIB, "a neighbour took one");
         assert_eq!(told(4 * GIB, 0), 3 * GIB, "and gave it back");
@@ -167,6 +178,18 @@ mod tests {
         assert_eq!(told(GIB, GIB), GIB);
         assert_eq!(told(3 * GIB, 0), 2 * GIB, "one's own free raises it");
         assert_eq!(told(GIB, 4 * GIB), 0);
+    }
+
+    #[test]
+    fn a_total_that_an_operator_sets_is_free_at_once() {
+        let shown = Shown::new();
+        let told = |free: u64, total: u64| shown.at_most(free, GIB, total);
+        assert_eq!(told(3 * GIB, 4 * GIB), 3 * GIB);
+        assert_eq!(told(7 * GIB, 8 * GIB), 7 * GIB, "the request was raised");
+        assert_eq!(told(GIB, 2 * GIB), GIB, "lowered");
+        assert_eq!(told(3 * GIB, 4 * GIB), 3 * GIB, "and set back");
+        assert_eq!(told(2 * GIB, 4 * GIB), 2 * GIB, "a neighbour took one");
+        assert_eq!(told(3 * GIB, 4 * GIB), 2 * GIB, "and gave it back");
     }
 
     #[test]

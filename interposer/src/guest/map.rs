@@ -1,6 +1,7 @@
 //! A map by the numbers of handles.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -67,6 +68,23 @@ impl<V: Send + 'static> Map<V> {
         self.shard(handle).insert(handle, value)
     }
 
+    /// Inserts a handle that is not there; returns the value that found no place.
+    pub(crate) fn fill(&self, handle: u64, value: V) -> Option<V> {
+        match self.shard(handle).entry(handle) {
+            Entry::Occupied(_) => Some(value),
+            Entry::Vacant(place) => {
+                place.insert(value);
+                None
+            }
+        }
+    }
+
+    /// Takes a handle out if its value is `wanted`.
+    pub(crate) fn take_if(&self, handle: u64, wanted: impl FnOnce(&V) -> bool) -> Option<V> {
+        let mut shard = self.shard(handle);
+        wanted(shard.get(&handle)?).then(|| shard.remove(&handle))?
+    }
+
     /// Takes a handle out.
     pub(crate) fn take(&self, handle: u64) -> Option<V> {
         self.shard(handle).remove(&handle)
@@ -115,7 +133,11 @@ mod tests {
             Some(1)
         );
         assert_eq!(MAP.with(0x2000, |value| *value), None);
+        assert_eq!(MAP.fill(0x1000, 6), Some(6), "there is one");
+        assert_eq!(MAP.take_if(0x1000, |value| *value == 6), None);
         assert_eq!((MAP.take(0x1000), MAP.take(0x1000)), (Some(5), None));
+        assert_eq!(MAP.fill(0x1000, 6), None);
+        assert_eq!(MAP.take_if(0x1000, |value| *value == 6), Some(6));
         assert_eq!(MAP.drain_if(|_, value| *value == 2), [(0x1010, 2)]);
         assert_eq!(MAP.take(0x1010), None);
     }

@@ -151,6 +151,62 @@ pub(crate) fn close_range(first: c_int, last: c_int, flags: c_uint) -> bool {
     unsafe { libc::syscall(SYS_CLOSE_RANGE, first, last, flags) == 0 }
 }
 
+/// `unshare(2)` of the calling thread's table of descriptors. Whether it has one of its own now.
+pub(crate) fn unshare_descriptors() -> bool {
+    // SAFETY: no memory is involved.
+    unsafe { libc::unshare(libc::CLONE_FILES) == 0 }
+}
+
+/// Whether a number is open in the calling thread's table.
+pub(crate) fn is_open(number: c_int) -> bool {
+    // SAFETY: no memory is involved.
+    unsafe { libc::fcntl(number, libc::F_GETFD) >= 0 }
+}
+
+/// Whether an open file is a regular one. No file system asks its server for that.
+///
+/// # Errors
+/// If it is not open.
+pub(crate) fn is_regular(number: c_int) -> io::Result<bool> {
+    let mut facts = core::mem::MaybeUninit::<libc::statx>::zeroed();
+    // SAFETY: an empty path and `facts` outlive the call. By number: glibc has a name for it since
+    // 2.28 only.
+    let answer = unsafe {
+        libc::syscall(
+            libc::SYS_statx,
+            number,
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC,
+            libc::STATX_TYPE,
+            facts.as_mut_ptr(),
+        )
+    };
+    let mode = if answer == 0 {
+        // SAFETY: zeros are valid, and the kernel has filled it.
+        unsafe { facts.assume_init() }.stx_mode.into()
+    } else {
+        status(number)?.st_mode
+    };
+    Ok(mode & libc::S_IFMT == libc::S_IFREG)
+}
+
+/// The kernel's number of the file system that an open file is in (`f_type` of `statfs(2)`). May
+/// wait for a file system's server.
+///
+/// # Errors
+/// If it is not open, or its server does not answer.
+pub(crate) fn file_system(number: c_int) -> io::Result<u64> {
+    let mut facts = core::mem::MaybeUninit::<libc::statfs>::zeroed();
+    // SAFETY: `facts` outlives the call.
+    if unsafe { libc::fstatfs(number, facts.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: zeros are a valid `statfs`, and the kernel has filled it.
+    let kind = unsafe { facts.assume_init() }.f_type;
+    // The numbers have 32 bits.
+    Ok(kind.cast_unsigned() & u64::from(u32::MAX))
+}
+
 /// Closes a descriptor of ours. No cancellation point, as `close` would be.
 pub(crate) fn close(number: c_int) {
     // SAFETY: no memory is involved; the caller has checked that the number still means the

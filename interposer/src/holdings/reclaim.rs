@@ -2,8 +2,9 @@
 //!
 //! When a charge does not fit, completed frees are credited, and unused memory of pools and graphs
 //! is trimmed, as the driver itself does when the device is full. If the charge would fit once the
-//! frees under way are complete, they are waited for, [`PATIENCE`] at most. Where memory that was
-//! freed is away, its return is waited for before, as an allocation that fits does.
+//! frees under way are complete, they are waited for, [`PATIENCE`] at most, and not by a thread
+//! that captures. Where memory that was freed is away, its return is waited for before, as an
+//! allocation that fits does.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 use gpushare_cuda_abi::cuda::CUresult;
 
 use crate::account::{self, Charge, Deadline, Refused};
+use crate::driver::captures;
 use crate::driver::device::DeviceKey;
 use crate::guest::background::Uncancelled;
 use crate::guest::fork::ForkLocal;
@@ -185,7 +187,8 @@ fn reserve_unless<T>(
         }
         // Not before: the trim and the other way may have waited for memory to return.
         let began = *began.get_or_insert_with(Instant::now);
-        if !could_fit(device, bytes, coming) || began.elapsed() > PATIENCE {
+        let waits = began.elapsed() <= PATIENCE && captures::may_wait();
+        if !could_fit(device, bytes, coming) || !waits {
             // The other way may have found that there was more to give back.
             if let Ok(booked) = account::charge(device, bytes, call) {
                 return Ok(Found::Booked(booked));

@@ -15,7 +15,7 @@ use gpushare_cuda_abi::cuda::{
 use crate::account;
 use crate::entry::args::{In, Out, Plain};
 use crate::entry::hooks;
-use crate::holdings::objects::{ARRAYS, MIPMAPS, Map, Object};
+use crate::holdings::objects::{self, ARRAYS, MIPMAPS, Map, Object};
 use crate::hooks::array_size::{Shape, bytes_of};
 
 use super::early::Call;
@@ -106,7 +106,7 @@ fn gone(map: &Map<Object>, handle: *mut c_void, ask: impl Fn() -> CUresult) -> C
     vmm::settle(tiles, answer.is_success());
     match object {
         Some(object) if answer.is_success() => account::release(object.device, object.units),
-        Some(object) => drop(map.insert(handle, object)),
+        Some(object) => objects::put_back(map, handle, object),
         None => {}
     }
     answer

@@ -1,4 +1,5 @@
-//! `cuInit`: returns `CUDA_ERROR_INVALID_VALUE` where the program's limits are not valid.
+//! `cuInit`: returns `CUDA_ERROR_INVALID_VALUE` where the program's limits are not valid, and
+//! `CUDA_ERROR_SYSTEM_NOT_READY` where another thread's start takes too long.
 
 use gpushare_cuda_abi::cuda::CUresult;
 
@@ -17,9 +18,33 @@ fn init(call: impl FnOnce() -> CUresult) -> CUresult {
     if !answer.is_success() {
         return answer;
     }
-    match state::driver_started() {
+    answered(answer, state::driver_started())
+}
+
+/// The answer of a call that the driver has `answered` with success.
+fn answered(answer: CUresult, started: Result<(), Bypass>) -> CUresult {
+    match started {
         // Inactive: the operator lets programs start without limits while no daemon answers.
         Ok(()) | Err(Bypass::Inactive) => answer,
+        // As every other call's: the program may ask again.
+        Err(Bypass::StartTimedOut) => CUresult::SYSTEM_NOT_READY,
         Err(_) => CUresult::REFUSED,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_that_takes_too_long_can_be_asked_for_again() {
+        let answer = |started| answered(CUresult::SUCCESS, started);
+        assert_eq!(answer(Ok(())), CUresult::SUCCESS);
+        assert_eq!(answer(Err(Bypass::Inactive)), CUresult::SUCCESS);
+        assert_eq!(
+            answer(Err(Bypass::StartTimedOut)),
+            CUresult::SYSTEM_NOT_READY
+        );
+        assert_eq!(answer(Err(Bypass::Refused)), CUresult::INVALID_VALUE);
     }
 }

@@ -10,7 +10,7 @@ use super::host::{Piece, Store};
 use super::own::Owns;
 use super::pooled::{PoolId, Pooled};
 use super::small::Smalls;
-use crate::driver::contexts::ContextId;
+use crate::driver::contexts::{self, ContextId};
 use crate::driver::device::{self, DeviceKey};
 use crate::driver::vmm;
 
@@ -173,7 +173,10 @@ impl Blocks {
         (at < base + block.reserved).then_some((*base, block))
     }
 
+    /// A block that is already there is of a context whose end is not noted yet: the driver has
+    /// freed it with that.
     pub(super) fn insert(&mut self, base: u64, block: Block) {
+        drop(self.remove(base));
         self.movable[block.device.index()] += block.reserved;
         self.map.insert(base, block);
     }
@@ -193,8 +196,13 @@ impl Blocks {
         Some(block)
     }
 
-    /// Puts managed memory back that [`Self::remove`] took: the driver has refused to free it.
+    /// Puts managed memory back that [`Self::remove`] took: the driver has refused to free it. Not
+    /// where the address has been given again, or its context has ended: the driver has freed it.
     pub(super) fn put_back(&mut self, base: u64, block: Block) {
+        let is_alive = block.context == ContextId::NONE || contexts::is_alive(block.context);
+        if !is_alive || self.map.contains_key(&base) {
+            return;
+        }
         self.away[block.device.index()] += block.movable() - block.on_device();
         self.insert(base, block);
     }

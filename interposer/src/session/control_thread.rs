@@ -41,22 +41,47 @@ pub(super) fn start(session: &'static Session, connection: Connection) -> io::Re
 /// seen that it has.
 const LOOK: core::ffi::c_int = 1000;
 
-/// Makes this thread's descriptors its own, where the system lets it.
-fn go_apart(session: &Session, connection: &Connection) {
+/// How often (ms) it is looked whether the program has closed a file that a copy is left of.
+const FILES_LOOK: Duration = Duration::from_secs(1);
+
+/// Makes this thread's descriptors its own, where the system lets it. Another thread, which shares
+/// them, closes the copies of the program's: a file system may have it wait, and the daemon is to
+/// be heard meanwhile.
+fn go_apart(session: &'static Session, connection: &Connection) {
+    if !apart::part() {
+        tracing::info!("the control thread shares the program's descriptors");
+        session.keeper.store(-1, Ordering::Release);
+        session.is_apart.store(true, Ordering::Release);
+        return;
+    }
+    session
+        .keeper
+        .store(apart::this_thread(), Ordering::Release);
     let [ear, rope] = session.bell.ends();
     let kept = [&**connection.socket(), &session.usage, ear, rope].map(Descriptor::number);
     let mut kept = kept.to_vec();
     kept.extend(log::descriptor());
-    let keeper = if apart::keep_only(&kept) {
-        apart::this_thread()
-    } else {
-        tracing::info!("the control thread shares the program's descriptors");
-        -1
-    };
-    session.keeper.store(keeper, Ordering::Release);
+    let copies = apart::Copies::but(&kept);
+    let closes = move || close_copies(session, copies);
+    if let Err(error) = background::start(c"gpushare-files", background::SHALLOW, closes) {
+        // They stay. It keeps nothing of ours from working.
+        tracing::warn!(%error, "no thread closes the copies of the program's descriptors");
+        session.is_apart.store(true, Ordering::Release);
+    }
 }
 
-fn run(session: &Session, connection: Connection) {
+/// Closes the copies of the program's descriptors, those that may be closed at once and then each
+/// of the others when the program has closed its own.
+fn close_copies(session: &Session, copies: apart::Copies) {
+    let mut left = copies.close();
+    session.is_apart.store(true, Ordering::Release);
+    while !left.is_none() {
+        std::thread::sleep(FILES_LOOK);
+        left.look();
+    }
+}
+
+fn run(session: &'static Session, connection: Connection) {
     go_apart(session, &connection);
     let mut connection = Some(connection);
     loop {

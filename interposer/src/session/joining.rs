@@ -18,7 +18,7 @@ use gpushare_protocol::page::residency::Movability;
 
 use super::register::{self, Failed, Welcome};
 use super::socket::Connection;
-use super::{AT_ONCE, PAUSES, SESSION, START_PATIENCE, pages};
+use super::{AT_ONCE, PAUSES, SESSION, SOCKET as INHERITED, START_PATIENCE, pages};
 use crate::guest::background::Uncancelled;
 use crate::guest::clock;
 use crate::guest::fork::ForkLocal;
@@ -140,6 +140,8 @@ fn attempt(
     end: Instant,
 ) -> Result<(Connection, Welcome), Failed> {
     let mut connection = Connection::open(folder)?;
+    // A child that another thread forks meanwhile must not keep its parent's connection.
+    INHERITED.is(connection.socket());
     let hello = register::greet(&mut connection, 0, capabilities, end)?;
     let welcome = register::register(&mut connection, &hello, None, end)?;
     Ok((connection, welcome))
@@ -185,5 +187,38 @@ fn remedy(folder: &Path) -> String {
         format!("what {place} is in this container was removed on the host: restart the container")
     } else {
         "is gpushared running?".to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use io::{ErrorKind, Read as _, Write as _};
+    use std::os::unix::net::UnixListener;
+
+    /// A child's fork handler closes what it finds noted.
+    #[test]
+    fn a_child_forked_while_its_parent_registers_closes_the_connection() {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(folder.path().join(SOCKET)).unwrap();
+        std::thread::scope(|scope| {
+            let end = Instant::now() + START_PATIENCE;
+            let registers = scope.spawn(move || attempt(folder.path(), 0, end).is_err());
+            let (mut daemon, _) = listener.accept().unwrap();
+            // Its greeting: it waits for an answer now.
+            assert!(daemon.read(&mut [0; 1]).unwrap() > 0);
+            INHERITED.close();
+            // A thread that waits for it has it open as long: it is woken by a part of an answer,
+            // unless it does not wait yet.
+            let _ = daemon.write(&[1]);
+            daemon.set_read_timeout(Some(START_PATIENCE / 2)).unwrap();
+            let rest = io::copy(&mut daemon, &mut io::sink());
+            assert!(
+                !rest.is_err_and(|error| error.kind() == ErrorKind::WouldBlock),
+                "it is open still"
+            );
+            drop(daemon);
+            assert!(registers.join().unwrap());
+        });
     }
 }

@@ -106,6 +106,9 @@ pub(crate) struct Session {
     /// The control thread's id once its descriptors are its own, -1 where they are shared, 0 before
     /// that is known.
     keeper: AtomicI32,
+    /// Whether that is known, and copies of the program's descriptors that it would miss are
+    /// closed.
+    is_apart: AtomicBool,
     /// Frames that the control thread is to send.
     outbox: Mutex<Vec<u8>>,
     /// Devices on which memory was freed while an ask waits for some.
@@ -191,7 +194,7 @@ pub(crate) fn start(folder: &Path, callbacks: Callbacks) -> Result<&'static Sess
     let session = SESSION.set(session);
     control_thread::start(session, connection)
         .map_err(|error| unreachable(format!("no thread to be had: {error}")))?;
-    session.await_keeper();
+    session.await_apart();
     Ok(session)
 }
 
@@ -219,6 +222,7 @@ impl Session {
             asks: Asks::default(),
             bell: Bell::new()?,
             keeper: AtomicI32::new(0),
+            is_apart: AtomicBool::new(false),
             outbox: Mutex::new(Vec::new()),
             freed: AtomicU32::new(0),
             contexts: Contexts::default(),
@@ -257,10 +261,11 @@ impl Session {
         Ok(CString::new(path)?)
     }
 
-    /// Waits, a second at most, until the control thread knows whether its descriptors are its own.
-    fn await_keeper(&self) {
+    /// Waits, a second at most, until the control thread knows whether its descriptors are its own,
+    /// and they are no more than that.
+    fn await_apart(&self) {
         let end = Instant::now() + AT_ONCE;
-        while self.keeper.load(Ordering::Acquire) == 0 && Instant::now() < end {
+        while !self.is_apart.load(Ordering::Acquire) && Instant::now() < end {
             std::thread::sleep(Duration::from_micros(20));
         }
     }

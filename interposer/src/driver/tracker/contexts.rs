@@ -99,6 +99,14 @@ fn look_up(asked: CUcontext, switch: bool) -> Option<Here> {
     Some(here)
 }
 
+/// Whether a context of this number lives, or is being destroyed: what carries its number will be
+/// looked for when it has ended.
+pub(crate) fn is_alive(number: ContextId) -> bool {
+    let state = Tracker::get().lock();
+    let mut contexts = state.contexts.values();
+    contexts.any(|known| known.here.context == number)
+}
+
 fn known(handle: CUcontext) -> Option<Here> {
     let state = Tracker::get().lock();
     state.contexts.get(&handle).map(|known| known.here)
@@ -337,6 +345,18 @@ mod tests {
         assert!(is_going(new));
         ends.stays();
         assert!(!is_going(new));
+    }
+
+    #[test]
+    fn a_number_lives_until_its_context_has_ended() {
+        let here = known(0x3_4000);
+        let (stays, ends) = (going(here.handle), going(here.handle));
+        stays.stays();
+        assert!(is_alive(here.context), "it may stay");
+        let ended = ends.ended();
+        assert!(!is_alive(here.context), "its records may be credited");
+        drop(ended);
+        assert!(!is_alive(here.context));
     }
 
     #[test]

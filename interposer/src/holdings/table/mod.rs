@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::account;
-use crate::driver::contexts::ContextId;
+use crate::driver::contexts::{self, ContextId};
 use crate::guest::fork::ForkLocal;
 
 use radix::Radix;
@@ -71,11 +71,15 @@ pub(crate) fn take_of(address: u64, kind: Kind) -> Option<Record> {
     table().take_of(address, kind)
 }
 
-/// Puts back what [`take`] took, because the driver refused the free. An address that has a record
-/// by now keeps it.
+/// Puts back what [`take`] took, because the driver refused the free. Where another thread has
+/// ended the allocation's context meanwhile, the record is credited instead: nobody would look for
+/// it any more. So is that of an address which has another one by now, which stays.
 #[cold]
 pub(crate) fn put_back(address: u64, record: Record) {
-    table().put_back(address, record);
+    let is_alive = || contexts::is_alive(record.context());
+    if let Some(over) = table().put_back(address, record, is_alive) {
+        account::release(over.device(), over.units());
+    }
 }
 
 /// The allocation that `address` lies in: its start and record.
@@ -117,7 +121,7 @@ impl Table {
     #[inline]
     fn insert(&self, address: u64, record: Record) -> Option<Record> {
         if record.bytes() >= LARGE {
-            self.enter_large(address, record);
+            return self.insert_large(address, record);
         }
         match self.exact.cell(address, true) {
             Some(cell) => cell.put(record),
@@ -139,14 +143,17 @@ impl Table {
     }
 
     fn take_of(&self, address: u64, kind: Kind) -> Option<Record> {
-        let wanted = |record: Record| record.kind() == kind;
+        self.take_if(address, |record| record.kind() == kind)
+    }
+
+    fn take_if(&self, address: u64, wanted: impl Fn(Record) -> bool) -> Option<Record> {
         let exact = self.exact.cell(address, false);
-        let record = match exact.and_then(|cell| cell.take_if(wanted)) {
+        let record = match exact.and_then(|cell| cell.take_if(&wanted)) {
             Some(record) => record,
             None => self.take_odd_of(address, wanted)?,
         };
         if record.bytes() >= LARGE {
-            self.leave_large(address);
+            self.leave_large_late(address);
         }
         Some(record)
     }
@@ -168,9 +175,15 @@ impl Table {
         locked(&self.odd).remove(&address)
     }
 
+    /// The record and its bounds, in one step for those who look at both.
     #[inline(never)]
-    fn enter_large(&self, address: u64, record: Record) {
-        locked(&self.large).insert(address, address.saturating_add(record.bytes()));
+    fn insert_large(&self, address: u64, record: Record) -> Option<Record> {
+        let mut large = locked(&self.large);
+        large.insert(address, address.saturating_add(record.bytes()));
+        match self.exact.cell(address, true) {
+            Some(cell) => cell.put(record),
+            None => self.insert_odd(address, record),
+        }
     }
 
     #[inline(never)]
@@ -178,14 +191,40 @@ impl Table {
         locked(&self.large).remove(&address);
     }
 
-    fn put_back(&self, address: u64, record: Record) {
+    /// The same for an allocation that the driver may have freed before its record was taken: the
+    /// bounds may be those of the address's next one by now, which stay.
+    fn leave_large_late(&self, address: u64) {
+        let mut large = locked(&self.large);
+        let next = self.get(address);
+        if next.is_none_or(|next| next.bytes() < LARGE) {
+            large.remove(&address);
+        }
+    }
+
+    /// Returns what is in no table now, and to be credited.
+    fn put_back(
+        &self,
+        address: u64,
+        record: Record,
+        is_alive: impl FnOnce() -> bool,
+    ) -> Option<Record> {
+        let mut large = (record.bytes() >= LARGE).then(|| locked(&self.large));
         let back = match self.exact.cell(address, true) {
             Some(cell) => cell.fill(record),
             None => *locked(&self.odd).entry(address).or_insert(record) == record,
         };
-        if back && record.bytes() >= LARGE {
-            self.enter_large(address, record);
+        if !back {
+            return Some(record);
         }
+        if let Some(large) = &mut large {
+            large.insert(address, address.saturating_add(record.bytes()));
+        }
+        drop(large);
+        // Asked when it is in the table: whoever ends the context later finds it there.
+        if record.context() == ContextId::NONE || is_alive() {
+            return None;
+        }
+        self.take_if(address, |found| found == record)
     }
 
     fn get(&self, address: u64) -> Option<Record> {
@@ -237,7 +276,7 @@ impl Table {
         self.exact.each(&mut |address, cell| {
             if let Some(record) = cell.take_if(mine) {
                 if record.bytes() >= LARGE {
-                    self.leave_large(address);
+                    self.leave_large_late(address);
                 }
                 credit(record);
             }

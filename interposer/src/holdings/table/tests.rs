@@ -150,6 +150,52 @@ fn a_context_that_goes_takes_its_own_records_and_no_others() {
 }
 
 #[test]
+fn a_refused_free_puts_back_what_a_living_context_has() {
+    let table = Table::new();
+    for address in [BASE, BASE + 512, BASE + 4 * MIB, BASE + 7, 1 << 60] {
+        let free = |context: u16, is_alive: bool| {
+            let record = record(context, 4 * MIB);
+            table.insert(address, record);
+            assert_eq!(table.take(address), Some(record));
+            (table.put_back(address, record, || is_alive), record)
+        };
+        let (over, alive) = free(1, true);
+        assert_eq!(over, None);
+        assert_eq!(table.find(address + MIB), Some((address, alive)));
+        let (over, dead) = free(2, false);
+        assert_eq!(over, Some(dead), "nobody else would credit it");
+        assert_eq!(table.find(address + MIB), None);
+        let (over, none) = free(ContextId::NONE.0, false);
+        assert_eq!((over, table.take(address)), (None, Some(none)));
+    }
+}
+
+#[test]
+fn a_refused_free_leaves_the_addresss_next_allocation_its_record() {
+    let table = Table::new();
+    let (old, next) = (record(1, 4 * MIB), record(2, 8 * MIB));
+    for address in [BASE, BASE + 7] {
+        table.insert(address, next);
+        assert_eq!(table.put_back(address, old, || true), Some(old));
+        assert_eq!(table.find(address + 5 * MIB), Some((address, next)));
+    }
+}
+
+/// Between the two halves of a drain: the driver has freed the address before, and gives it again.
+#[test]
+fn bounds_that_are_another_allocations_by_now_stay() {
+    let table = Table::new();
+    let next = record(2, 8 * MIB);
+    table.insert(BASE, next);
+    table.leave_large_late(BASE);
+    assert_eq!(table.find(BASE + 5 * MIB), Some((BASE, next)));
+    assert_eq!(table.take(BASE), Some(next));
+    table.insert(BASE, record(2, 512));
+    table.leave_large_late(BASE);
+    assert!(locked(&table.large).is_empty());
+}
+
+#[test]
 fn threads_that_enter_and_take_beside_each_other_lose_nothing() {
     let table = Table::new();
     std::thread::scope(|scope| {

@@ -51,6 +51,32 @@ fn managed_memory_that_was_given_up_is_not_sent_home_again() {
     assert_eq!((homes(&blocks), blocks.away[0]), (vec![other], BYTES));
 }
 
+/// The driver frees managed memory with its context, before that is noted here.
+#[test]
+fn an_address_that_is_given_again_has_the_bytes_of_one_block() {
+    let (mut blocks, [base, _]) = at_home();
+    let mut next = blocks.map[&base].clone();
+    next.chunks[0].valid = Valid::Managed { home: false };
+    blocks.insert(base, next);
+    assert_eq!((blocks.movable[0], blocks.away[0]), (2 * BYTES, BYTES));
+    assert!(blocks.remove(base).is_some() && blocks.remove(base).is_none());
+    assert_eq!(blocks.movable[0], BYTES);
+}
+
+#[test]
+fn a_refused_free_puts_memory_back_unless_its_address_has_another() {
+    let (mut blocks, [base, _]) = at_home();
+    let block = blocks.remove(base).unwrap();
+    blocks.put_back(base, block.clone());
+    assert_eq!((blocks.movable[0], blocks.away[0]), (2 * BYTES, 2 * BYTES));
+    let mut next = block.clone();
+    next.chunks[0].valid = Valid::Managed { home: false };
+    let _ = blocks.remove(base);
+    blocks.insert(base, next);
+    blocks.put_back(base, block);
+    assert_eq!((blocks.movable[0], blocks.away[0]), (2 * BYTES, BYTES));
+}
+
 #[test]
 fn memory_at_an_address_that_was_given_up_is_sent_home() {
     let (mut blocks, [failed, _]) = at_home();
