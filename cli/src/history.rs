@@ -7,10 +7,9 @@ use crate::daemon::{self, Talk};
 use crate::failure::Failure;
 use crate::output;
 use crate::settings::Environment;
-use gpushare_journal::in_order;
+use gpushare_journal::merged;
 use gpushare_protocol::wire::EventRecord;
 use nix::unistd::{AccessFlags, User, access, geteuid};
-use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -132,16 +131,6 @@ pub(crate) fn journals() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Each event once, in order: those since then, and all of the daemon `whole`.
-fn merged(mut all: Vec<EventRecord>, since_ms: u64, whole: Option<u64>) -> Vec<EventRecord> {
-    let mut seen = BTreeSet::new();
-    all.retain(|record| record.number == 0 || seen.insert((record.instance, record.number)));
-    let is_whole = |record: &EventRecord| Some(record.instance) == whole;
-    let (remembered, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_whole);
-    let since = in_order(others, since_ms).into_iter();
-    in_order(since.chain(remembered).collect(), 0)
-}
-
 /// The daemons that serve. If there is none, the reason is only noted where there are journals to
 /// read instead; else it is the error.
 pub(crate) fn daemons() -> Result<Vec<Talk>, Failure> {
@@ -167,54 +156,6 @@ pub(crate) fn daemons() -> Result<Vec<Talk>, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn record(instance: u64, number: u64, at_ms: u64) -> EventRecord {
-        EventRecord {
-            instance,
-            number,
-            at_ms,
-            kind: "k".to_owned(),
-            tenant: None,
-            device: None,
-            text: String::new(),
-            facts: Vec::new(),
-        }
-    }
-
-    #[test]
-    fn all_that_a_wanted_daemon_remembers_is_told_whatever_its_label() {
-        let all = vec![record(1, 1, 10), record(1, 2, 90), record(2, 1, 20)];
-        let told = |whole| -> Vec<(u64, u64)> {
-            let merged = merged(all.clone(), 50, whole);
-            let merged = merged.iter();
-            merged
-                .map(|record| (record.instance, record.number))
-                .collect()
-        };
-        assert_eq!(told(Some(1)), [(1, 1), (1, 2)]);
-        assert_eq!(told(None), [(1, 2)]);
-        assert_eq!(told(Some(2)), [(2, 1), (1, 2)]);
-    }
-
-    #[test]
-    fn an_event_that_daemon_and_journal_tell_is_one() {
-        let all = vec![
-            record(2, 1, 50),
-            record(2, 2, 60),
-            record(1, 9, 10),
-            record(1, 10, 20),
-            record(2, 1, 50),
-            // Of a daemon that gives no numbers: each is one.
-            record(0, 0, 55),
-            record(0, 0, 55),
-        ];
-        let times = |since| -> Vec<u64> {
-            let merged = merged(all.clone(), since, None);
-            merged.iter().map(|record| record.at_ms).collect()
-        };
-        assert_eq!(times(0), [10, 20, 50, 55, 55, 60]);
-        assert_eq!(times(50), [50, 55, 55, 60]);
-    }
 
     #[test]
     fn a_journal_where_no_file_can_be_made_is_told_and_another_is_not() {

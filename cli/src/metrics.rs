@@ -11,9 +11,9 @@ use std::time::Duration;
 /// Where the figures of a tenant are whose daemon has left: its counters are gone with it.
 const ENDED: &str = "; `gpushare events --kind gone` has what ended tenants used";
 
-/// Longest the daemon may take: a job that collects the metrics again and again must not find those
-/// before it still waiting.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Longest the daemon may take: a job that collects the metrics, or makes the page, again and again
+/// must not find those before it still waiting.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Prints the metrics. Where no daemon answers they say so, as the exporter's do: a file for a
 /// collector that keeps the last answer would say for ever that it does.

@@ -3,7 +3,7 @@
 use crate::args::Report;
 use crate::daemon::{self, Talk};
 use crate::failure::{Failure, NO_DAEMON};
-use crate::metrics::the_daemon;
+use crate::metrics::{PATIENCE, the_daemon};
 use crate::{history, output, when};
 use gpushare_exporter::{Report as Shown, Snapshot, host, page};
 use std::process::ExitCode;
@@ -33,6 +33,7 @@ fn the_daemon_or_journal() -> Result<Vec<Talk>, Failure> {
 /// Writes the page.
 pub(crate) fn report(arguments: &Report) -> Result<ExitCode, Failure> {
     let mut daemon = the_daemon_or_journal()?;
+    daemon.iter_mut().for_each(|talk| talk.end_within(PATIENCE));
     let now_ms = when::now_ms();
     let (mut snapshot, mut hour, mut uses) = (Snapshot::default(), Vec::new(), Vec::new());
     if let [talk] = &mut daemon[..] {
@@ -47,6 +48,7 @@ pub(crate) fn report(arguments: &Report) -> Result<ExitCode, Failure> {
         history: hour,
         uses,
         events: history::read(&mut daemon, now_ms.saturating_sub(HOUR_MS), None)?,
+        events_lack: None,
     };
     let path = &arguments.html;
     output::file(path, &page(&shown))?;

@@ -55,14 +55,40 @@ impl Talk {
     /// # Errors
     /// As [`Talk::connect`].
     pub fn connect_within(folder: &Path, patience: Option<Duration>) -> Result<Self, Error> {
+        Self::connect_by(folder, patience, None)
+    }
+
+    /// As [`Talk::connect_within`]; what is not there at the `end` is an error, the greeting as
+    /// well as all that is asked later. `whole` is how long it had until then, for the error.
+    ///
+    /// # Errors
+    /// As [`Talk::connect`].
+    pub fn connect_until(
+        folder: &Path,
+        patience: Duration,
+        (end, whole): (Instant, Duration),
+    ) -> Result<Self, Error> {
+        Self::connect_by(folder, Some(patience), Some((end, whole)))
+    }
+
+    fn connect_by(
+        folder: &Path,
+        patience: Option<Duration>,
+        end: Option<(Instant, Duration)>,
+    ) -> Result<Self, Error> {
         let first = patience.map_or(GREETING, |patience| patience.min(GREETING));
+        let left = end.map(|(end, _)| end.saturating_duration_since(Instant::now()));
+        let first = left.map_or(first, |left| left.min(first));
+        if first.is_zero() {
+            return Err(ErrorKind::WouldBlock.into());
+        }
         let socket = sockets::at(folder, CONTROL, |path| reach(path, first))?;
         socket.set_read_timeout(Some(first))?;
         let mut talk = Self {
             socket,
             folder: folder.to_owned(),
             patience,
-            end: None,
+            end,
             decoder: Decoder::default(),
             early: VecDeque::new(),
             last: 0,

@@ -16,6 +16,8 @@ const FIELDS: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The path of a scrape.
 pub(crate) const METRICS: &str = "/metrics";
+/// The path of the question whether the server is alive.
+pub(crate) const HEALTH: &str = "/healthz";
 
 /// A client's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,8 +97,9 @@ fn passes(error: &io::Error) -> bool {
 
 fn talk(socket: &TcpStream, place: &Place, answer: &dyn Fn(&Ask) -> Answer) -> io::Result<()> {
     let head = head(socket)?;
-    let is_scrape = matches!(&head, Head::Asks { ask, .. } if ask.path == METRICS);
-    if !place.has_asked(is_scrape) {
+    let asks = |path| matches!(&head, Head::Asks { ask, .. } if ask.path == path);
+    // The answer costs nothing, and whoever does not get it ends the server.
+    if !asks(HEALTH) && !place.has_asked(asks(METRICS)) {
         return Ok(());
     }
     let (reply, head) = match head {

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod answers;
+mod asking;
 mod host;
 pub mod http;
 mod metrics;

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -18,9 +18,17 @@ struct Args {
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9836")]
     listen: SocketAddr,
     /// The daemon's folder.
-    #[arg(long, value_name = "FOLDER", default_value = "/run/gpushare")]
+    #[arg(long, value_name = "FOLDER", default_value = MACHINE)]
     runtime_dir: PathBuf,
+    /// The folder of the daemon's journal, for events of before its start. By default that of the
+    /// machine's daemon, where the daemon's folder is the machine's.
+    #[arg(long, value_name = "FOLDER")]
+    state_dir: Option<PathBuf>,
 }
+
+/// The folders of the machine's daemon.
+const MACHINE: &str = "/run/gpushare";
+const JOURNAL: &str = "/var/lib/gpushare";
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -30,7 +38,9 @@ fn main() -> ExitCode {
     };
     let at = listener.local_addr().unwrap_or(args.listen);
     note(&format!("serving http://{at}/metrics"));
-    let answers = Answers::of(args.runtime_dir);
+    let of_machine = args.runtime_dir == Path::new(MACHINE);
+    let journal = of_machine.then(|| JOURNAL.into());
+    let answers = Answers::of(args.runtime_dir, args.state_dir.or(journal));
     match serve(&listener, move |ask: &Ask| answers.answer(ask)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(&format!("cannot accept connections: {error}")),

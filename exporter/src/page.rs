@@ -35,6 +35,8 @@ pub struct Report {
     pub uses: Vec<UseRow>,
     /// The events, oldest first.
     pub events: Vec<EventRecord>,
+    /// Why those of before the daemon's start are not among them, where that is so.
+    pub events_lack: Option<String>,
 }
 
 /// In place of tenants, where no daemon serves.
@@ -352,7 +354,12 @@ fn queued(out: &mut String, report: &Report, names: &Names) {
 }
 
 fn events(out: &mut String, report: &Report, names: &Names) {
-    out.push_str("<h2>Events</h2>\n<table class=\"events\">\n");
+    out.push_str("<h2>Events</h2>\n");
+    if let Some(why) = &report.events_lack {
+        let text = format!("These are this daemon's alone, since its start: {why}.");
+        note(out, &escaped(&text));
+    }
+    out.push_str("<table class=\"events\">\n");
     for event in report.events.iter().rev().take(EVENTS) {
         let ago = span(report.now_ms.saturating_sub(event.at_ms));
         let tenant = names.shown(event.tenant.as_deref().unwrap_or(""));

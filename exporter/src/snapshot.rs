@@ -1,6 +1,6 @@
 //! All that a daemon tells at one time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::metrics::Used;
 use gpushare_client::{Talk, TalkError};
@@ -102,6 +102,18 @@ pub struct Snapshot {
     pub room: Option<SwapRoom>,
     /// Tenants that will be ended in time.
     pub ends: Vec<EndRow>,
+    /// Names of tenants that have clients of MPS; none of a daemon before minor 4.
+    pub mps: Vec<String>,
+}
+
+/// Of the rows of one key the last one: a tenant that ended and is there again was added at the
+/// end.
+fn last_of_each<T, K: Ord>(rows: &mut Vec<T>, key: impl Fn(&T) -> K) {
+    let mut seen = BTreeSet::new();
+    let all = std::mem::take(rows).into_iter().rev();
+    let mut kept: Vec<T> = all.filter(|row| seen.insert(key(row))).collect();
+    kept.reverse();
+    *rows = kept;
 }
 
 impl Snapshot {
@@ -127,6 +139,7 @@ impl Snapshot {
             event_counts: talk.event_counts()?,
             further: talk.further()?,
             ends: talk.ends()?,
+            mps: talk.mps_clients()?,
             ..Self::default()
         };
         for row in metrics {
@@ -151,7 +164,38 @@ impl Snapshot {
                 _ => {}
             }
         }
+        snapshot.has_each_once();
         Ok(snapshot)
+    }
+
+    /// Leaves one row of a tenant, or of a tenant on a device, in each list. A list is told page by
+    /// page: a tenant that ends and is there again meanwhile is in it twice, and its samples would
+    /// be, which no reader of metrics takes.
+    pub fn has_each_once(&mut self) {
+        macro_rules! on_devices {
+            ($($rows:expr),+) => {
+                $(last_of_each($rows, |row| (row.name.clone(), row.device));)+
+            };
+        }
+        macro_rules! by_name {
+            ($($rows:expr),+) => {
+                $(last_of_each($rows, |row| row.name.clone());)+
+            };
+        }
+        on_devices!(&mut self.tenants, &mut self.shares, &mut self.measures);
+        on_devices!(&mut self.residency, &mut self.swaps);
+        by_name!(&mut self.identities, &mut self.pods);
+        by_name!(&mut self.queued, &mut self.ends);
+        last_of_each(&mut self.mps, String::clone);
+        if let Some(rows) = &mut self.excess {
+            on_devices!(rows);
+        }
+        if let Some(rows) = &mut self.busy {
+            on_devices!(rows);
+        }
+        if let Some(rows) = &mut self.alone {
+            on_devices!(rows);
+        }
     }
 
     /// Where a tenant's memory of a device is, if it can move.

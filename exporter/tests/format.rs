@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gpushare_exporter::{Format, encode, families};
+use gpushare_exporter::{Format, Snapshot, encode, families};
+use gpushare_protocol::wire::TenantMetrics;
 
 use crate::sample;
 
@@ -89,4 +90,41 @@ fn counters_rise_with_what_goes_on_now() {
     let line = "gpushare_tenant_gate_wait_seconds_total{tenant=\"train\",gpu=\"0\"";
     let line = node.lines().find(|text| text.starts_with(line));
     assert!(line.is_some_and(|line| line.ends_with(" 0.02")), "{line:?}");
+}
+
+/// A list is told page by page, and a tenant may end and be there again meanwhile.
+#[test]
+fn a_tenant_that_a_list_has_twice_has_its_last_row_alone() {
+    let mut snapshot = sample::node();
+    let series = |snapshot: &Snapshot| {
+        let text = encode(families(Some(snapshot)), Format::Prometheus);
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        let names = lines.filter_map(|line| line.rsplit_once(' '));
+        names.map(|(name, _)| name.to_owned()).collect::<Vec<_>>()
+    };
+    let once = series(&snapshot);
+    let mut again = snapshot.measures[0].clone();
+    again.peak = 7;
+    snapshot.measures.push(again);
+    snapshot.tenants.extend_from_within(..1);
+    snapshot.shares.extend_from_within(..1);
+    snapshot.residency.extend_from_within(..1);
+    snapshot.swaps.extend_from_within(..1);
+    snapshot.identities.extend_from_within(..1);
+    snapshot.pods.extend_from_within(..1);
+    snapshot.ends.extend_from_within(..1);
+    snapshot.mps.extend_from_within(..1);
+    if let Some(busy) = &mut snapshot.busy {
+        busy.extend_from_within(..1);
+    }
+    assert!(series(&snapshot).len() > once.len());
+    snapshot.has_each_once();
+    let sorted = |mut names: Vec<String>| {
+        names.sort();
+        names
+    };
+    assert_eq!(sorted(series(&snapshot)), sorted(once));
+    let of_first = |row: &&TenantMetrics| row.name == "serve";
+    let kept = snapshot.measures.iter().find(of_first);
+    assert_eq!(kept.map(|row| row.peak), Some(7));
 }

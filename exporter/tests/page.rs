@@ -38,6 +38,7 @@ fn report() -> Report {
             event(1, "admitted", "may run"),
             event(2, "refused", "<script>alert(1)</script>"),
         ],
+        events_lack: None,
     }
 }
 

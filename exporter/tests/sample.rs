@@ -235,5 +235,6 @@ pub(crate) fn node() -> Snapshot {
             in_ms: 2_760_000,
             by: EndsBy::IdleEnd,
         }],
+        mps: vec!["train".to_owned()],
     }
 }

@@ -159,3 +159,33 @@ fn a_scrape_is_answered_beside_any_number_of_other_requests() {
         assert!(text.ends_with("\r\n\r\n/\n"), "{text}");
     }
 }
+
+#[test]
+fn health_is_answered_beside_any_number_of_other_requests() {
+    let (go, wait) = channel::<()>();
+    let (says, asked) = channel();
+    let (says, wait) = (Mutex::new(says), Mutex::new(wait));
+    let at = serves(move |ask| {
+        if ask.path != "/healthz" {
+            says.lock().expect("a sender").send(()).expect("it waits");
+            let _ = wait.lock().expect("one waits for the end").recv();
+        }
+        Answer::plain(200, &ask.path)
+    });
+    let asks = |path: &str| {
+        let mut client = TcpStream::connect(at).expect("it listens");
+        let head = format!("GET {path} HTTP/1.1\r\n\r\n");
+        client.write_all(head.as_bytes()).expect("it reads");
+        asked.recv().expect("it is asked");
+        client
+    };
+    let paths = ["/", "/metrics"];
+    let clients: Vec<TcpStream> = (0..32).map(|one| asks(paths[one % 2])).collect();
+    for _ in 0..4 {
+        assert_eq!(talk(at, &["GET / HTTP/1.1\r\n\r\n"]), "");
+        let text = talk(at, &["GET /healthz HTTP/1.1\r\n\r\n"]);
+        assert!(text.ends_with("\r\n\r\n/healthz\n"), "{text}");
+    }
+    drop(go);
+    drop(clients);
+}

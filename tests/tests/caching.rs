@@ -193,6 +193,58 @@ fn a_request_that_waits_in_vain_after_an_early_refusal_is_told_once() {
     );
 }
 
+/// Limits that the memory of the cache is a part of, on a device with more.
+const LIMITED: [(&str, &str); 1] = [("GPUSHARE_MEM_LIMIT", "1GiB")];
+
+#[test]
+fn a_cache_that_is_freed_at_the_limit_is_not_told_as_refused() {
+    let gpu = Gpu::new(DEVICE);
+    let daemon = Daemon::start(&gpu);
+    let limited = daemon.tenant("limited", &LIMITED);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut guest = with_torch(&limited, &folder);
+    for _ in 0..3 {
+        caches(&mut guest);
+        assert_eq!(guest.ask(&take(800 * MIB)), "take 0 1 2");
+        assert_eq!(guest.ask("drop"), "drop 0");
+        assert_eq!(guest.ask("spill"), "spill 0");
+    }
+    guest.finish().silently();
+    let told = told_of_refusals(&daemon, limited, "limited");
+    assert_eq!(told, [] as [&str; 0]);
+}
+
+#[test]
+fn what_the_limit_refuses_although_the_cache_was_freed_is_told_once() {
+    let gpu = Gpu::new(DEVICE);
+    let daemon = Daemon::start(&gpu);
+    let limited = daemon.tenant("limited", &LIMITED);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut guest = with_torch(&limited, &folder);
+    assert_eq!(guest.ask(&take(300 * MIB)), "take 0 0 0");
+    caches(&mut guest);
+    assert_eq!(guest.ask(&take(800 * MIB)), "take 2 2 2");
+    guest.finish().silently();
+    let told = told_of_refusals(&daemon, limited, "limited");
+    let is_one = |text: &String| text.starts_with("an allocation was refused (of 800 MiB");
+    assert!(told.len() == 1 && is_one(&told[0]), "{told:?}");
+}
+
+#[test]
+fn a_refusal_at_the_limit_that_is_not_asked_again_is_told() {
+    let gpu = Gpu::new(DEVICE);
+    let daemon = Daemon::start(&gpu);
+    let limited = daemon.tenant("limited", &LIMITED);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut guest = with_torch(&limited, &folder);
+    caches(&mut guest);
+    // By a library that has no cache, in a size that PyTorch's might have. Then the process ends.
+    assert_eq!(guest.ask(&format!("plain {}", 800 * MIB)), "plain 2");
+    guest.finish().silently();
+    let told = told_of_refusals(&daemon, limited, "limited");
+    assert_eq!(told.len(), 1, "{told:?}");
+}
+
 /// The client with PyTorch's allocator loaded, and its context created.
 fn with_torch(tenant: &Tenant, folder: &tempfile::TempDir) -> Guest {
     let mut command = tenant.command(&clients::compile("caching", &[]));

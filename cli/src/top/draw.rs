@@ -227,7 +227,8 @@ fn memory(
 ) -> (String, String) {
     let others = row.overhead + row.limbo + row.unmanaged + excess;
     let charged = tenants.iter().map(|tenant| tenant.charged).sum::<u64>();
-    let charged = charged.saturating_sub(away);
+    // Of managed memory more may be charged than the device has.
+    let charged = charged.saturating_sub(away).min(row.granted);
     // Guaranteed memory is promised, whether it is granted yet or not.
     let kept = tenants
         .iter()

@@ -49,6 +49,7 @@ pub(crate) fn top(arguments: &Top) -> Result<ExitCode, Failure> {
     let every = format!("{}s", arguments.every.as_secs_f64());
     let mut model = Model::new(host(), every);
     if arguments.once {
+        model.once = true;
         talk.past()?
             .into_iter()
             .for_each(|event| model.happened(event));

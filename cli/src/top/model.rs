@@ -44,12 +44,16 @@ pub(super) struct Model {
     /// Milliseconds since 1970, at the last look.
     pub(super) now_ms: u64,
     past: VecDeque<BTreeMap<Key, Histogram>>,
+    /// There is one look only: waits are those of the tenants' whole lives.
+    pub(super) once: bool,
     pub(super) sort: Sort,
     pub(super) filter: String,
     pub(super) typing: Option<(Typing, String)>,
     /// A tenant that is to be ended once that is confirmed; whether at once.
     pub(super) ending: Option<(String, bool)>,
     selected: Option<Key>,
+    /// The selected tenant has ended: a later one of its name is another.
+    has_ended: bool,
     /// The first row on the screen.
     pub(super) first: usize,
     pub(super) details: bool,
@@ -84,6 +88,7 @@ impl Model {
 
     /// Takes over a new snapshot.
     pub(super) fn take(&mut self, snapshot: Snapshot, now_ms: u64) {
+        self.leave_ended(&snapshot);
         let waits = snapshot.measures.iter().map(|row| {
             let key = (row.name.clone(), Some(row.device));
             (key, row.gate_waits)
@@ -96,6 +101,46 @@ impl Model {
         self.call();
         if self.selected.is_none() {
             self.go(|_, _| 0);
+        }
+    }
+
+    /// Takes back what is about a tenant that is gone by the next look, or is another one of its
+    /// name: that began later.
+    fn leave_ended(&mut self, next: &Snapshot) {
+        let is_over = |name: &String| {
+            let age = |snapshot: &Snapshot| {
+                let mut admitted = snapshot.identities.iter();
+                let mut queued = snapshot.queued.iter();
+                let admitted = admitted.find(|one| one.name == *name);
+                admitted.map(|one| one.age_ms).or_else(|| {
+                    let queued = queued.find(|one| one.name == *name);
+                    queued.map(|one| one.for_ms)
+                })
+            };
+            age(&self.snapshot).is_some_and(|before| age(next).is_none_or(|now| now < before))
+        };
+        let is_of = |(what, _): &(Typing, String)| match what {
+            Typing::Limits(tenant) => is_over(tenant),
+            Typing::Filter => false,
+        };
+        let asked = self
+            .ending
+            .as_ref()
+            .is_some_and(|(tenant, _)| is_over(tenant));
+        let typed = self.typing.as_ref().is_some_and(is_of);
+        let chosen = self
+            .selected
+            .as_ref()
+            .is_some_and(|(name, _)| is_over(name));
+        self.has_ended |= chosen;
+        if asked {
+            self.ending = None;
+        }
+        if typed {
+            self.typing = None;
+        }
+        if asked || typed {
+            self.message = Some("that tenant has ended: no order was given".to_owned());
         }
     }
 
@@ -122,19 +167,17 @@ impl Model {
     /// that no order is for another tenant than the one that was chosen.
     pub(super) fn rows(&self) -> (Vec<Row>, Option<usize>) {
         let none = BTreeMap::new();
+        let earlier = self.past.front().filter(|_| self.past.len() > 1);
+        let whole = self.once.then_some(&none);
         let facts = Facts {
             snapshot: &self.snapshot,
             names: &self.names,
-            waits_before: self
-                .past
-                .front()
-                .filter(|_| self.past.len() > 1)
-                .unwrap_or(&none),
+            waits_before: earlier.or(whole),
             users: &self.users,
             commands: &self.commands,
         };
         let rows = facts.rows(&self.filter, self.sort);
-        let found = self.selected.as_ref();
+        let found = self.selected.as_ref().filter(|_| !self.has_ended);
         let at = found.and_then(|key| rows.iter().position(|row| row.key == *key));
         (rows, at)
     }
@@ -250,5 +293,6 @@ impl Model {
         let last = rows.len().saturating_sub(1);
         let at = at.map_or(0, |at| to(at, last).min(last));
         self.selected = rows.get(at).map(|row| row.key.clone());
+        self.has_ended = false;
     }
 }

@@ -75,8 +75,8 @@ pub(super) struct Facts<'a> {
     pub(super) snapshot: &'a Snapshot,
     /// The names by which tenants are shown.
     pub(super) names: &'a Names,
-    /// Waits at gates at the beginning of the time that is shown.
-    pub(super) waits_before: &'a BTreeMap<Key, Histogram>,
+    /// Waits at gates at the beginning of the time that is shown; `None`: it begins now.
+    pub(super) waits_before: Option<&'a BTreeMap<Key, Histogram>>,
     /// Names of users.
     pub(super) users: &'a BTreeMap<u32, String>,
     /// Command lines of processes, by pid.
@@ -120,8 +120,10 @@ impl Facts<'_> {
         let had = self.snapshot.had(&row.name, row.device);
         let at = self.snapshot.ordinals().get(&row.device).copied();
         let waits = measures.map(|row| row.gate_waits).unwrap_or_default();
-        let before = self.waits_before.get(&key).copied().unwrap_or_default();
-        let p99 = waits.since(&before).quantile(990);
+        let p99 = self.waits_before.and_then(|all| {
+            let before = all.get(&key).copied().unwrap_or_default();
+            waits.since(&before).quantile(990)
+        });
         let refused = measures.map_or(0, |row| {
             let ours = row.refused_wait_timeout + row.refused_no_room;
             row.refused_limit + ours + row.refused_driver

@@ -260,6 +260,13 @@ fn shares(snapshot: &Snapshot, places: &Places, used: &Used<'_>) -> Vec<Family> 
             |row| Some((labels(row)?, Value::Count(row.ungated.into()))),
         ),
         each(
+            "gpushare_tenant_mps",
+            "1 for a tenant that has clients of MPS, which shares their time: they count as ungated, too.",
+            Kind::Gauge,
+            &snapshot.mps,
+            |name| Some((vec![("tenant", name.clone())], Value::Count(1))),
+        ),
+        each(
             "gpushare_tenant_ends_in_seconds",
             "Time until the tenant is ended by its idle end or run limit, unless something changes.",
             Kind::Gauge,

@@ -7,7 +7,8 @@
 //! processes these are is not guessed: the library of PyTorch's allocator is loaded, or a thread
 //! has been seen to free memory after an out-of-memory and to ask for the same again. No other
 //! process is refused early, and beside PyTorch's allocator no request that cannot be its. Such a
-//! refusal is not counted as one, unless the process does not ask again. Why so: ADR 58.
+//! refusal is not counted as one, unless the process does not ask again; nor is that of the limit,
+//! which makes such an allocator free its cache as well. Why so: ADR 58.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -40,7 +41,7 @@ static TORCH_IS_HERE: AtomicBool = AtomicBool::new(false);
 /// out-of-memory that is not the one of PyTorch's allocator.
 static CACHES: AtomicU8 = AtomicU8::new(0);
 
-/// Early refusals whose retry has not come, and the largest so far.
+/// Refusals that are counted if no retry comes, and the largest so far.
 #[derive(Debug)]
 struct Unanswered {
     count: AtomicU64,
@@ -159,12 +160,37 @@ pub(crate) fn refuses(device: DeviceKey, bytes: u64, by: Call, call: &Deadline) 
     let frees = FREES.load(Ordering::Relaxed);
     let refuses = told(|told| told.refuses(request, frees));
     if refuses {
-        let unanswered = &UNANSWERED[device.index()];
-        unanswered.largest.fetch_max(bytes, Ordering::Relaxed);
-        unanswered.count.fetch_add(1, Ordering::Relaxed);
-        exit::say_last(count_unanswered);
+        is_unanswered(request);
     }
     refuses
+}
+
+/// Notes that this thread's request was refused, which was not done early. It is counted; where the
+/// process may free a cache for its limit and ask again, with the answer to that, or once it is
+/// known that none comes.
+#[cold]
+pub(crate) fn refused(device: DeviceKey, bytes: u64, by: Call) {
+    let request = Request {
+        device,
+        bytes,
+        call: by,
+    };
+    let may_free = account::holds(device) != 0 && !fits_the_limit(device, bytes);
+    if may_free && may_be_a_caches(request) && told(|told| told.may_ask_again(request)) {
+        is_unanswered(request);
+    } else {
+        account::count_refusal(device, bytes);
+    }
+}
+
+/// A refusal is counted if no retry comes.
+fn is_unanswered(request: Request) {
+    let unanswered = &UNANSWERED[request.device.index()];
+    unanswered
+        .largest
+        .fetch_max(request.bytes, Ordering::Relaxed);
+    unanswered.count.fetch_add(1, Ordering::Relaxed);
+    exit::say_last(count_unanswered);
 }
 
 /// The process ends: no retry comes any more.
@@ -182,11 +208,14 @@ fn count_unanswered() {
 
 /// Whether a request may wait: within the limit, and not in a thread that records a graph.
 fn would_wait(device: DeviceKey, bytes: u64) -> bool {
-    let fits = account::quota_status(device).is_some_and(|status| {
+    fits_the_limit(device, bytes) && captures::may_wait()
+}
+
+fn fits_the_limit(device: DeviceKey, bytes: u64) -> bool {
+    account::quota_status(device).is_some_and(|status| {
         let limit = status.limit.unwrap_or(u64::MAX);
         status.charged.saturating_add(bytes) <= limit
-    });
-    fits && captures::may_wait()
+    })
 }
 
 /// Whether a request may be one of an allocator that frees a cache after an out-of-memory: of one

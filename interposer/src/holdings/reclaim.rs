@@ -124,7 +124,8 @@ fn reserve_slowly(
         wrong => return Err(wrong),
     }
     let early = || early::refuses(device, bytes, by, call);
-    match reserve_unless(&early, device, bytes, call, &mut || None::<()>) {
+    let count = || early::refused(device, bytes, by);
+    match reserve_unless((&early, &count), device, bytes, call, &mut || None::<()>) {
         Ok(Found::Booked(charge)) => Ok(charge),
         Ok(Found::Otherwise(())) | Err(Refused) => {
             early::ran_out(device, bytes, by, call);
@@ -150,13 +151,14 @@ pub(crate) fn reserve_or<T>(
     call: &Deadline,
     otherwise: &mut dyn FnMut() -> Option<T>,
 ) -> Result<Found<T>, Refused> {
-    reserve_unless(&|| false, device, bytes, call, otherwise)
+    let count = || account::count_refusal(device, bytes);
+    reserve_unless((&|| false, &count), device, bytes, call, otherwise)
 }
 
-/// As [`reserve_or`]; before the daemon is waited for, `early` may refuse, which is not counted
-/// here.
+/// As [`reserve_or`]; before the daemon is waited for, `early` may refuse. Any other refusal goes
+/// to `count`.
 fn reserve_unless<T>(
-    early: &dyn Fn() -> bool,
+    (early, count): (&dyn Fn() -> bool, &dyn Fn()),
     device: DeviceKey,
     bytes: u64,
     call: &Deadline,
@@ -199,9 +201,7 @@ fn reserve_unless<T>(
                 true => account::charge_waiting(device, bytes, call),
                 false => Err(refused),
             };
-            return waited
-                .map(Found::Booked)
-                .inspect_err(|_| account::count_refusal(device, bytes));
+            return waited.map(Found::Booked).inspect_err(|_| count());
         }
         frames::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(2));

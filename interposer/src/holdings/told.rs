@@ -76,9 +76,9 @@ struct Failed {
 pub(super) struct Begun {
     /// The process frees memory after an out-of-memory, and asks again.
     pub(super) shows_a_cache: bool,
-    /// An early refusal has been answered with the retry.
+    /// A refusal that is not counted has been answered with the retry.
     pub(super) answers: Option<Request>,
-    /// An early refusal whose retry does not come.
+    /// One whose retry does not come.
     pub(super) unanswered: Option<Request>,
 }
 
@@ -89,6 +89,8 @@ pub(super) struct Told {
     failed: Option<Failed>,
     /// Its last request, if that was refused early.
     early: Option<Request>,
+    /// Its last request, if that was refused at the limit and is not counted yet.
+    uncounted: Option<Request>,
     /// Its current request, if that is the retry after an early refusal or one of the like that
     /// follow: physical memory is asked for in pieces.
     retry: Option<Request>,
@@ -106,6 +108,7 @@ impl Told {
     pub(super) const NOTHING: Self = Self {
         failed: None,
         early: None,
+        uncounted: None,
         retry: None,
         since: None,
         ends: 0,
@@ -117,6 +120,7 @@ impl Told {
     pub(super) fn watches(&self) -> bool {
         self.failed.is_some()
             || self.early.is_some()
+            || self.uncounted.is_some()
             || self.retry.is_some()
             || self.since.is_some()
     }
@@ -125,12 +129,13 @@ impl Told {
     pub(super) fn begins(&mut self, request: Request, frees: u64, now: Instant) -> Begun {
         let (mut answers, mut unanswered) = (None, None);
         let goes_on = self.retry == Some(request) && matches!(request.call, Call::Physical(_));
-        match self.early.take() {
-            Some(early) if early == request => answers = Some(early),
-            early => unanswered = early,
+        let (early, uncounted) = (self.early.take(), self.uncounted.take());
+        match early.or(uncounted) {
+            Some(refused) if refused == request => answers = Some(refused),
+            refused => unanswered = refused,
         }
         self.retry = (answers.is_some() || goes_on).then_some(request);
-        if let Some(early) = unanswered {
+        if let Some(early) = early.filter(|_| unanswered.is_some()) {
             self.ends |= early.call.bit();
         }
         let failed = self.failed.take();
@@ -200,6 +205,14 @@ impl Told {
         }
         self.early = Some(request);
         true
+    }
+
+    /// The request is refused at the limit: whether it is counted only if no retry follows. Not
+    /// where it is the retry: then what counts is this answer.
+    pub(super) fn may_ask_again(&mut self, request: Request) -> bool {
+        let may = self.retry != Some(request);
+        self.uncounted = may.then_some(request);
+        may
     }
 }
 
@@ -354,6 +367,25 @@ mod tests {
         begins(&mut told, linear(8), 0);
         begins(&mut told, page(2), 1);
         assert!(!told.refuses(page(2), 1));
+    }
+
+    #[test]
+    fn a_refusal_at_the_limit_counts_with_its_retry_or_without_one() {
+        let mut told = Told::NOTHING;
+        begins(&mut told, linear(8), 0);
+        assert!(told.may_ask_again(linear(8)));
+        runs_out(&mut told, linear(8), 0);
+        assert!(told.watches());
+        // It fits now, after the cache was freed.
+        assert_eq!(begins(&mut told, linear(8), 1).answers, Some(linear(8)));
+        assert!(!told.may_ask_again(linear(8)), "or does not, which counts");
+        runs_out(&mut told, linear(8), 1);
+        assert_eq!(begins(&mut told, linear(4), 1).unanswered, None);
+        assert!(told.may_ask_again(linear(4)));
+        runs_out(&mut told, linear(4), 1);
+        let begun = begins(&mut told, linear(2), 1);
+        assert_eq!((begun.answers, begun.unanswered), (None, Some(linear(4))));
+        assert!(told.refuses(linear(2), 1), "it ends no early refusals");
     }
 
     #[test]

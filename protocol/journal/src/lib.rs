@@ -13,5 +13,5 @@ mod write;
 
 pub use files::{Bounds, last_written, remove};
 pub use line::{json, write_json};
-pub use read::{Past, in_order, read};
+pub use read::{Past, in_order, merged, read};
 pub use write::{Readers, Writer};

@@ -86,6 +86,18 @@ pub fn in_order(mut records: Vec<EventRecord>, since_ms: u64) -> Vec<EventRecord
     all.into_iter().map(|(_, record)| record).collect()
 }
 
+/// Events that daemons and journals told, each once and [in order](in_order): those from `since_ms`
+/// on, in milliseconds since 1970, and all of the daemon of the number `whole`.
+#[must_use]
+pub fn merged(mut all: Vec<EventRecord>, since_ms: u64, whole: Option<u64>) -> Vec<EventRecord> {
+    let mut seen = BTreeSet::new();
+    all.retain(|record| record.number == 0 || seen.insert((record.instance, record.number)));
+    let is_whole = |record: &EventRecord| Some(record.instance) == whole;
+    let (remembered, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_whole);
+    let since = in_order(others, since_ms).into_iter();
+    in_order(since.chain(remembered).collect(), 0)
+}
+
 /// Whether the file was last written before that time.
 fn ended_before(file: &File, since_ms: u64) -> bool {
     let written = file.metadata().and_then(|known| known.modified());
@@ -167,5 +179,42 @@ mod tests {
             let wanted: Vec<_> = wanted.map(|(of, number, _)| (*of, *number)).collect();
             assert_eq!(ordered(&right, since), wanted);
         }
+    }
+
+    #[test]
+    fn all_that_a_wanted_daemon_remembers_is_told_whatever_its_label() {
+        let all: Vec<_> = [(1, 1, 10), (1, 2, 90), (2, 1, 20)].map(record).to_vec();
+        let told = |whole| -> Vec<(u64, u64)> {
+            let merged = merged(all.clone(), 50, whole);
+            let merged = merged.iter();
+            merged
+                .map(|record| (record.instance, record.number))
+                .collect()
+        };
+        assert_eq!(told(Some(1)), [(1, 1), (1, 2)]);
+        assert_eq!(told(None), [(1, 2)]);
+        assert_eq!(told(Some(2)), [(2, 1), (1, 2)]);
+    }
+
+    #[test]
+    fn an_event_that_daemon_and_journal_tell_is_one() {
+        let all: Vec<_> = [
+            (2, 1, 50),
+            (2, 2, 60),
+            (1, 9, 10),
+            (1, 10, 20),
+            (2, 1, 50),
+            // Of a daemon that gives no numbers: each is one.
+            (0, 0, 55),
+            (0, 0, 55),
+        ]
+        .map(record)
+        .to_vec();
+        let times = |since| -> Vec<u64> {
+            let merged = merged(all.clone(), since, None);
+            merged.iter().map(|record| record.at_ms).collect()
+        };
+        assert_eq!(times(0), [10, 20, 50, 55, 55, 60]);
+        assert_eq!(times(50), [50, 55, 55, 60]);
     }
 }

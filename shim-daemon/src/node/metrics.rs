@@ -235,12 +235,11 @@ impl Node {
                 let waited = measures.gate_waits().sum_ns + measures.waiting().0;
                 let id_of_device = known.device_ids()[device_index];
                 let account = self.world.account(*id, id_of_device);
-                let residence = self.world.residence(*id, id_of_device);
                 let tally = known.tally().device(device_index);
                 let values = history::Now {
                     charged: known.charged(device_index).0,
                     granted: account.map_or(0, |account| account.grant.0),
-                    away: residence.map_or(0, |view| view.away.0),
+                    away: self.off_device(*id, device_index).0,
                     held: measures.gpu(),
                     waited,
                     alone: tally.map_or(0, DeviceTally::alone),

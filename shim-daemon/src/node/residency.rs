@@ -410,6 +410,25 @@ impl Node {
         }
     }
 
+    /// The bytes of a tenant's charges that are off the device of an index: what orders moved out,
+    /// and of managed memory also what has no room there beside that. The driver keeps it on the
+    /// host.
+    pub(super) fn off_device(&self, id: TenantId, device_index: usize) -> Bytes {
+        let known = self.tenants.get(&id);
+        let device = known.and_then(|known| known.device_ids().get(device_index));
+        let account = device.and_then(|device| self.world.account(id, *device));
+        let Some((known, account)) = known.zip(account) else {
+            return Bytes::ZERO;
+        };
+        let charged = known.charged(device_index);
+        let away = account.away.min(charged);
+        let spec = self.world.spec(id);
+        match spec.is_some_and(|spec| spec.oversubscribe == Oversubscribe::Uvm) {
+            true => charged - (charged - away).min(account.booked),
+            false => away,
+        }
+    }
+
     /// Where a tenant's memory of a device is, for commands. `None`: it does not move.
     pub(super) fn residency_row(&self, id: TenantId, device_index: usize) -> Option<ResidencyRow> {
         let known = self.tenants.get(&id)?;
@@ -438,7 +457,7 @@ impl Node {
             for_ms: view.since.0 / 1_000_000,
             suspended: view.suspended,
             movable,
-            away: view.away.0,
+            away: self.off_device(id, device_index).max(view.away).0,
             host: view.host.0,
             residue,
             left: view.left,

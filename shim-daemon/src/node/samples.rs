@@ -10,6 +10,7 @@ use gpushare_protocol::page::UNIT;
 use gpushare_protocol::units::Bytes;
 
 use super::looks::all_through;
+use super::measures::Measures;
 use super::processes::Process;
 use super::tenant::{Tenant, index};
 use super::{Effect, Node};
@@ -345,13 +346,15 @@ impl Node {
             }
         }
         for (tenant, time) in by_tenant {
-            let share = self.world.share(tenant, device);
+            // The brain forgets its bill with its last process; these go on.
+            self.note_measures(tenant);
             if let Some(known) = self.tenants.get_mut(&tenant)
                 && let Some(device_index) = known.device_index(device)
+                && let Some(billed) = known.measures().get(device_index).map(Measures::gpu)
             {
                 let tally = known.tally_mut();
                 tally.ran(device_index, time.0);
-                tally.ran_until(device_index, time.0, share.map(|share| share.held.0));
+                tally.ran_until(device_index, time.0, billed);
             }
         }
     }

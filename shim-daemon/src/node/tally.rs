@@ -171,17 +171,17 @@ impl Tally {
     }
 
     /// So many nanoseconds of all its processes came with a look, until which it was `billed` so
-    /// many on the device; `None`: it has no share there any more. Where that has not grown since
-    /// the look before, it had them alone. The state at the moment of the look would not tell: a
-    /// server without a request counts as idle after 20 ms.
-    pub(super) fn ran_until(&mut self, device_index: usize, nanos: u64, billed: Option<u64>) {
+    /// many on the device, over all of its processes, also those that have ended. Where that has
+    /// not grown since the look before, it had them alone. The state at the moment of the look
+    /// would not tell: a server without a request counts as idle after 20 ms.
+    pub(super) fn ran_until(&mut self, device_index: usize, nanos: u64, billed: u64) {
         let Some(known) = self.devices.get_mut(device_index) else {
             return;
         };
-        if billed.is_none_or(|billed| billed == known.billed) {
+        if billed == known.billed {
             known.alone = known.alone.saturating_add(nanos);
         }
-        known.billed = billed.unwrap_or(known.billed);
+        known.billed = billed;
     }
 
     /// So much is charged.

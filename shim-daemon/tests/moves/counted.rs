@@ -156,3 +156,28 @@ fn a_move_that_the_host_has_room_for_is_not_counted_as_refused() {
     first.is_sealed();
     assert_eq!(times_full(&mut command), 0);
 }
+
+/// The driver has what the device has no room for on the host, and no order moved it there.
+#[test]
+fn managed_memory_above_the_device_is_told_as_off_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = daemon(folder.path(), 0);
+    let limits = [
+        ("GPUSHARE_MEM_LIMIT", "40GiB"),
+        ("GPUSHARE_OVERSUBSCRIBE", "uvm"),
+    ];
+    let (mut command, socket) = daemon.tenant("large", &limits);
+    let capabilities = Hello::GATED | Hello::MOVABLE | Hello::MANAGED;
+    let client = Client::register_with(&socket, capabilities);
+    let mut large = Gated::map(client);
+    assert!(matches!(large.client.open(), Reply::Granted { .. }));
+    for (held, more, away) in [(0, 8, 0), (8, 16, 8)] {
+        let granted = large.client.grow(held * GIB, more * GIB);
+        assert!(matches!(granted, Reply::Granted { .. }), "{granted:?}");
+        large.client.charge(more * GIB);
+        shows(&daemon, &[(&large, (held + more).min(16))]);
+        daemon.devices.until_looked_at();
+        let told = places(&mut command);
+        assert_eq!(told, [("large".to_owned(), Place::In, away)]);
+    }
+}

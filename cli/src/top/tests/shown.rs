@@ -156,3 +156,64 @@ fn processes_of_no_tenant_are_one_line_that_hides_no_event() {
     assert!(text.contains(told), "{text}");
     assert!(text.contains("7s ago waiting"), "{text}");
 }
+
+#[test]
+fn an_order_for_a_tenant_that_ended_is_not_for_the_next_of_its_name() {
+    let again = |age_ms: u64| {
+        let mut next = sample::node();
+        next.identities[0].age_ms = age_ms;
+        next
+    };
+    for keys in ["K", "X", "L"] {
+        let mut all = model();
+        press(&mut all, keys);
+        all.take(again(61_000), NOW + 1_000);
+        assert!(all.ending.is_some() || all.typing.is_some(), "it lives on");
+        all.take(again(500), NOW + 2_000);
+        assert_eq!(press(&mut all, "y\n"), None, "{keys}");
+        assert!(screen(&mut all, (100, 24)).contains("serve"));
+        assert_eq!(all.rows().1, None, "nothing is chosen");
+        press(&mut all, "K");
+        assert_eq!(all.ending, None);
+        // Chosen again it is the new one.
+        press(&mut all, "^K");
+        assert_eq!(all.ending, Some(("serve".to_owned(), false)));
+    }
+    let mut gone = model();
+    press(&mut gone, "K");
+    let mut without = sample::node();
+    without.identities.remove(0);
+    gone.take(without, NOW + 1_000);
+    gone.take(again(500), NOW + 2_000);
+    assert_eq!(press(&mut gone, "y"), None);
+    assert_eq!(gone.rows().1, None);
+}
+
+/// What a tenant waited before `top` began is no part of the last 60 looks.
+#[test]
+fn waits_are_those_since_the_first_look_or_of_whole_lives_with_once() {
+    let waits = |model: &Model| -> Vec<String> {
+        let (rows, _) = model.rows();
+        rows.into_iter().map(|row| row.wait).collect()
+    };
+    let mut all = model();
+    assert_eq!(waits(&all), ["<30ms", "<30ms", "-"], "with --once");
+    all.once = false;
+    assert_eq!(waits(&all), ["-", "-", "-"]);
+    let mut next = sample::node();
+    next.measures[0].gate_waits.record(900_000);
+    all.take(next, NOW + 1_000);
+    assert_eq!(waits(&all), ["<1ms", "-", "-"]);
+}
+
+#[test]
+fn no_more_is_used_of_a_gpu_than_it_has_where_memory_is_managed() {
+    let mut all = model();
+    all.snapshot.tenants[0].charged = 120 << 30;
+    all.snapshot.residency[0].away = 0;
+    let text = screen(&mut all, (100, 24));
+    assert!(
+        text.contains("used 67G") && !text.contains("used 1"),
+        "{text}"
+    );
+}

@@ -384,19 +384,17 @@ fn kernels_that_ran_while_nothing_was_billed_were_alone() {
     let mut tally = Tally::new(2, Nanos::ZERO);
     let second = 1_000_000_000;
     for (billed, alone) in [
-        (Some(0), second),
-        (Some(0), 2 * second),
+        (0, second),
+        (0, 2 * second),
         // Another came: it is billed, and alone again from the look after next.
-        (Some(700), 2 * second),
-        (Some(900), 2 * second),
-        (Some(900), 3 * second),
-        // Its last process there has ended, and another one has begun.
-        (None, 4 * second),
-        (Some(0), 4 * second),
-        (Some(0), 5 * second),
+        (700, 2 * second),
+        // A program of it has ended, which ran in that second and was billed more.
+        (900, 2 * second),
+        (900, 3 * second),
+        (900, 4 * second),
     ] {
         tally.ran_until(0, second, billed);
         let told = [0, 1].map(|at| tally.device(at).map(DeviceTally::alone));
-        assert_eq!(told, [Some(alone), Some(0)], "{billed:?}");
+        assert_eq!(told, [Some(alone), Some(0)], "{billed}");
     }
 }
