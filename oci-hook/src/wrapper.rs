@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use gpushare_inject::{Request, apply};
+use gpushare_inject::{Request, apply, output_of_hooks};
 use serde_json::Value;
 
 use crate::hook::Places;
@@ -158,6 +158,11 @@ impl Call {
         let mut config = bundle::config(&bundle)?;
         if !self.concerns(&config)? {
             return Ok(());
+        }
+        if let Some(name) = output_of_hooks(&config) {
+            return Err(Failure(format!(
+                "annotation {name} is refused: an image may have it, and crun would open the file that it names on the host for gpushare's hook; accepted: /dev/stderr, /dev/stdout or /dev/null"
+            )));
         }
         match apply::add_hook(&mut config, &hook.to_string_lossy(), &self.hook)? {
             true => write(&bundle, &config.to_string()).map_err(cannot("write config.json")),
@@ -393,6 +398,35 @@ mod tests {
             1,
             "nothing is left"
         );
+    }
+
+    #[test]
+    fn a_file_of_the_host_that_an_image_chose_for_hooks_is_refused() {
+        let prepared = |annotations: Value, cgroup: &str| {
+            let place = tempfile::tempdir().unwrap();
+            let linux = serde_json::json!({"cgroupsPath": cgroup});
+            let config = serde_json::json!({"annotations": annotations, "linux": linux});
+            fs::write(place.path().join("config.json"), config.to_string()).unwrap();
+            let done = call(&[]).prepare(place.path(), Path::new("/h"));
+            done.map_err(|why| why.to_string())
+        };
+        let of = |name: &str, value: &str, limit: &str| {
+            let mut all = serde_json::json!({"run.oci.handler": "krun"});
+            all[format!("run.oci.hooks.{name}")] = value.into();
+            if !limit.is_empty() {
+                all["gpushare.io/mem-limit"] = limit.into();
+            }
+            all
+        };
+        let podmans = "/a/libpod-1";
+        for name in ["stderr", "stdout"] {
+            let told = prepared(of(name, "/etc/nologin", "4GiB"), podmans).unwrap_err();
+            assert!(told.contains(&format!("run.oci.hooks.{name}")), "{told}");
+            // Without a hook of ours nothing is opened, and elsewhere no image has annotations.
+            prepared(of(name, "/etc/nologin", ""), podmans).unwrap();
+            prepared(of(name, "/log", "4GiB"), "/kubepods/crio-1").unwrap();
+            prepared(of(name, "/dev/stderr", "4GiB"), podmans).unwrap();
+        }
     }
 
     #[test]

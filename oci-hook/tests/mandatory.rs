@@ -95,7 +95,7 @@ fn hooked_without_a_daemon(prepare: impl Fn(&Path)) -> Result<(), String> {
         library: None,
         daemon: daemon.join("control.sock"),
     };
-    create_runtime(&places, &mut state.as_bytes()).map_err(|failure| failure.to_string())
+    create_runtime(&places, &mut state.as_bytes()).map_err(|refused| refused.why.to_string())
 }
 
 #[test]

@@ -81,6 +81,9 @@ pub(crate) struct Engine {
     /// take only the last such section have another default or other runtimes of ours than the
     /// versions that add them up.
     pub(crate) replacing: Option<PathBuf>,
+    /// Its version, where it takes an image's annotations over into containers, and its runtime may
+    /// be crun, which opens files of the host by some of them; of Podman.
+    pub(crate) images_annotate: Option<String>,
 }
 
 impl Engine {

@@ -2,9 +2,11 @@
 
 mod files;
 mod made;
+mod podman;
 
 use crate::doctor::facts::{Engine, Runtime};
 use files::{Files, listed, texts};
+use podman::podman;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -144,47 +146,6 @@ fn crio(files: &Files) -> Option<Engine> {
             add(files, &mut engine, name, path, None);
         }
         let default = config["default_runtime"].as_str();
-        engine.default = default.map(str::to_owned).or(engine.default);
-    }
-    files.add_hooks(&mut engine, folders);
-    Some(engine)
-}
-
-fn podman(files: &Files, home: Option<&Path>) -> Option<Engine> {
-    files.any(&[
-        "usr/bin/podman",
-        "usr/local/bin/podman",
-        "run/podman/podman.sock",
-    ])?;
-    let mut engine = Engine::named("podman");
-    let mut all = vec![
-        files.at("usr/share/containers/containers.conf"),
-        files.at("etc/containers/containers.conf"),
-    ];
-    let own = home.map(|home| home.join(".config/containers/containers.conf"));
-    let parts = files.at("etc/containers/containers.conf.d");
-    all.extend(listed(&parts, |name| name.ends_with(".conf")));
-    all.extend(own);
-    let mut folders = vec![HOOKS.to_owned()];
-    // Once a file says so, the lists of later ones add to those before as well (Podman 5).
-    let mut appends = false;
-    for file in all {
-        let Some(config) = files.toml(&mut engine, &file) else {
-            continue;
-        };
-        let config = &config["engine"];
-        if config["hooks_dir"].is_array() {
-            appends = files::appends(&config["hooks_dir"]).unwrap_or(appends);
-            if !appends {
-                folders.clear();
-            }
-            folders.extend(texts(&config["hooks_dir"]).map(str::to_owned));
-        }
-        for (name, paths) in config["runtimes"].as_object().into_iter().flatten() {
-            let path = texts(paths).next().unwrap_or_default();
-            add(files, &mut engine, name, path, None);
-        }
-        let default = config["runtime"].as_str();
         engine.default = default.map(str::to_owned).or(engine.default);
     }
     files.add_hooks(&mut engine, folders);

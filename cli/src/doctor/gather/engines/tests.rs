@@ -1,5 +1,7 @@
 //! Roots of machines with engines: what their files say is found.
 
+mod podman;
+
 use super::*;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

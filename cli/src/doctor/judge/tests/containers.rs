@@ -66,6 +66,37 @@ fn a_runtime_or_a_hook_that_is_not_there_is_named() {
 }
 
 #[test]
+fn a_podman_whose_images_select_the_hook_is_named() {
+    let old = || Engine {
+        images_annotate: Some("4.3.1".to_owned()),
+        ..podman()
+    };
+    breaks(
+        "containers",
+        Verdict::Warn,
+        ("podman 4.3.1 takes annotations", "update Podman to 4.5.1"),
+        |facts| facts.engines.push(old()),
+    );
+    passes("podman: /usr/share", |facts| facts.engines.push(podman()));
+    passes("podman, by classes", |facts| {
+        facts.classes = true;
+        facts.engines.push(Engine {
+            hooks: vec![],
+            ..old()
+        });
+        facts.engines[1].hook_folders.clear();
+    });
+    passes("podman: runtime gpushare", |facts| {
+        let runtimes = facts.engines[0].runtimes.clone();
+        facts.engines.push(Engine {
+            default: Some("gpushare".to_owned()),
+            runtimes,
+            ..old()
+        });
+    });
+}
+
+#[test]
 fn a_file_of_an_engine_that_is_wrong_is_named() {
     breaks(
         "containers",
