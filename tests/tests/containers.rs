@@ -390,7 +390,7 @@ fn a_program_starts_without_a_daemon_only_where_the_operator_says() {
 
 #[test]
 fn containers_of_a_class_have_its_limit_each_and_one_door() {
-    let config = "[containers]\ncdi = \"/run/cdi/gpushare.json\"\nlibrary = \"/run/lab/library\"\n\
+    let config = "[containers]\ncdi = \"/run/cdi/gpushare.json\"\nlibrary = \"/var/lib/lab/library\"\n\
         [classes.two]\ndevices = [\"0\"]\n[classes.two.limits]\nGPUSHARE_MEM_LIMIT = \"2GiB\"\n";
     let Some(mut lab) = lab(config) else { return };
     let ids = ["ab", "cd"].map(|start| start.repeat(32));

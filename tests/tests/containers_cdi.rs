@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 const FILE: &str = "/run/cdi/gpushare.json";
-const CONFIG: &str = "[containers]\ncdi = \"/run/cdi/gpushare.json\"\nlibrary = \"/run/lab/library\"\n\
+const CONFIG: &str = "[containers]\ncdi = \"/run/cdi/gpushare.json\"\nlibrary = \"/var/lib/lab/library\"\n\
     [classes.two]\ndevices = [\"0\"]\n[classes.two.limits]\nGPUSHARE_MEM_LIMIT = \"2GiB\"\n";
 
 fn lab() -> Option<Lab> {
@@ -92,14 +92,23 @@ fn a_library_that_not_all_can_load_is_in_no_specification() {
     let kept = || lab.sh(&format!("cat {FILE} 2>/dev/null || true"));
     let before = kept();
     assert_eq!(classes(&before), ["two"]);
-    lab.sh("chmod 750 /run/lab/library");
+    lab.sh("chmod 750 /var/lib/lab/library");
     let told = generated(&lab, "/run/lab/config.toml").expect_err("it is closed");
     assert!(
         told.contains("0750") && told.contains("libgpushare.so"),
         "{told}"
     );
     until("no container can ask for it", || kept().is_empty());
-    lab.sh("chmod 755 /run/lab/library");
+    lab.sh("chmod 755 /var/lib/lab/library");
+    until("it is back", || kept() == before);
+    let library = "/var/lib/lab/library";
+    let spoil =
+        format!("mount --bind {library} {library} && mount -o remount,bind,noexec {library}");
+    lab.sh(&spoil);
+    let told = generated(&lab, "/run/lab/config.toml").expect_err("nothing there is executed");
+    assert!(told.contains("noexec"), "{told}");
+    until("no container can ask for it", || kept().is_empty());
+    lab.sh(&format!("umount {library}"));
     until("it is back", || kept() == before);
 }
 

@@ -13,7 +13,7 @@ use nix::sys::signal::Signal;
 use std::process::Command;
 
 const TWO: [(&str, &str); 2] = [("mem-limit", "2GiB"), ("devices", "0")];
-const CLASS: &str = "[containers]\ncdi = \"/run/cdi/gpushare.json\"\nlibrary = \"/run/lab/library\"\n\
+const CLASS: &str = "[containers]\ncdi = \"/run/cdi/gpushare.json\"\nlibrary = \"/var/lib/lab/library\"\n\
     [classes.two]\ndevices = [\"0\"]\n[classes.two.limits]\nGPUSHARE_MEM_LIMIT = \"2GiB\"\n";
 /// The longest that anything may take on a busy machine.
 const BOUND: Duration = Duration::from_secs(10);
@@ -124,7 +124,7 @@ fn a_second_hook_of_ours_is_refused_with_what_to_do() {
     let hook = artefacts::folder().join("gpushare-oci-hook");
     let mut bundle = bundle("one");
     bundle.later_hook = vec![hook.to_string_lossy().into_owned()];
-    let rest = ["--library", "/run/lab/library", "createRuntime"];
+    let rest = ["--library", "/var/lib/lab/library", "createRuntime"];
     bundle.later_hook.extend(rest.map(str::to_owned));
     let ended = lab.ends(&bundle);
     assert!(

@@ -41,7 +41,7 @@ fn lab(config: &str) -> Option<Lab> {
          for name in nobody nogroup; do echo $name:200000:65536; done >$file; \
          mount --bind $file /etc/$file; done && \
          printf '%s\\n' '{{\"version\": \"1.0.0\", \"hook\": {{\"path\": \"{hook}\", \"args\": [\"{hook}\", \
-         \"--library\", \"/run/lab/library\", \"createRuntime\"], \"env\": [], \"timeout\": 10}}, \
+         \"--library\", \"/var/lib/lab/library\", \"createRuntime\"], \"env\": [], \"timeout\": 10}}, \
          \"when\": {{\"annotations\": {{\"^gpushare\\\\.io/.*$\": \".*\"}}}}, \
          \"stages\": [\"createRuntime\"]}}' >hooks.d/gpushare.json && \
          {} /run/lab/image.tar {IMAGE} {} {}",

@@ -34,7 +34,7 @@ fn lab() -> Option<Lab> {
     }
     let lab = Lab::start(test, "")?;
     if let Some(library) = std::env::var_os(LIBRARY) {
-        let to = "/run/lab/library/libgpushare.so";
+        let to = "/var/lib/lab/library/libgpushare.so";
         lab.sh(&format!("cp {} {to}", Path::new(&library).display()));
     }
     Some(lab)

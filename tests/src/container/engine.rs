@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use super::{Bundle, CONTROL, Door, LAB, Lab};
+use super::{Bundle, CONTROL, Door, LAB, LIBRARY, Lab};
 use crate::artefacts;
 use crate::machine::{Machine, ROOT};
 use crate::waiting::until;
@@ -102,7 +102,7 @@ impl Lab {
         let real = artefacts::folder().join("gpushare-runtime");
         let text = format!(
             "#!/bin/sh\nexec {} --gpushare-runtime={found} \
-             --gpushare-hook-args=--library,{LAB}/library,--daemon,{CONTROL} \"$@\"\n",
+             --gpushare-hook-args=--library,{LIBRARY},--daemon,{CONTROL} \"$@\"\n",
             real.display()
         );
         self.write(&format!("wrapper-{runtime}"), &text);
