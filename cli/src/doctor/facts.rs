@@ -77,6 +77,9 @@ pub(crate) struct Engine {
     /// Its containers with a GPU that were made with another runtime than one of ours; of Docker
     /// only.
     pub(crate) made_past: Vec<Made>,
+    /// Its image builds give GPUs that CDI describes, and do not come to the wrapper; of Docker
+    /// only.
+    pub(crate) builds_past: bool,
     /// A file that has a section of a plugin again; of containerd, where the versions of it that
     /// take only the last such section have another default or other runtimes of ours than the
     /// versions that add them up.

@@ -124,6 +124,12 @@ fn judged(engine: &Engine, facts: &Facts) -> Judged {
                 "make them anew: Docker starts each by the runtime that it was made with (CONTAINERS, Limits that are mandatory)",
             );
         }
+        if engine.builds_past && !facts.cdi.is_empty() {
+            return warn(
+                "limits are mandatory, and image builds of docker go past: `RUN --device=nvidia.com/gpu=all` has the whole GPU",
+                "in a drop-in of docker.service, [Service]: Environment=DOCKER_BUILDKIT_RUNC_COMMAND=/usr/bin/gpushare-runtime (CONTAINERS, Image builds)",
+            );
+        }
         if name == "docker" {
             return warn(
                 "limits are mandatory, and `docker run --runtime runc` goes past",

@@ -201,6 +201,31 @@ fn runtimes_that_go_past_mandatory_limits_are_named() {
 }
 
 #[test]
+fn image_builds_that_go_past_are_named_where_cdi_gives_them_gpus() {
+    let with = |builds_past: bool, has_cdi: bool| {
+        move |facts: &mut Facts| {
+            by_default(facts);
+            facts.engines[0].name = "docker";
+            facts.engines[0].builds_past = builds_past;
+            if !has_cdi {
+                facts.cdi.clear();
+            }
+        }
+    };
+    let builds = ("image builds of docker", "DOCKER_BUILDKIT_RUNC_COMMAND");
+    breaks("containers", Verdict::Warn, builds, with(true, true));
+    let clients = ("`docker run --runtime runc` goes past", "its socket");
+    for (builds_past, has_cdi) in [(true, false), (false, true)] {
+        breaks(
+            "containers",
+            Verdict::Warn,
+            clients,
+            with(builds_past, has_cdi),
+        );
+    }
+}
+
+#[test]
 fn containers_that_keep_another_runtime_are_named() {
     let made = |number: usize| Made {
         name: format!("web{number}"),
