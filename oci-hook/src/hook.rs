@@ -5,7 +5,7 @@ use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use gpushare_inject::{Mount, Place, Request, preload};
+use gpushare_inject::{Class, Mount, Place, Request, preload};
 use gpushare_protocol::injection::{
     CLASSES, FOLDER, LIBRARY_NAME, MANDATORY, MARK, PRELOAD, installed_library, version_in,
 };
@@ -66,10 +66,13 @@ impl Places {
         let Some(own) = self.daemon.parent() else {
             return false;
         };
-        let folder = unlimited.folder.as_ref().map(Path::new);
-        let of_class = folder.and_then(Path::parent);
-        let is_limited = of_class.is_some_and(|classes| is_same(classes, &own.join(CLASSES)));
-        !is_limited && fs::symlink_metadata(own.join(MANDATORY)).is_ok()
+        let is_limited = |class: &Class| {
+            let classes = Path::new(&class.folder).parent();
+            classes.is_some_and(|classes| is_same(classes, &own.join(CLASSES)))
+                && mounts::is_library(&class.library).is_ok()
+        };
+        fs::symlink_metadata(own.join(MANDATORY)).is_ok()
+            && !unlimited.class.as_ref().is_some_and(is_limited)
     }
 
     fn library(&self) -> PathBuf {
