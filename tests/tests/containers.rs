@@ -270,7 +270,7 @@ fn only_the_containers_own_processes_use_its_socket() {
     // Users of the host, root among them.
     for user in [ROOT, ALICE] {
         let mut command = lab.machine().quota_in(user, "one");
-        command.env("SOFTGPU_FOLDER", "/run/lab/gpu");
+        command.env("SOFTGPU_FOLDER", "/var/lib/lab/gpu");
         let mut guest = Guest::start(command);
         assert_ne!(guest.ask("init"), "init 0");
         let told = guest.finish().stderr;
@@ -421,7 +421,7 @@ fn containers_of_a_class_have_its_limit_each_and_one_door() {
     let mut command = lab.machine().quota_in(ROOT, "none");
     command
         .env("GPUSHARE_SOCKET", "/run/gpushare/classes/two")
-        .env("SOFTGPU_FOLDER", "/run/lab/gpu");
+        .env("SOFTGPU_FOLDER", "/var/lib/lab/gpu");
     let mut stranger = Guest::start(command);
     assert_ne!(stranger.ask("init"), "init 0");
     assert!(stranger.finish().stderr.contains("is in no container"));

@@ -33,21 +33,21 @@ fn users(id: &str) -> Bundle {
 #[test]
 fn a_create_fails_where_not_all_users_could_load_the_library() {
     let Some(lab) = lab("") else { return };
-    let back = "rm -f libgpushare.so; mv /run/lab/kept libgpushare.so";
+    let back = "rm -f libgpushare.so; mv /var/lib/lab/kept libgpushare.so";
     for (spoil, mend, word) in [
         (
-            "mv libgpushare.so /run/lab/kept",
+            "mv libgpushare.so /var/lib/lab/kept",
             back,
             "library/libgpushare.so",
         ),
         (
-            "mv libgpushare.so /run/lab/kept; ln -s /run/lab/kept libgpushare.so",
+            "mv libgpushare.so /var/lib/lab/kept; ln -s /var/lib/lab/kept libgpushare.so",
             back,
             "lab/libgpushare.so",
         ),
         (
-            "mv libgpushare.so /run/lab/kept; mkdir libgpushare.so",
-            "rmdir libgpushare.so; mv /run/lab/kept libgpushare.so",
+            "mv libgpushare.so /var/lib/lab/kept; mkdir libgpushare.so",
+            "rmdir libgpushare.so; mv /var/lib/lab/kept libgpushare.so",
             "library/libgpushare.so",
         ),
         (

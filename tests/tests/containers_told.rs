@@ -14,7 +14,7 @@ const OWN_DEV: &str = "mkdir -p /run/dev/all /run/dev/upper /run/dev/work && \
 /// The annotation by which crun chooses where hooks write.
 const OUTPUT: &str = "run.oci.hooks.stderr";
 /// The file that it names.
-const CHOSEN: &str = "/run/lab/chosen";
+const CHOSEN: &str = "/var/lib/lab/chosen";
 
 /// What the machine's log has been told since the last call.
 fn told(log: &UnixDatagram) -> Vec<String> {

@@ -1,5 +1,5 @@
-//! Engines that are daemons. Each has all its folders and sockets in the machine's own `/run`, and
-//! a network namespace of its own, so that nothing of the real machine changes.
+//! Engines that are daemons. Each has all its folders and sockets in the machine's own `/var/lib`,
+//! and a network namespace of its own, so that nothing of the real machine changes.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
