@@ -10,11 +10,12 @@ const PODMANS: [Option<&str>; 5] = [
     Some(""),
     None,
 ];
-const OTHERS: [Option<&str>; 4] = [
+const OTHERS: [Option<&str>; 5] = [
     Some("kubepods-burstable-pod1.slice:cri-containerd:4f0a"),
     Some("kubepods-burstable-pod1.slice:crio:4f0a"),
     Some("/kubepods/burstable/pod1/4f0a"),
     Some("/kubepods/burstable/pod1/crio-4f0a"),
+    Some("/k8s.io/4f0a"),
 ];
 /// Those of Docker, whose annotations are the client's and never a pod's.
 const DOCKERS: [Option<&str>; 3] = [
@@ -42,7 +43,7 @@ fn no_client_of_dockers_makes_its_container_a_pods() {
         let named = json!({CONTAINERD.namespace: "gpu-operator"});
         let asked = Request::of(&in_cgroup(&named, &gpu, cgroup)).unwrap();
         let labels = asked.unwrap().labels;
-        assert_eq!(labels, pairs(&[("user", "0")]), "{cgroup:?}");
+        assert_eq!(labels, pairs(&[("user", "7")]), "{cgroup:?}");
         let of_client = json!({"gpushare.io/mem-limit": "8GiB"});
         let beside = ["GPUSHARE_MEM_LIMIT=4GiB"];
         assert!(Request::of(&in_cgroup(&of_client, &beside, cgroup)).is_ok());

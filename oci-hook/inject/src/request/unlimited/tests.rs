@@ -218,7 +218,7 @@ fn a_mount_that_hides_a_part_of_a_class_makes_it_none() {
     ] {
         let odd = mount("/dev/null", place);
         assert_eq!(
-            class(&[&whole[..], &[odd.clone()]].concat()),
+            class(&[&whole[..], std::slice::from_ref(&odd)].concat()),
             None,
             "{place}"
         );
