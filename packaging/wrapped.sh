@@ -30,7 +30,8 @@ case $ask in
         ;;
 esac
 
-settings="etc/docker/daemon.json etc/containerd/config.toml etc/containerd/conf.d/*
+settings="etc/docker/daemon.json etc/systemd/system/docker.service etc/systemd/system/docker.service.d/*.conf
+    etc/default/docker etc/sysconfig/docker etc/containerd/config.toml etc/containerd/conf.d/*
     var/lib/rancher/*/agent/etc/containerd/config* etc/crio/crio.conf etc/crio/crio.conf.d/*
     etc/containers/containers.conf etc/containers/containers.conf.d/*"
 # containerd's shim keeps the program that it calls: the wrapper, or a script that calls it.

@@ -5,12 +5,13 @@ use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use gpushare_inject::{Mount, Place, Request, preload};
+use gpushare_inject::{Class, Mount, Place, Request, preload};
 use gpushare_protocol::injection::{
     CLASSES, FOLDER, LIBRARY_NAME, MANDATORY, MARK, PRELOAD, installed_library, version_in,
 };
 use gpushare_protocol::wire::{Injection, Linkage};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use serde_json::Value;
 
 use crate::bundle::{self, State};
 use crate::host::HostDevices;
@@ -65,10 +66,13 @@ impl Places {
         let Some(own) = self.daemon.parent() else {
             return false;
         };
-        let folder = unlimited.folder.as_ref().map(Path::new);
-        let of_class = folder.and_then(Path::parent);
-        let is_limited = of_class.is_some_and(|classes| is_same(classes, &own.join(CLASSES)));
-        !is_limited && fs::symlink_metadata(own.join(MANDATORY)).is_ok()
+        let is_limited = |class: &Class| {
+            let classes = Path::new(&class.folder).parent();
+            classes.is_some_and(|classes| is_same(classes, &own.join(CLASSES)))
+                && mounts::is_library(&class.library).is_ok()
+        };
+        fs::symlink_metadata(own.join(MANDATORY)).is_ok()
+            && !unlimited.class.as_ref().is_some_and(is_limited)
     }
 
     fn library(&self) -> PathBuf {
@@ -78,16 +82,47 @@ impl Places {
     }
 }
 
+/// A container that must not start.
+#[derive(Debug)]
+pub struct Refused {
+    /// Its id, where that is known.
+    pub id: Option<String>,
+    /// Why.
+    pub why: Failure,
+    /// An image may have chosen the file to which the runtime sends this hook's output.
+    pub is_overheard: bool,
+}
+
+impl From<Failure> for Refused {
+    fn from(why: Failure) -> Self {
+        Self {
+            id: None,
+            why,
+            is_overheard: false,
+        }
+    }
+}
+
 /// Brings gpushare into the container whose state is on `input`, if it asks for a share, or if the
-/// node gives it one. This process must have one thread; it is in the container's mount namespace
-/// afterwards.
+/// node gives it one. This process must have one thread; it may be in the container's mount
+/// namespace afterwards.
 ///
 /// # Errors
 /// Why the container must not start.
-pub fn create_runtime(places: &Places, input: &mut dyn Read) -> Result<(), Failure> {
+pub fn create_runtime(places: &Places, input: &mut dyn Read) -> Result<(), Refused> {
     let state = State::read(input)?;
-    let config = bundle::config(&state.bundle)?;
-    let request = Request::of(&config)?.filter(|request| places.concerns(request));
+    let refused = |why, is_overheard| Refused {
+        id: Some(state.id.clone()),
+        why,
+        is_overheard,
+    };
+    let config = bundle::config(&state.bundle).map_err(|why| refused(why, false))?;
+    created(places, &state, &config)
+        .map_err(|why| refused(why, gpushare_inject::output_of_hooks(&config).is_some()))
+}
+
+fn created(places: &Places, state: &State, config: &Value) -> Result<(), Failure> {
+    let request = Request::of(config)?.filter(|request| places.concerns(request));
     let Some(request) = request else {
         return Ok(());
     };
@@ -103,7 +138,7 @@ pub fn create_runtime(places: &Places, input: &mut dyn Read) -> Result<(), Failu
     let daemon = Daemon::reach(daemon);
     let home = mounts::own_namespace()?;
     let host_devices = HostDevices::here()?;
-    let path = bundle::root(&config, &state.bundle)?;
+    let path = bundle::root(config, &state.bundle)?;
 
     mounts::enter_that_of(&init)?;
     let rootfs = Rootfs::open(&path, host_devices)?;
@@ -125,7 +160,7 @@ pub fn create_runtime(places: &Places, input: &mut dyn Read) -> Result<(), Failu
             program::linkage(&rootfs, name, folders)
         });
     let injection = Injection {
-        id: state.id,
+        id: state.id.clone(),
         environment: request.environment,
         devices: request.devices,
         labels: request.labels,
@@ -145,7 +180,7 @@ pub fn create_runtime(places: &Places, input: &mut dyn Read) -> Result<(), Failu
     let folder = asked.answer()?;
     let of_tenant = Mount::of_tenant(&folder);
     let preload = Path::new(&folder).join(PRELOAD);
-    selinux::may_read(&config, &[&library.join(LIBRARY_NAME), &preload])?;
+    selinux::may_read(config, &[&library.join(LIBRARY_NAME), &preload])?;
     for mount in of_tenant.iter().filter(|mount| is_wanted(&mount.place)) {
         trees.push(mounts::detached(mount)?);
     }

@@ -17,6 +17,7 @@ pub mod program;
 pub mod rootfs;
 pub mod selinux;
 pub mod talk;
+pub mod telling;
 pub mod wrapper;
 
 /// Why the container is refused: one line for a person.

@@ -14,7 +14,9 @@ use std::path::Path;
 
 use gpushare_inject::{Mount, Place};
 use gpushare_protocol::injection::{LIBRARY_NAME, is_open};
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, open, openat2};
+use rustix::fs::{
+    FileType, Mode, OFlags, ResolveFlags, StatVfsMountFlags, fstat, fstatvfs, open, openat2,
+};
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 use rustix::thread::{
     LinkNameSpaceType, ThreadNameSpaceType, move_into_link_name_space, move_into_thread_name_spaces,
@@ -58,6 +60,19 @@ pub fn detached(mount: &Mount) -> Result<OwnedFd, Failure> {
     Ok(tree)
 }
 
+/// Whether this is a folder of the host from which each program can load the library.
+///
+/// # Errors
+/// As [`detached`].
+pub fn is_library(folder: &str) -> Result<(), Failure> {
+    // An engine follows a link.
+    let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::DIRECTORY;
+    let held =
+        open(Path::new(folder), flags, Mode::empty()).map_err(cannot(&format!("open {folder}")))?;
+    trust_hosts(&held, FileType::Directory, folder)?;
+    holds_library(&held, folder)
+}
+
 /// Refuses a folder from which not every program of the container could load the library: the
 /// dynamic linker would start it without, and so without limits.
 fn holds_library(folder: &OwnedFd, source: &str) -> Result<(), Failure> {
@@ -72,7 +87,18 @@ fn holds_library(folder: &OwnedFd, source: &str) -> Result<(), Failure> {
         let found = fstat(held).map_err(cannot(&format!("look at {name}")))?;
         is_open(name, found.st_mode, is_folder).map_err(Failure)?;
     }
-    Ok(())
+    may_be_mapped(&library, &name)
+}
+
+/// Refuses a library on a file system without programs: a mount of it has the option, too.
+fn may_be_mapped(library: &OwnedFd, name: &str) -> Result<(), Failure> {
+    let found = fstatvfs(library).map_err(cannot(&format!("look at {name}")))?;
+    match found.f_flag.contains(StatVfsMountFlags::NOEXEC) {
+        true => Err(Failure(format!(
+            "{name} is on a file system that is mounted with noexec: programs could not load it and would run without limits"
+        ))),
+        false => Ok(()),
+    }
 }
 
 /// Refuses a preload file without a line, which the daemon had no room to write: no program of the

@@ -3,7 +3,7 @@
 use std::io::{self, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ use rustix::net::{
     SocketFlags, SocketType, sendmsg, socket_with,
 };
 
+use crate::telling::Log;
 use crate::{Failure, mandatory};
 
 /// How long the daemon is waited for: it starts, recovers or is being replaced. Less than the time
@@ -27,8 +28,6 @@ const PAUSE: Duration = Duration::from_millis(50);
 const SINCE: u16 = 7;
 /// The first minor of daemons that keep which containers a rule allows.
 const KEEPS: u16 = 27;
-/// Where the machine's log hears, syslog(3); 28 there is a warning of a daemon.
-const LOG: &str = "/dev/log";
 
 /// The daemon, as far as it has been reached.
 #[derive(Debug)]
@@ -257,16 +256,9 @@ fn heard(socket: &mut UnixStream) -> io::Result<Answer> {
 /// Says in the machine's log that the daemon does not know a container that starts without limits.
 /// Not on the standard error: some runtimes take that for the container's own.
 fn warn(id: &str, why: &str) {
-    let text = format!(
-        "<28>gpushare-oci-hook: container {id} starts without limits, and {why}: unmanaged = \"end\" may end its processes"
-    );
-    // Where nothing hears it, it is not said.
-    let Ok(socket) = UnixDatagram::unbound() else {
-        return;
-    };
-    if socket.set_nonblocking(true).is_ok() {
-        let _ = socket.send_to(text.as_bytes(), LOG);
-    }
+    Log::here().warns(&format!(
+        "container {id} starts without limits, and {why}: unmanaged = \"end\" may end its processes"
+    ));
 }
 
 fn senseless() -> Failure {

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use gpushare_inject::{Request, apply};
+use gpushare_inject::{Request, apply, output_of_hooks};
 use serde_json::Value;
 
 use crate::hook::Places;
@@ -29,6 +29,11 @@ const RUNTIMES: [&str; 2] = ["runc", "crun"];
 const RUNTIME: &str = "--gpushare-runtime=";
 /// Our own option: arguments for the hook, separated by commas.
 const HOOK: &str = "--gpushare-hook-args=";
+/// A variable of the program that a wrapper calls: by how many wrappers the call has come. No tool
+/// of gpushare's reads it, and no container gets it.
+const CALLS: &str = "_GPUSHARE_RUNTIME_CALLS";
+/// Wrappers in one call. NVIDIA's runtime may be between two.
+const MOST_CALLS: u32 = 3;
 /// Options of runc, crun and youki before the subcommand that have a value.
 const VALUED: [&str; 9] = [
     "log",
@@ -90,7 +95,8 @@ impl Call {
         }
         let subcommand = subcommand.unwrap_or(rest.len());
         rest.extend(arguments);
-        let found = || runtime_in(&folders(std::env::var_os("PATH")));
+        let own = std::env::current_exe().and_then(fs::canonicalize).ok();
+        let found = || runtime_in(&folders(std::env::var_os("PATH")), own.as_deref());
         let runtime = runtime.or_else(found).ok_or_else(|| {
             Failure(format!(
                 "no runtime to wrap in the system's folders and PATH: install runc, or give {RUNTIME}PATH"
@@ -159,6 +165,11 @@ impl Call {
         if !self.concerns(&config)? {
             return Ok(());
         }
+        if let Some(name) = output_of_hooks(&config) {
+            return Err(Failure(format!(
+                "annotation {name} is refused: an image may have it, and crun would open the file that it names on the host for gpushare's hook; accepted: /dev/stderr, /dev/stdout or /dev/null"
+            )));
+        }
         match apply::add_hook(&mut config, &hook.to_string_lossy(), &self.hook)? {
             true => write(&bundle, &config.to_string()).map_err(cannot("write config.json")),
             false => Ok(()),
@@ -197,10 +208,28 @@ fn folders(path: Option<OsString>) -> Vec<PathBuf> {
     FOLDERS.iter().map(PathBuf::from).chain(of_engine).collect()
 }
 
-fn runtime_in(folders: &[PathBuf]) -> Option<PathBuf> {
+/// The first runtime that is not this program at `own` under another name.
+fn runtime_in(folders: &[PathBuf], own: Option<&Path>) -> Option<PathBuf> {
     let all = RUNTIMES.iter();
     let mut all = all.flat_map(|name| folders.iter().map(move |folder| folder.join(name)));
-    all.find(|path| path.is_file())
+    let is_own = |path: &Path| own.is_some() && fs::canonicalize(path).ok().as_deref() == own;
+    all.find(|path| path.is_file() && !is_own(path))
+}
+
+/// The number of wrappers that a call has come by, for the next program.
+///
+/// # Errors
+/// If the runtime calls the wrapper again and again.
+pub fn calls(runtime: &Path) -> Result<(&'static str, String), Failure> {
+    let before = std::env::var(CALLS).ok();
+    let before: u32 = before.and_then(|text| text.parse().ok()).unwrap_or(0);
+    match before < MOST_CALLS {
+        true => Ok((CALLS, (before + 1).to_string())),
+        false => Err(Failure(format!(
+            "{} calls gpushare-runtime again and again; name the real runtime by {RUNTIME}PATH",
+            runtime.display()
+        ))),
+    }
 }
 
 /// Whether the value of this option is the next argument.
@@ -241,213 +270,4 @@ fn write(bundle: &Path, text: &str) -> std::io::Result<()> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-mod tests {
-    use super::*;
-
-    fn call(arguments: &[&str]) -> Call {
-        let own = ["--gpushare-runtime=/x/runc"];
-        let all = own.iter().chain(arguments).map(OsString::from);
-        Call::of(all).unwrap()
-    }
-
-    #[test]
-    fn only_a_call_that_creates_is_edited() {
-        for (arguments, bundle) in [
-            (
-                &["--root", "/r", "create", "--bundle", "/b", "id"][..],
-                Some("/b"),
-            ),
-            (&["create", "-b", "/b", "id"], Some("/b")),
-            (&["--log", "l", "run", "--bundle=/b", "id"], Some("/b")),
-            (&["create", "-b/b", "id"], Some("/b")),
-            (&["run", "-bundle", "/b", "id"], Some("/b")),
-            (&["run", "-bundle=/b", "id"], Some("/b")),
-            (
-                &["run", "--bundle", "/a", "--bundle", "/b", "id"],
-                Some("/b"),
-            ),
-            (
-                &["--root=run", "--debug", "run", "-b", "/b", "id"],
-                Some("/b"),
-            ),
-            (
-                &[
-                    "--log",
-                    "run",
-                    "--log-format=json",
-                    "create",
-                    "-b=/b",
-                    "run",
-                ],
-                Some("/b"),
-            ),
-            (
-                &["--cgroup-manager", "systemd", "run", "-b", "/b", "id"],
-                Some("/b"),
-            ),
-            (
-                &["-l", "create", "-r", "/r", "-s", "create", "-b", "/b", "id"],
-                Some("/b"),
-            ),
-            (&["--log", "run", "delete", "c1"], None),
-            (&["--root", "create", "state", "run"], None),
-            (&["-l", "run", "delete", "c1"], None),
-            (&["--debug", "exec", "c1", "npm", "run", "build"], None),
-            (
-                &["exec", "--env", "create", "c1", "run", "--bundle", "/b"],
-                None,
-            ),
-            (
-                &[
-                    "exec",
-                    "c1",
-                    "x",
-                    "--gpushare-runtime=/y",
-                    "--gpushare-hook-args=z",
-                ],
-                None,
-            ),
-            (&["delete", "run"], None),
-            (&["--version"], None),
-            (&["--log"], None),
-            (&["start", "id"], None),
-            (&["delete", "--force", "id"], None),
-            (&["state", "id"], None),
-            (&[], None),
-        ] {
-            let call = call(arguments);
-            assert_eq!(call.creates(), bundle.map(PathBuf::from), "{arguments:?}");
-            assert_eq!(call.restores(), None, "{arguments:?}");
-            assert_eq!(call.runtime, Path::new("/x/runc"));
-            assert_eq!(call.arguments, arguments, "the rest is passed on");
-        }
-    }
-
-    #[test]
-    fn a_call_that_restores_names_its_bundle_and_is_not_edited() {
-        for arguments in [
-            &["--root", "/r", "restore", "--bundle", "/b", "id"][..],
-            &["restore", "--image-path", "/i", "-b", "/b", "id"],
-            &["--log", "run", "restore", "--bundle=/b", "--detach", "id"],
-        ] {
-            let call = call(arguments);
-            assert_eq!(call.restores().as_deref(), Some(Path::new("/b")));
-            assert_eq!(call.creates(), None, "{arguments:?}");
-            assert_eq!(call.arguments, arguments, "the rest is passed on");
-        }
-        for arguments in [
-            &["checkpoint", "--image-path", "/i", "id"][..],
-            &["exec", "c1", "restore", "--bundle", "/b"],
-            &["--root", "restore", "state", "id"],
-        ] {
-            assert_eq!(call(arguments).restores(), None, "{arguments:?}");
-        }
-    }
-
-    #[test]
-    fn a_runtime_of_the_engines_path_is_found_behind_the_systems() {
-        let place = tempfile::tempdir().unwrap();
-        let [system, data] = ["system", "data"].map(|name| place.path().join(name));
-        let searched = folders(Some(
-            std::env::join_paths([&data, Path::new("bin")]).unwrap(),
-        ));
-        let (known, of_engine) = searched.split_at(FOLDERS.len());
-        assert_eq!(known, FOLDERS.map(PathBuf::from));
-        assert_eq!(of_engine, std::slice::from_ref(&data), "not a relative one");
-        assert_eq!(folders(None), FOLDERS.map(PathBuf::from));
-        let put = |folder: &Path, name: &str| {
-            fs::create_dir_all(folder).unwrap();
-            fs::write(folder.join(name), "").unwrap();
-        };
-        let found = || runtime_in(&[system.clone(), data.clone()]);
-        assert_eq!(found(), None);
-        put(&system, "crun");
-        assert_eq!(found(), Some(system.join("crun")));
-        put(&data, "runc");
-        assert_eq!(found(), Some(data.join("runc")), "runc is wanted first");
-        put(&system, "runc");
-        assert_eq!(found(), Some(system.join("runc")));
-    }
-
-    #[test]
-    fn a_container_that_asks_for_nothing_keeps_its_configuration() {
-        let place = tempfile::tempdir().unwrap();
-        let file = place.path().join("config.json");
-        let text = "{ \"process\" : { \"env\" : [ \"A=1\" ] } }";
-        fs::write(&file, text).unwrap();
-        let call = call(&[]);
-        call.prepare(place.path(), Path::new("/h")).unwrap();
-        assert_eq!(fs::read_to_string(&file).unwrap(), text);
-        fs::write(
-            &file,
-            "{\"process\":{\"env\":[\"GPUSHARE_MEM_LIMIT=1GiB\"]},\"x\":[1]}",
-        )
-        .unwrap();
-        call.prepare(place.path(), Path::new("/h")).unwrap();
-        let config = bundle::config(place.path()).unwrap();
-        assert_eq!(config["hooks"]["createRuntime"][0]["path"], "/h");
-        assert_eq!(config["x"][0], 1);
-        assert_eq!(
-            fs::read_dir(place.path()).unwrap().count(),
-            1,
-            "nothing is left"
-        );
-    }
-
-    #[test]
-    fn another_file_than_the_one_that_is_edited_is_refused() {
-        let place = tempfile::tempdir().unwrap();
-        fs::write(place.path().join("config.json"), "{}").unwrap();
-        let prepare = |options: &[&str]| {
-            let all = [&["create", "--bundle", "/b"], options, &["id"]].concat();
-            call(&all).prepare(place.path(), Path::new("/h"))
-        };
-        for options in [
-            &["--config", "other.json"][..],
-            &["--config=other.json"],
-            &["--conf=other.json"],
-            &["-f", "other.json"],
-            &["-fother.json"],
-        ] {
-            let told = prepare(options).unwrap_err().to_string();
-            assert!(told.contains("config.json"), "{told}");
-        }
-        prepare(&["--console-socket", "/c", "--pid-file=/p"]).unwrap();
-        // Before the subcommand it is another option.
-        let before = call(&["--conf", "create", "--bundle", "/b", "id"]);
-        before.prepare(place.path(), Path::new("/h")).unwrap();
-    }
-
-    #[test]
-    fn a_bundle_is_prepared_again_and_its_limit_may_have_changed() {
-        let place = tempfile::tempdir().unwrap();
-        let file = place.path().join("config.json");
-        let read = || fs::read_to_string(&file).unwrap();
-        let prepare = |call: &Call| call.prepare(place.path(), Path::new("/h"));
-        let own = call(&["--gpushare-hook-args=--daemon,/s"]);
-        fs::write(
-            &file,
-            "{\"process\":{\"env\":[\"GPUSHARE_MEM_LIMIT=1GiB\"]}}",
-        )
-        .unwrap();
-        prepare(&own).unwrap();
-        let once = read();
-        // What the hook reads when the container is created is the limit of that time.
-        let changed = once.replace("1GiB", "2GiB");
-        for text in [&once, &changed] {
-            fs::write(&file, text).unwrap();
-            prepare(&own).unwrap();
-            assert_eq!(&read(), text, "it stays as it is");
-        }
-        for (text, call, word) in [
-            (once.replace("LIMIT", "LIMT"), own, "GPUSHARE_MEM_LIMT"),
-            (once, call(&[]), "with other arguments"),
-        ] {
-            fs::write(&file, &text).unwrap();
-            let told = prepare(&call).unwrap_err().to_string();
-            assert!(told.contains(word), "{told}");
-            assert_eq!(read(), text);
-        }
-    }
-}
+mod tests;

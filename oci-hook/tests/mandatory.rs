@@ -54,26 +54,67 @@ fn a_container_without_limits_gets_the_hook_where_limits_are_mandatory() {
     }
 }
 
+/// A configuration with the mounts of a class in this folder, whose library is here.
+fn of_class(class: &Path, library: &Path) -> Value {
+    let mut config = with_a_gpu();
+    config["mounts"] = json!([
+        {"source": class, "destination": "/run/gpushare"},
+        {"source": class.join("ld.so.preload"), "destination": "/etc/ld.so.preload"},
+        {"source": library, "destination": "/usr/lib/gpushare"},
+    ]);
+    config
+}
+
 #[test]
 fn a_container_of_this_daemons_class_has_its_limits_already() {
     let daemon = tempfile::tempdir().unwrap();
     let folder = daemon.path();
     fs::write(folder.join("mandatory"), "").unwrap();
+    let library = library(folder);
     for (classes, is_hooked_then) in [
         (folder.join("classes"), false),
         (folder.join("sockets"), true),
         (folder.join("classes/x"), true),
         (Path::new("/classes").to_owned(), true),
     ] {
-        let class = classes.join("half");
-        let mut config = with_a_gpu();
-        config["mounts"] = json!([
-            {"source": class, "destination": "/run/gpushare"},
-            {"source": class.join("ld.so.preload"), "destination": "/etc/ld.so.preload"},
-            {"source": "/usr/lib/gpushare/versions/1", "destination": "/usr/lib/gpushare"},
-        ]);
+        let config = of_class(&classes.join("half"), &library);
         assert_eq!(is_hooked(folder, &config), is_hooked_then, "{classes:?}");
     }
+}
+
+/// A folder of this one with a library that every program could load.
+fn library(folder: &Path) -> std::path::PathBuf {
+    let library = folder.join("library");
+    fs::create_dir(&library).unwrap();
+    fs::write(library.join("libgpushare.so"), "").unwrap();
+    for (path, mode) in [
+        (library.clone(), 0o755),
+        (library.join("libgpushare.so"), 0o644),
+    ] {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    library
+}
+
+#[test]
+fn a_class_whose_library_no_program_could_load_is_none() {
+    let daemon = tempfile::tempdir().unwrap();
+    let folder = daemon.path();
+    fs::write(folder.join("mandatory"), "").unwrap();
+    let library = library(folder);
+    let config = |library: &Path| of_class(&folder.join("classes/half"), library);
+    assert!(!is_hooked(folder, &config(&library)));
+    let empty = folder.join("empty");
+    fs::create_dir(&empty).unwrap();
+    for other in [&empty, &folder.join("none"), Path::new("/dev/null")] {
+        assert!(is_hooked(folder, &config(other)), "{other:?}");
+    }
+    let link = folder.join("link");
+    symlink(&library, &link).unwrap();
+    assert!(!is_hooked(folder, &config(&link)), "engines follow it");
+    let closed = fs::Permissions::from_mode(0o600);
+    fs::set_permissions(library.join("libgpushare.so"), closed).unwrap();
+    assert!(is_hooked(folder, &config(&library)));
 }
 
 /// What the hook says of a container of namespace `system` that has a GPU and asks for nothing,
@@ -95,7 +136,7 @@ fn hooked_without_a_daemon(prepare: impl Fn(&Path)) -> Result<(), String> {
         library: None,
         daemon: daemon.join("control.sock"),
     };
-    create_runtime(&places, &mut state.as_bytes()).map_err(|failure| failure.to_string())
+    create_runtime(&places, &mut state.as_bytes()).map_err(|refused| refused.why.to_string())
 }
 
 #[test]

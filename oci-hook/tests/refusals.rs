@@ -146,3 +146,24 @@ fn a_container_that_concerns_the_daemon_is_not_restored_from_a_checkpoint() {
     put("config.json", "{\"process\":{\"env\":[\"A=1\"]}}");
     assert_eq!(told(), "");
 }
+
+#[test]
+fn a_runtime_that_calls_the_wrapper_again_is_refused_and_does_not_loop() {
+    let place = place("mem-limit");
+    let runtime = place.path().join("runc");
+    let own = env!("CARGO_BIN_EXE_gpushare-runtime");
+    let again = |times: &str| {
+        let text = format!("#!/bin/sh\n{times}\nexec {own} --gpushare-runtime=\"$0\" \"$@\"\n");
+        fs::write(&runtime, text).unwrap();
+        called(place.path(), &[], "state")
+    };
+    let output = again("");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("again and again"), "{told}");
+    assert!(told.contains("--gpushare-runtime=PATH"), "{told}");
+    // NVIDIA's runtime between two wrappers is no loop.
+    let output = again("[ \"$TWICE\" ] && exec echo \"$@\"; export TWICE=1");
+    assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("state --bundle"));
+}

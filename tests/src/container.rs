@@ -23,10 +23,13 @@ use crate::machine::{Machine, ROOT};
 use crate::{artefacts, clients};
 use engine::Engine;
 
-/// The folder of a machine's containers; it is removed with the machine.
-const LAB: &str = "/run/lab";
+/// The folder of a machine's containers; it is removed with the machine. Below `/run` nothing could
+/// be executed.
+const LAB: &str = "/var/lib/lab";
+/// The folder of its library.
+const LIBRARY: &str = "/var/lib/lab/library";
 /// The folder of the software GPU that all of a machine's processes share.
-const GPU: &str = "/run/lab/gpu";
+const GPU: &str = "/var/lib/lab/gpu";
 /// The same folder inside a container.
 const GPU_INSIDE: &str = "/mnt/softgpu";
 /// Where the hierarchies of cgroups are mounted.
@@ -192,9 +195,9 @@ impl Lab {
             machine,
             engines: RefCell::default(),
         };
-        lab.sh(&format!("mkdir -p {LAB}/library {GPU} && chmod 777 {GPU}"));
+        lab.sh(&format!("mkdir -p {LIBRARY} {GPU} && chmod 777 {GPU}"));
         let library = artefacts::interposer();
-        lab.sh(&format!("cp {} {LAB}/library/", library.display()));
+        lab.sh(&format!("cp {} {LIBRARY}/", library.display()));
         lab.write("config.toml", config);
         lab.restart_daemon();
         Some(lab)

@@ -29,9 +29,9 @@ pub const OWN_ETC: &str = "mkdir -p /run/etc/upper /run/etc/work && \
 
 /// The GPU of a machine, where a test names no other.
 const SPEC: &str = "mem=16GiB";
-/// Mounts the machine's own folders, reports it, and keeps them until standard input ends. With
-/// arguments, it first moves into another root file system, the first of them, and takes along the
-/// folders that the others name.
+/// Mounts the machine's own folders, `/run` as Debian and Ubuntu do, reports it, and keeps them
+/// until standard input ends. With arguments, it first moves into another root file system, the
+/// first of them, and takes along the folders that the others name.
 const KEEP: &str = r#"
 set -e
 if [ $# -gt 0 ]; then
@@ -48,7 +48,7 @@ if [ $# -gt 0 ]; then
     umount -l .
     cd /
 fi
-mount -t tmpfs -o mode=0755 none /run
+mount -t tmpfs -o mode=0755,nosuid,nodev,noexec none /run
 mount -t tmpfs -o mode=0755 none /var/lib
 mount -t tmpfs -o mode=1777 none /dev/shm
 echo kept

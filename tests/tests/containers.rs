@@ -270,7 +270,7 @@ fn only_the_containers_own_processes_use_its_socket() {
     // Users of the host, root among them.
     for user in [ROOT, ALICE] {
         let mut command = lab.machine().quota_in(user, "one");
-        command.env("SOFTGPU_FOLDER", "/run/lab/gpu");
+        command.env("SOFTGPU_FOLDER", "/var/lib/lab/gpu");
         let mut guest = Guest::start(command);
         assert_ne!(guest.ask("init"), "init 0");
         let told = guest.finish().stderr;
@@ -390,7 +390,7 @@ fn a_program_starts_without_a_daemon_only_where_the_operator_says() {
 
 #[test]
 fn containers_of_a_class_have_its_limit_each_and_one_door() {
-    let config = "[containers]\ncdi = \"/run/cdi/gpushare.json\"\nlibrary = \"/run/lab/library\"\n\
+    let config = "[containers]\ncdi = \"/run/cdi/gpushare.json\"\nlibrary = \"/var/lib/lab/library\"\n\
         [classes.two]\ndevices = [\"0\"]\n[classes.two.limits]\nGPUSHARE_MEM_LIMIT = \"2GiB\"\n";
     let Some(mut lab) = lab(config) else { return };
     let ids = ["ab", "cd"].map(|start| start.repeat(32));
@@ -421,7 +421,7 @@ fn containers_of_a_class_have_its_limit_each_and_one_door() {
     let mut command = lab.machine().quota_in(ROOT, "none");
     command
         .env("GPUSHARE_SOCKET", "/run/gpushare/classes/two")
-        .env("SOFTGPU_FOLDER", "/run/lab/gpu");
+        .env("SOFTGPU_FOLDER", "/var/lib/lab/gpu");
     let mut stranger = Guest::start(command);
     assert_ne!(stranger.ask("init"), "init 0");
     assert!(stranger.finish().stderr.contains("is in no container"));

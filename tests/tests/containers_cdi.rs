@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 const FILE: &str = "/run/cdi/gpushare.json";
-const CONFIG: &str = "[containers]\ncdi = \"/run/cdi/gpushare.json\"\nlibrary = \"/run/lab/library\"\n\
+const CONFIG: &str = "[containers]\ncdi = \"/run/cdi/gpushare.json\"\nlibrary = \"/var/lib/lab/library\"\n\
     [classes.two]\ndevices = [\"0\"]\n[classes.two.limits]\nGPUSHARE_MEM_LIMIT = \"2GiB\"\n";
 
 fn lab() -> Option<Lab> {
@@ -38,7 +38,7 @@ fn classes(text: &str) -> Vec<String> {
 #[test]
 fn the_printed_specification_is_the_kept_one_and_is_renewed_whole() {
     let Some(lab) = lab() else { return };
-    let printed = generated(&lab, "/run/lab/config.toml").expect("it prints");
+    let printed = generated(&lab, "/var/lib/lab/config.toml").expect("it prints");
     let kept = || lab.sh(&format!("cat {FILE} 2>/dev/null || true"));
     assert_eq!(kept(), printed);
     assert_eq!(classes(&printed), ["two"]);
@@ -58,10 +58,10 @@ fn the_printed_specification_is_the_kept_one_and_is_renewed_whole() {
         "nothing is left beside it"
     );
     let further = "[classes.three]\\ndevices = [\"0\"]\\n";
-    lab.sh(&format!("printf '{further}' >>/run/lab/config.toml"));
+    lab.sh(&format!("printf '{further}' >>/var/lib/lab/config.toml"));
     lab.signal_daemon(Signal::SIGHUP);
     until("the new class is there", || classes(&kept()).len() == 2);
-    assert_eq!(generated(&lab, "/run/lab/config.toml"), Ok(kept()));
+    assert_eq!(generated(&lab, "/var/lib/lab/config.toml"), Ok(kept()));
 }
 
 #[test]
@@ -76,13 +76,13 @@ fn a_configuration_that_cannot_be_is_not_printed() {
         ("[containers]\\ncdi = \"x.json\"\\n", &["absolute"]),
         ("[classes.a]\\nodd = 1\\n", &["odd"]),
     ] {
-        lab.sh(&format!("printf '{text}' >/run/lab/odd.toml"));
-        let told = generated(&lab, "/run/lab/odd.toml").expect_err(text);
+        lab.sh(&format!("printf '{text}' >/var/lib/lab/odd.toml"));
+        let told = generated(&lab, "/var/lib/lab/odd.toml").expect_err(text);
         for word in words {
             assert!(told.contains(word), "{word} in {told}");
         }
     }
-    let told = generated(&lab, "/run/lab/none.toml").expect_err("there is no such file");
+    let told = generated(&lab, "/var/lib/lab/none.toml").expect_err("there is no such file");
     assert!(told.contains("none.toml"), "{told}");
 }
 
@@ -92,14 +92,23 @@ fn a_library_that_not_all_can_load_is_in_no_specification() {
     let kept = || lab.sh(&format!("cat {FILE} 2>/dev/null || true"));
     let before = kept();
     assert_eq!(classes(&before), ["two"]);
-    lab.sh("chmod 750 /run/lab/library");
-    let told = generated(&lab, "/run/lab/config.toml").expect_err("it is closed");
+    lab.sh("chmod 750 /var/lib/lab/library");
+    let told = generated(&lab, "/var/lib/lab/config.toml").expect_err("it is closed");
     assert!(
         told.contains("0750") && told.contains("libgpushare.so"),
         "{told}"
     );
     until("no container can ask for it", || kept().is_empty());
-    lab.sh("chmod 755 /run/lab/library");
+    lab.sh("chmod 755 /var/lib/lab/library");
+    until("it is back", || kept() == before);
+    let library = "/var/lib/lab/library";
+    let spoil =
+        format!("mount --bind {library} {library} && mount -o remount,bind,noexec {library}");
+    lab.sh(&spoil);
+    let told = generated(&lab, "/var/lib/lab/config.toml").expect_err("nothing there is executed");
+    assert!(told.contains("noexec"), "{told}");
+    until("no container can ask for it", || kept().is_empty());
+    lab.sh(&format!("umount {library}"));
     until("it is back", || kept() == before);
 }
 
@@ -110,7 +119,7 @@ fn programs_of_a_class_that_is_gone_go_on_under_the_next_daemon() {
     bundle.door = Door::Cdi("two");
     let mut guest = lab.run(&bundle).started();
     assert_eq!(guest.ask(&format!("alloc {GIB}")), "alloc 0");
-    lab.sh("sed -i '/^.classes.two/,$d' /run/lab/config.toml");
+    lab.sh("sed -i '/^.classes.two/,$d' /var/lib/lab/config.toml");
     lab.restart_daemon();
     let name = format!("two-{}", "ab".repeat(6));
     until("it is back", || {

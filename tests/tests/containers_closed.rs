@@ -33,21 +33,21 @@ fn users(id: &str) -> Bundle {
 #[test]
 fn a_create_fails_where_not_all_users_could_load_the_library() {
     let Some(lab) = lab("") else { return };
-    let back = "rm -f libgpushare.so; mv /run/lab/kept libgpushare.so";
+    let back = "rm -f libgpushare.so; mv /var/lib/lab/kept libgpushare.so";
     for (spoil, mend, word) in [
         (
-            "mv libgpushare.so /run/lab/kept",
+            "mv libgpushare.so /var/lib/lab/kept",
             back,
             "library/libgpushare.so",
         ),
         (
-            "mv libgpushare.so /run/lab/kept; ln -s /run/lab/kept libgpushare.so",
+            "mv libgpushare.so /var/lib/lab/kept; ln -s /var/lib/lab/kept libgpushare.so",
             back,
             "lab/libgpushare.so",
         ),
         (
-            "mv libgpushare.so /run/lab/kept; mkdir libgpushare.so",
-            "rmdir libgpushare.so; mv /run/lab/kept libgpushare.so",
+            "mv libgpushare.so /var/lib/lab/kept; mkdir libgpushare.so",
+            "rmdir libgpushare.so; mv /var/lib/lab/kept libgpushare.so",
             "library/libgpushare.so",
         ),
         (
@@ -61,15 +61,20 @@ fn a_create_fails_where_not_all_users_could_load_the_library() {
             "chmod 755 libgpushare.so",
             "libgpushare.so has mode 0640",
         ),
+        (
+            "mount --bind . . && mount -o remount,bind,noexec /var/lib/lab/library",
+            "cd / && umount /var/lib/lab/library",
+            "noexec",
+        ),
     ] {
-        lab.sh(&format!("cd /run/lab/library; {spoil}"));
+        lab.sh(&format!("cd /var/lib/lab/library; {spoil}"));
         let ended = lab.ends(&users("one"));
         let refused = !ended.status.success() && ended.stdout.is_empty();
         assert!(refused, "{spoil}: {ended:?}");
         for word in [word, "libgpushare.so"] {
             assert!(ended.stderr.contains(word), "{spoil}: {ended:?}");
         }
-        lab.sh(&format!("cd /run/lab/library; {mend}"));
+        lab.sh(&format!("cd /var/lib/lab/library; {mend}"));
     }
     let mut guest = lab.run(&users("one"));
     assert_eq!(guest.line(), "idle");
@@ -79,7 +84,7 @@ fn a_create_fails_where_not_all_users_could_load_the_library() {
 
 #[test]
 fn no_umask_of_the_daemon_takes_a_containers_limit_away() {
-    let config = "[containers]\ncdi = \"/run/cdi/gpushare.json\"\nlibrary = \"/run/lab/library\"\n\
+    let config = "[containers]\ncdi = \"/run/cdi/gpushare.json\"\nlibrary = \"/var/lib/lab/library\"\n\
         [classes.two]\ndevices = [\"0\"]\n[classes.two.limits]\nGPUSHARE_MEM_LIMIT = \"2GiB\"\n";
     let Some(mut lab) = lab(config) else { return };
     lab.kill_daemon();

@@ -7,7 +7,7 @@ use gpushare_tests::runnable::not_runnable_here;
 
 const TWO: [(&str, &str); 2] = [("mem-limit", "2GiB"), ("devices", "0")];
 /// A folder of the host that no container may access.
-const HOST: &str = "/run/lab/host";
+const HOST: &str = "/var/lib/lab/host";
 
 /// The result of a shape.
 enum Comes {
@@ -51,17 +51,17 @@ const SHAPES: [Shape; 30] = [
     image("nothing odd", "true", Enforced),
     image(
         "/run leads to the host",
-        "ln -s /run/lab/host run",
+        "ln -s /var/lib/lab/host run",
         Refused(""),
     ),
     image(
         "/run leads up and out",
-        "ln -s ../../../../../run/lab/host run",
+        "ln -s ../../../../../var/lib/lab/host run",
         Refused(""),
     ),
     image(
         "/run leads out by a magic link",
-        "ln -s /proc/1/root/run/lab/host run",
+        "ln -s /proc/1/root/var/lib/lab/host run",
         Refused("link"),
     ),
     image(
@@ -83,12 +83,12 @@ const SHAPES: [Shape; 30] = [
     ),
     image(
         "the socket folder is a link",
-        "mkdir run && ln -s /run/lab/host run/gpushare",
+        "mkdir run && ln -s /var/lib/lab/host run/gpushare",
         Refused("not a folder"),
     ),
     image(
         "it leads up and out",
-        "mkdir run && ln -s ../../run/lab/host run/gpushare",
+        "mkdir run && ln -s ../../var/lib/lab/host run/gpushare",
         Refused("not a folder"),
     ),
     image(
@@ -113,7 +113,7 @@ const SHAPES: [Shape; 30] = [
     ),
     image(
         "the library's folder is a link",
-        "mkdir -p usr/lib && ln -s /run/lab/host usr/lib/gpushare",
+        "mkdir -p usr/lib && ln -s /var/lib/lab/host usr/lib/gpushare",
         Refused("not a folder"),
     ),
     image(
@@ -128,12 +128,12 @@ const SHAPES: [Shape; 30] = [
     ),
     image(
         "/etc leads to the host",
-        "ln -s /run/lab/host etc",
+        "ln -s /var/lib/lab/host etc",
         Refused(""),
     ),
     image(
         "the preload file leads to the host",
-        "mkdir etc && ln -s /run/lab/host/new etc/ld.so.preload",
+        "mkdir etc && ln -s /var/lib/lab/host/new etc/ld.so.preload",
         Refused("not a regular file"),
     ),
     image(
@@ -175,7 +175,7 @@ const SHAPES: [Shape; 30] = [
     ),
     volume(
         "a file of the host is the preload file",
-        "/run/lab/host/file",
+        "/var/lib/lab/host/file",
         "/etc/ld.so.preload",
     ),
 ];
@@ -247,8 +247,8 @@ fn a_volume_on_btrfs_is_a_volume_too() {
         return;
     };
     let made = lab.sh(&format!(
-        "mkdir -p {HOST} && truncate -s 128M /run/lab/disk && mkfs.btrfs -q /run/lab/disk \
-         >/dev/null 2>&1 && mount -o loop /run/lab/disk {HOST} && mkdir {HOST}/etc && echo made; true"
+        "mkdir -p {HOST} && truncate -s 128M /var/lib/lab/disk && mkfs.btrfs -q /var/lib/lab/disk \
+         >/dev/null 2>&1 && mount -o loop /var/lib/lab/disk {HOST} && mkdir {HOST}/etc && echo made; true"
     ));
     if made != "made" {
         not_runnable_here(test, "no btrfs can be made and mounted");

@@ -13,7 +13,7 @@ use nix::sys::signal::Signal;
 use std::process::Command;
 
 const TWO: [(&str, &str); 2] = [("mem-limit", "2GiB"), ("devices", "0")];
-const CLASS: &str = "[containers]\ncdi = \"/run/cdi/gpushare.json\"\nlibrary = \"/run/lab/library\"\n\
+const CLASS: &str = "[containers]\ncdi = \"/run/cdi/gpushare.json\"\nlibrary = \"/var/lib/lab/library\"\n\
     [classes.two]\ndevices = [\"0\"]\n[classes.two.limits]\nGPUSHARE_MEM_LIMIT = \"2GiB\"\n";
 /// The longest that anything may take on a busy machine.
 const BOUND: Duration = Duration::from_secs(10);
@@ -124,7 +124,7 @@ fn a_second_hook_of_ours_is_refused_with_what_to_do() {
     let hook = artefacts::folder().join("gpushare-oci-hook");
     let mut bundle = bundle("one");
     bundle.later_hook = vec![hook.to_string_lossy().into_owned()];
-    let rest = ["--library", "/run/lab/library", "createRuntime"];
+    let rest = ["--library", "/var/lib/lab/library", "createRuntime"];
     bundle.later_hook.extend(rest.map(str::to_owned));
     let ended = lab.ends(&bundle);
     assert!(
@@ -174,7 +174,7 @@ fn nothing_is_left_of_a_killed_container_without_poststop() {
         nothing_is_left(&lab, "one")
     });
     assert!(
-        lab.sh("ls /run/lab/state").contains("one"),
+        lab.sh("ls /var/lib/lab/state").contains("one"),
         "its runtime has not deleted it"
     );
 }
@@ -295,9 +295,9 @@ fn a_container_that_asks_for_nothing_is_the_same_byte_for_byte() {
             ..said("x", line)
         };
         let command = lab.command(&bundle);
-        let before = lab.sh("sha256sum /run/lab/x/config.json");
+        let before = lab.sh("sha256sum /var/lib/lab/x/config.json");
         let told = Guest::start(command).finish().silently();
-        let after = lab.sh("sha256sum /run/lab/x/config.json");
+        let after = lab.sh("sha256sum /var/lib/lab/x/config.json");
         (told, before == after)
     };
     let (bare, _) = seen(Door::None, vec![]);
@@ -334,7 +334,7 @@ fn programs_that_are_added_count_where_they_belong() {
     let mut nested = Guest::start(lab.exec(&one, &[], &["sh", "-c", &line]));
     nested.line();
     let inner = lab.sh(
-        "runc --root /run/lab/state ps --format json one | tr -dc '0-9,' | tr , '\\n' | tail -1",
+        "runc --root /var/lib/lab/state ps --format json one | tr -dc '0-9,' | tr , '\\n' | tail -1",
     );
     lab.sh(&format!(
         "grep -v cpuset /proc/{inner}/cgroup | while IFS=: read number kind path; do \

@@ -4,7 +4,7 @@
 use gpushare_tests::container::{Bundle, Door, Lab, Runtime};
 use gpushare_tests::{GIB, artefacts, clients};
 
-const CONFIG: &str = "[containers]\ncdi = \"/run/cdi/gpushare.json\"\nlibrary = \"/run/lab/library\"\n\
+const CONFIG: &str = "[containers]\ncdi = \"/run/cdi/gpushare.json\"\nlibrary = \"/var/lib/lab/library\"\n\
     [classes.two]\ndevices = [\"0\"]\n[classes.two.limits]\nGPUSHARE_MEM_LIMIT = \"2GiB\"\n";
 const LINKER: &str = "/nix/store/x-glibc/lib/ld-linux-x86-64.so.2";
 /// As long as the name that it replaces in the linker.

@@ -11,10 +11,10 @@ use gpushare_tests::{GIB, Guest, artefacts, clients, until};
 
 const IMAGE: &str = "docker.io/lab/small:1";
 /// All of the user's folders, and Podman with them.
-const PODMAN: &str = "env HOME=/run/lab/home XDG_RUNTIME_DIR=/run/lab/user podman \
-    --root /run/lab/home/root --runroot /run/lab/user/run --tmpdir /run/lab/user/tmp \
+const PODMAN: &str = "env HOME=/var/lib/lab/home XDG_RUNTIME_DIR=/var/lib/lab/user podman \
+    --root /var/lib/lab/home/root --runroot /var/lib/lab/user/run --tmpdir /var/lib/lab/user/tmp \
     --storage-driver vfs --cgroup-manager cgroupfs --events-backend file --runtime runc \
-    --hooks-dir /run/lab/hooks.d";
+    --hooks-dir /var/lib/lab/hooks.d";
 
 fn lab(config: &str) -> Option<Lab> {
     let test = std::thread::current();
@@ -36,22 +36,22 @@ fn lab(config: &str) -> Option<Lab> {
     let script = artefacts::repository().join("tests/clients/small_image.sh");
     let (cuda, library) = (artefacts::soft_cuda(), artefacts::interposer());
     lab.sh(&format!(
-        "cd /run/lab && mkdir -p home user hooks.d && chown {ALICE}:{ALICE} home user && \
+        "cd /var/lib/lab && mkdir -p home user hooks.d && chown {ALICE}:{ALICE} home user && \
          chmod 700 user && for file in subuid subgid; do \
          for name in nobody nogroup; do echo $name:200000:65536; done >$file; \
          mount --bind $file /etc/$file; done && \
          printf '%s\\n' '{{\"version\": \"1.0.0\", \"hook\": {{\"path\": \"{hook}\", \"args\": [\"{hook}\", \
-         \"--library\", \"/run/lab/library\", \"createRuntime\"], \"env\": [], \"timeout\": 10}}, \
+         \"--library\", \"/var/lib/lab/library\", \"createRuntime\"], \"env\": [], \"timeout\": 10}}, \
          \"when\": {{\"annotations\": {{\"^gpushare\\\\.io/.*$\": \".*\"}}}}, \
          \"stages\": [\"createRuntime\"]}}' >hooks.d/gpushare.json && \
-         {} /run/lab/image.tar {IMAGE} {} {}",
+         {} /var/lib/lab/image.tar {IMAGE} {} {}",
         script.display(),
         cuda.display(),
         library.display(),
     ));
     lab.machine().sh(
         ALICE,
-        &format!("cd /run/lab/home && {PODMAN} load --input /run/lab/image.tar"),
+        &format!("cd /var/lib/lab/home && {PODMAN} load --input /var/lib/lab/image.tar"),
     );
     Some(lab)
 }
@@ -63,10 +63,10 @@ fn container(lab: &Lab, limit: &str) -> Guest {
         .expect("a target folder")
         .display();
     let line = format!(
-        "cd /run/lab/home && exec {PODMAN} run --interactive --rm --network host \
+        "cd /var/lib/lab/home && exec {PODMAN} run --interactive --rm --network host \
          --ulimit nofile=1024:1024 --ulimit nproc=4096:4096 \
          --annotation gpushare.io/mem-limit={limit} --env LD_LIBRARY_PATH={} --env SOFTGPU={} \
-         --env SOFTGPU_FOLDER=/mnt/softgpu --volume /run/lab/gpu:/mnt/softgpu \
+         --env SOFTGPU_FOLDER=/mnt/softgpu --volume /var/lib/lab/gpu:/mnt/softgpu \
          --volume {build}:{build} {IMAGE} {}",
         links().display(),
         lab.machine().gpu().spec(),

@@ -15,7 +15,7 @@ const ASKS: [(&str, &str); 3] = [
     ("devices", "0"),
 ];
 /// The daemon's configuration: that class, where Podman looks for CDI devices.
-const CONFIG: &str = "[containers]\ncdi = \"/run/cdi/gpushare.json\"\nlibrary = \"/run/lab/library\"\n\
+const CONFIG: &str = "[containers]\ncdi = \"/run/cdi/gpushare.json\"\nlibrary = \"/var/lib/lab/library\"\n\
     [classes.two]\ndevices = [\"0\"]\n\
     [classes.two.limits]\nGPUSHARE_MEM_LIMIT = \"2GiB\"\nGPUSHARE_SM_REQUEST = \"70\"\n";
 const DOORS: [Door; 3] = [Door::Hook, Door::Wrapper, Door::Cdi("two")];

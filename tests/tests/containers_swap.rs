@@ -246,7 +246,7 @@ fn managed_memory_above_a_containers_memory_cgroup_fails_the_create() {
 
 #[test]
 fn managed_memory_above_the_memory_cgroup_is_refused_in_a_class_too() {
-    let class = "[containers]\ncdi = \"/run/cdi/gpushare.json\"\nlibrary = \"/run/lab/library\"\n\
+    let class = "[containers]\ncdi = \"/run/cdi/gpushare.json\"\nlibrary = \"/var/lib/lab/library\"\n\
         [classes.managed]\n[classes.managed.limits]\nGPUSHARE_OVERSUBSCRIBE = \"uvm\"\n\
         GPUSHARE_MEM_LIMIT = \"192MiB\"\n";
     let Some(lab) = lab("1GiB", class) else {

@@ -17,7 +17,7 @@ const LIBRARY: &str = "GPUTEST_LIBRARY";
 /// Names a hook to measure instead of this build's.
 const HOOK: &str = "GPUTEST_HOOK";
 /// The microseconds of each measured hook, a line each.
-const TIMES: &str = "/run/lab/times";
+const TIMES: &str = "/var/lib/lab/times";
 /// Pairs of creates.
 const CREATES: usize = 200;
 /// Programs that each of two containers executes.
@@ -34,7 +34,7 @@ fn lab() -> Option<Lab> {
     }
     let lab = Lab::start(test, "")?;
     if let Some(library) = std::env::var_os(LIBRARY) {
-        let to = "/run/lab/library/libgpushare.so";
+        let to = "/var/lib/lab/library/libgpushare.so";
         lab.sh(&format!("cp {} {to}", Path::new(&library).display()));
     }
     Some(lab)
@@ -170,7 +170,7 @@ fn creates(run: &Command) -> Command {
 fn delete(lab: &Lab, bundle: &Bundle) {
     let folder = lab.folder_of(bundle);
     lab.sh(&format!(
-        "runc --root /run/lab/state delete --force {}; umount -l {}/rootfs",
+        "runc --root /var/lib/lab/state delete --force {}; umount -l {}/rootfs",
         bundle.id,
         folder.display()
     ));

@@ -151,7 +151,7 @@ fn podmans_hooks_for_all_count_where_its_settings_name_their_folder() {
         "mkdir -p /etc/containers/oci/hooks.d /etc/containers/containers.conf.d && \
          cat >/etc/containers/oci/hooks.d/gpushare.json <<'END'\n\
          {{\"version\": \"1.0.0\", \"hook\": {{\"path\": \"{hook}\", \"args\": [\"{hook}\", \
-         \"--library\", \"/run/lab/library\", \"createRuntime\"]}}, \
+         \"--library\", \"/var/lib/lab/library\", \"createRuntime\"]}}, \
          \"when\": {{\"always\": true}}, \"stages\": [\"createRuntime\"]}}\nEND"
     ));
     let bundle = |id: &str| Bundle {

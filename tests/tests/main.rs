@@ -32,6 +32,7 @@ mod containers_runtimes;
 mod containers_static;
 mod containers_swap;
 mod containers_times;
+mod containers_told;
 mod containers_unlimited;
 mod contexts_again;
 mod contexts_at_once;

@@ -5,7 +5,7 @@ use gpushare_tests::machine::{ALICE, Machine, ROOT};
 use std::process::Output;
 
 /// A program that starts others, with a file of its own on the machine.
-const ENV: &str = "/run/env";
+const ENV: &str = "/var/lib/env";
 
 /// Runs a shell by that program under `run`, as this user. It prints what it would preload.
 fn preloaded(machine: &Machine, user: u32) -> (String, String) {

@@ -6,8 +6,8 @@ use gpushare_tests::artefacts;
 use gpushare_tests::guest::Guest;
 use gpushare_tests::machine::{Machine, ROOT};
 
-/// The library's folder. A separate machine's `/run` is a file system of its own. Its processes are
-/// seen by all machines, and their environments name the folder: each test has another one.
+/// The library's folder. A separate machine's `/var/lib` is a file system of its own. Its processes
+/// are seen by all machines, and their environments name the folder: each test has another one.
 struct Here;
 const HERE: Here = Here;
 
@@ -15,7 +15,7 @@ impl std::fmt::Display for Here {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let test = std::thread::current();
         let name = test.name().and_then(|name| name.rsplit("::").next());
-        write!(out, "/run/opt/a b/{}/lib", name.unwrap_or("test"))
+        write!(out, "/var/lib/opt/a b/{}/lib", name.unwrap_or("test"))
     }
 }
 
@@ -26,7 +26,7 @@ fn machine() -> Option<Machine> {
     machine.sh(
         ROOT,
         &format!(
-            "mkdir -p '{HERE}/package' /run/inside && cp '{}' '{HERE}/versions.sh'",
+            "mkdir -p '{HERE}/package' /var/lib/inside && cp '{}' '{HERE}/versions.sh'",
             script.display()
         ),
     );
@@ -70,7 +70,7 @@ fn upgrade_twice(machine: &Machine) -> String {
 fn a_version_that_a_container_has_mounted_stays_until_it_ends() {
     let Some(machine) = machine() else { return };
     add(&machine, "1");
-    let mount = format!("mount --bind '{HERE}/versions/1' /run/inside");
+    let mount = format!("mount --bind '{HERE}/versions/1' /var/lib/inside");
     let inside = container(&machine, &mount);
     let said = upgrade_twice(&machine);
     let told = format!("kept {HERE}/versions/1:");
@@ -88,7 +88,7 @@ fn a_version_whose_library_alone_is_mounted_stays_and_a_neighbour_goes() {
     add(&machine, "1");
     add(&machine, "10");
     let mount = format!(
-        "touch /run/inside/lib.so && mount --bind '{HERE}/versions/1/libgpushare.so' /run/inside/lib.so"
+        "touch /var/lib/inside/lib.so && mount --bind '{HERE}/versions/1/libgpushare.so' /var/lib/inside/lib.so"
     );
     let _inside = container(&machine, &mount);
     upgrade_twice(&machine);
@@ -142,7 +142,7 @@ fn processes_with_an_older_version_are_listed_and_others_are_not() {
     let Some(machine) = machine() else { return };
     let users = || machine.sh(ROOT, &format!("sh '{HERE}/versions.sh' users"));
     add(&machine, "1");
-    let mount = |version: u32| format!("mount --bind '{HERE}/versions/{version}' /run/inside");
+    let mount = |version: u32| format!("mount --bind '{HERE}/versions/{version}' /var/lib/inside");
     let old = container(&machine, &mount(1));
     assert_eq!(users(), "", "the version is the current one");
     add(&machine, "2");
@@ -167,9 +167,9 @@ fn maps_that_cannot_be_read_hold_no_upgrade_up_and_count_as_a_use() {
     let said = machine.sh(
         ROOT,
         &format!(
-            "mkdir /run/slow && printf '{waits}' >/run/slow/grep && chmod 755 /run/slow/grep && \
-             cd '{HERE}' && echo 3 >package/VERSION && PATH=/run/slow:$PATH sh ./versions.sh add && \
-             PATH=/run/slow:$PATH sh ./versions.sh users"
+            "mkdir /var/lib/slow && printf '{waits}' >/var/lib/slow/grep && chmod 755 /var/lib/slow/grep && \
+             cd '{HERE}' && echo 3 >package/VERSION && PATH=/var/lib/slow:$PATH sh ./versions.sh add && \
+             PATH=/var/lib/slow:$PATH sh ./versions.sh users"
         ),
     );
     let told = format!("kept {HERE}/versions/1:");
@@ -185,7 +185,7 @@ fn a_removal_keeps_what_a_container_has_mounted() {
     let Some(machine) = machine() else { return };
     add(&machine, "1");
     add(&machine, "2");
-    let mount = format!("mount --bind '{HERE}/versions/1' /run/inside");
+    let mount = format!("mount --bind '{HERE}/versions/1' /var/lib/inside");
     let inside = container(&machine, &mount);
     let remove = || machine.sh(ROOT, &format!("sh '{HERE}/versions.sh' remove"));
     let said = remove();
@@ -205,8 +205,8 @@ fn a_library_that_a_process_maps_by_another_path_stays() {
     add(&machine, "1");
     // The mount goes; what was mapped through it stays mapped.
     let line = format!(
-        "touch /run/inside/lib.so && mount --bind '{HERE}/versions/1/libgpushare.so' /run/inside/lib.so && \
-         exec env LD_PRELOAD=/run/inside/lib.so sh -c 'umount -l /run/inside/lib.so; echo up; read go'"
+        "touch /var/lib/inside/lib.so && mount --bind '{HERE}/versions/1/libgpushare.so' /var/lib/inside/lib.so && \
+         exec env LD_PRELOAD=/var/lib/inside/lib.so sh -c 'umount -l /var/lib/inside/lib.so; echo up; read go'"
     );
     let mut command = machine.as_user(ROOT, "unshare");
     command.args(["--mount", "sh", "-c", &line]);
@@ -223,7 +223,7 @@ fn a_library_that_a_process_maps_by_another_path_stays() {
 fn where_the_mount_is_out_of_sight_the_versions_name_decides() {
     let Some(machine) = machine() else { return };
     // A root that is no mount point: no line of mountinfo is about its file system.
-    let root = "/run/root";
+    let root = "/var/lib/root";
     machine.sh(
         ROOT,
         &format!(
@@ -243,7 +243,7 @@ fn where_the_mount_is_out_of_sight_the_versions_name_decides() {
     };
     // Names of this test alone: the processes of all tests are seen.
     add("61");
-    let mount = format!("mount --bind '{root}{HERE}/versions/61' /run/inside");
+    let mount = format!("mount --bind '{root}{HERE}/versions/61' /var/lib/inside");
     let inside = container(&machine, &mount);
     add("62");
     add("63");
@@ -279,14 +279,14 @@ fn where_other_machines_may_use_the_folder_no_version_goes() {
             "#!/bin/sh\ncase $1 in -f) echo {magic} ;; *) exec /usr/bin/stat \"$@\" ;; esac\n"
         );
         let line = format!(
-            "mkdir -p /run/stat && printf '%s' '{stat}' >/run/stat/stat && chmod 755 /run/stat/stat"
+            "mkdir -p /var/lib/stat && printf '%s' '{stat}' >/var/lib/stat/stat && chmod 755 /var/lib/stat/stat"
         );
         machine.sh(ROOT, &line);
     };
     let call = |line: &str| {
         machine.sh(
             ROOT,
-            &format!("cd '{HERE}' && PATH=/run/stat:$PATH && {line}"),
+            &format!("cd '{HERE}' && PATH=/var/lib/stat:$PATH && {line}"),
         )
     };
     by("6969");

@@ -77,10 +77,16 @@ pub(crate) struct Engine {
     /// Its containers with a GPU that were made with another runtime than one of ours; of Docker
     /// only.
     pub(crate) made_past: Vec<Made>,
+    /// Its image builds give GPUs that CDI describes, and do not come to the wrapper; of Docker
+    /// only.
+    pub(crate) builds_past: bool,
     /// A file that has a section of a plugin again; of containerd, where the versions of it that
     /// take only the last such section have another default or other runtimes of ours than the
     /// versions that add them up.
     pub(crate) replacing: Option<PathBuf>,
+    /// Its version, where it takes an image's annotations over into containers, and its runtime may
+    /// be crun, which opens files of the host by some of them; of Podman.
+    pub(crate) images_annotate: Option<String>,
 }
 
 impl Engine {

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::edits::{Edits, Host, OPTIONS};
+use crate::edits::{Edits, Host};
 
 /// The vendor and class of our devices.
 pub const KIND: &str = "gpushare.io/gpu";
@@ -33,7 +33,7 @@ fn of(edits: &Edits) -> Value {
         json!({
             "hostPath": mount.source,
             "containerPath": mount.place.path,
-            "options": OPTIONS,
+            "options": mount.options(),
         })
     });
     json!({
@@ -82,11 +82,13 @@ mod tests {
         );
         assert_eq!(mounts[2]["hostPath"], mounts[3]["hostPath"]);
         assert!(!spec.to_string().contains("hooks"));
-        assert!(
-            mounts
-                .iter()
-                .all(|it| it["options"] == json!(["ro", "nosuid", "nodev", "bind"]))
-        );
+        // Of what is below the host's /run nothing is executed, and there may be no lock on that
+        // option that a user namespace could not repeat.
+        let options = |exec: &[&str]| json!([&["ro", "nosuid", "nodev"], exec, &["bind"]].concat());
+        assert_eq!(mounts[0]["options"], options(&[]), "the library");
+        for of_tenant in &mounts[1..] {
+            assert_eq!(of_tenant["options"], options(&["noexec"]));
+        }
     }
 
     #[test]

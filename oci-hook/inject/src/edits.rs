@@ -83,10 +83,19 @@ impl Mount {
             mount(file, Place::PRELOAD),
         ]
     }
-}
 
-/// The mount options of every edit. Not `noexec`: the library is mapped executable.
-pub const OPTIONS: [&str; 4] = ["ro", "nosuid", "nodev", "bind"];
+    /// The options by which an engine mounts it. The library is mapped executable. Of a tenant's
+    /// files nothing is executed, and Debian mounts `/run` with `noexec`: in a container with a
+    /// user namespace the kernel locks that option, and runc before 1.2 does not ask for it by
+    /// itself.
+    #[must_use]
+    pub fn options(&self) -> &'static [&'static str] {
+        match self.place == Place::LIBRARY {
+            true => &["ro", "nosuid", "nodev", "bind"],
+            false => &["ro", "nosuid", "nodev", "noexec", "bind"],
+        }
+    }
+}
 
 /// All that changes about a container.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,7 +14,7 @@ mod unlimited;
 use devices::{devices, says_an_image};
 use environment::Environment;
 use program::program;
-pub use unlimited::Unlimited;
+pub use unlimited::{Class, Unlimited};
 
 /// The beginning of our annotations' names.
 pub const PREFIX: &str = "gpushare.io/";
@@ -58,13 +58,13 @@ const CRI_O: Engine = Engine {
 impl Engine {
     /// The engine of pods that wrote these. CRI-O copies all annotations of a pod, which its author
     /// writes, and overwrites its own alone: so those of the other engine mean nothing beside them.
-    /// `None` for an engine without pods, which may have taken such annotations from an image.
+    /// `None` for an engine without pods, which may have them from an image or from its client.
     fn of(config: &Value, annotations: &Map<String, Value>) -> Option<&'static Self> {
         let engine = match annotations.contains_key(CRI_O.kind) {
             true => &CRI_O,
             false => &CONTAINERD,
         };
-        (!may_be_an_images(config)).then_some(engine)
+        (!may_be_an_images(config) && !is_dockers(config)).then_some(engine)
     }
 }
 
@@ -78,6 +78,31 @@ fn may_be_an_images(config: &Value) -> bool {
     let name = path.and_then(|path| path.rsplit('/').next()).unwrap_or("");
     let is_podmans = name.starts_with("libpod-") || name.split(':').nth(1) == Some("libpod");
     name.is_empty() || is_podmans
+}
+
+/// Whether Docker made the container, by its cgroup: `SLICE:docker:ID` for systemd, else
+/// `/docker/ID`. By `--cgroup-parent` a client may name another one, and is past all limits.
+fn is_dockers(config: &Value) -> bool {
+    let path = config.pointer("/linux/cgroupsPath").and_then(Value::as_str);
+    let path = path.unwrap_or_default();
+    path.starts_with("/docker/") || path.split(':').nth(1) == Some("docker")
+}
+
+/// The beginning of crun's annotations that name files for the output of hooks.
+const OUTPUTS: &str = "run.oci.hooks.";
+/// Values of these that name no file: the runtime's own output, and none.
+const OWN_OUTPUTS: [&str; 3] = ["/dev/stderr", "/dev/stdout", "/dev/null"];
+
+/// The annotation by which an image may have chosen a file of the host for the output of hooks. It
+/// is opened there by crun, if the container has a hook, with the rights of the engine ([ADR
+/// 265](../../../docs/adr/0265-a-refusal-is-told-where-no-image-chose.md)).
+#[must_use]
+pub fn output_of_hooks(config: &Value) -> Option<&str> {
+    let annotations = config.get("annotations")?.as_object()?;
+    let is_a_file = |value: &Value| !OWN_OUTPUTS.iter().any(|own| value == own);
+    let mut all = annotations.iter();
+    let (name, _) = all.find(|(name, value)| name.starts_with(OUTPUTS) && is_a_file(value))?;
+    may_be_an_images(config).then_some(name)
 }
 
 /// Bytes of the names and values taken together.

@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode};
 
 use gpushare_oci_hook::Failure;
 use gpushare_oci_hook::log::Log;
-use gpushare_oci_hook::wrapper::Call;
+use gpushare_oci_hook::wrapper::{Call, calls};
 
 fn main() -> ExitCode {
     let Err(failure) = run();
@@ -29,7 +29,9 @@ fn run() -> Result<std::convert::Infallible, Failure> {
     if let Some(bundle) = call.restores() {
         call.may_restore(&bundle)?;
     }
-    let error = Command::new(&call.runtime).args(&call.arguments).exec();
+    let (name, number) = calls(&call.runtime)?;
+    let mut command = Command::new(&call.runtime);
+    let error = command.args(&call.arguments).env(name, number).exec();
     Err(Failure(format!(
         "cannot start {}: {error}",
         call.runtime.display()

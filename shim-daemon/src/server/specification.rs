@@ -8,7 +8,8 @@ use std::io::{self, ErrorKind};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use gpushare_protocol::injection::{installed_library, is_loadable, version_in};
+use gpushare_protocol::injection::{LIBRARY_NAME, installed_library, is_loadable, version_in};
+use nix::sys::statvfs::{FsFlags, statvfs};
 
 use super::folder::Folder;
 use super::furnish::{class_folder, write_anew, write_whole};
@@ -139,6 +140,7 @@ pub fn cdi(containers: &Containers, root: &Path) -> Result<String, String> {
     let library =
         library.ok_or("no libgpushare.so is installed; say where it is: [containers] library")?;
     is_loadable(&library)?;
+    may_be_mapped(&library)?;
     let classes: Vec<(String, String)> = containers
         .classes
         .iter()
@@ -149,4 +151,20 @@ pub fn cdi(containers: &Containers, root: &Path) -> Result<String, String> {
         .collect();
     let specification = gpushare_inject::cdi::render(&library.to_string_lossy(), &classes);
     serde_json::to_string_pretty(&specification).map_err(|error| error.to_string())
+}
+
+/// Whether programs may map the library executable. Nothing is said of a folder that this process
+/// cannot see, as by [`is_loadable`].
+///
+/// # Errors
+/// If its file system is mounted with `noexec`, as a sentence.
+fn may_be_mapped(library: &Path) -> Result<(), String> {
+    let flags = statvfs(&library.join(LIBRARY_NAME)).map(|found| found.flags());
+    match flags.is_ok_and(|flags| flags.contains(FsFlags::ST_NOEXEC)) {
+        true => Err(format!(
+            "{} is on a file system that is mounted with noexec: programs could not load {LIBRARY_NAME} and would run without limits",
+            library.display()
+        )),
+        false => Ok(()),
+    }
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::{Bundle, CONTROL, Door, LAB, Lab};
+use super::{Bundle, CONTROL, Door, LAB, LIBRARY, Lab};
 use crate::artefacts;
 use crate::machine::ROOT;
 
@@ -28,7 +28,7 @@ impl Lab {
                 command.arg(artefacts::folder().join("gpushare-runtime"));
                 command.arg(format!("--gpushare-runtime={found}"));
                 command.arg(format!(
-                    "--gpushare-hook-args=--library,{LAB}/library,--daemon,{CONTROL}"
+                    "--gpushare-hook-args=--library,{LIBRARY},--daemon,{CONTROL}"
                 ));
             }
             _ => {

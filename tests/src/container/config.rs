@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{Bundle, CONTROL, Door, GPU, GPU_INSIDE, LAB, Lab};
+use super::{Bundle, CONTROL, Door, GPU, GPU_INSIDE, LIBRARY, Lab};
 use crate::artefacts;
 use crate::gpu::links;
 
@@ -85,7 +85,7 @@ impl Lab {
             let args = [
                 hook.to_string_lossy().into_owned(),
                 "--library".to_owned(),
-                format!("{LAB}/library"),
+                LIBRARY.to_owned(),
                 "--daemon".to_owned(),
                 CONTROL.to_owned(),
                 "createRuntime".to_owned(),

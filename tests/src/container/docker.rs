@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use super::engine::{IMAGE, client, told};
-use super::{Bundle, Door, LAB, Lab};
+use super::{Bundle, Door, LAB, LIBRARY, Lab};
 use crate::artefacts;
 use crate::machine::ROOT;
 
@@ -75,7 +75,7 @@ impl Lab {
             "ip-masq": false, "userland-proxy": false,
             "runtimes": {"gpushare": {"path": real, "runtimeArgs": [
                 format!("--gpushare-runtime={runc}"),
-                format!("--gpushare-hook-args=--library,{LAB}/library,--daemon,/run/gpushare/control.sock"),
+                format!("--gpushare-hook-args=--library,{LIBRARY},--daemon,/run/gpushare/control.sock"),
             ]}},
         });
         if self.docker_has_cdi() {

@@ -1,5 +1,5 @@
-//! Engines that are daemons. Each has all its folders and sockets in the machine's own `/run`, and
-//! a network namespace of its own, so that nothing of the real machine changes.
+//! Engines that are daemons. Each has all its folders and sockets in the machine's own `/var/lib`,
+//! and a network namespace of its own, so that nothing of the real machine changes.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use super::{Bundle, CONTROL, Door, LAB, Lab};
+use super::{Bundle, CONTROL, Door, LAB, LIBRARY, Lab};
 use crate::artefacts;
 use crate::machine::{Machine, ROOT};
 use crate::waiting::until;
@@ -102,7 +102,7 @@ impl Lab {
         let real = artefacts::folder().join("gpushare-runtime");
         let text = format!(
             "#!/bin/sh\nexec {} --gpushare-runtime={found} \
-             --gpushare-hook-args=--library,{LAB}/library,--daemon,{CONTROL} \"$@\"\n",
+             --gpushare-hook-args=--library,{LIBRARY},--daemon,{CONTROL} \"$@\"\n",
             real.display()
         );
         self.write(&format!("wrapper-{runtime}"), &text);

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::{Bundle, CONTROL, Door, LAB, Lab};
+use super::{Bundle, CONTROL, Door, LAB, LIBRARY, Lab};
 use crate::artefacts;
 use crate::machine::ROOT;
 
@@ -16,7 +16,7 @@ impl Lab {
         let hooks = format!("{LAB}/hooks.d");
         let hook = artefacts::folder().join("gpushare-oci-hook");
         let hook_json = format!(
-            r#"{{"version": "1.0.0", "hook": {{"path": "{0}", "args": ["{0}", "--library", "{LAB}/library", "--daemon", "{CONTROL}", "createRuntime"], "env": [], "timeout": 10}}, "when": {{"annotations": {{"^gpushare\\.io/.*$": ".*"}}}}, "stages": ["createRuntime"]}}"#,
+            r#"{{"version": "1.0.0", "hook": {{"path": "{0}", "args": ["{0}", "--library", "{LIBRARY}", "--daemon", "{CONTROL}", "createRuntime"], "env": [], "timeout": 10}}, "when": {{"annotations": {{"^gpushare\\.io/.*$": ".*"}}}}, "stages": ["createRuntime"]}}"#,
             hook.display()
         );
         self.sh(&format!("mkdir -p {store} {hooks}"));
@@ -47,7 +47,7 @@ impl Lab {
                     .arg(artefacts::folder().join("gpushare-runtime"));
                 for flag in [
                     format!("gpushare-runtime={found}"),
-                    format!("gpushare-hook-args=--library,{LAB}/library,--daemon,{CONTROL}"),
+                    format!("gpushare-hook-args=--library,{LIBRARY},--daemon,{CONTROL}"),
                 ] {
                     command.args(["--runtime-flag", &flag]);
                 }

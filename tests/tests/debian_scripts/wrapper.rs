@@ -17,6 +17,15 @@ fn a_wrapper_that_engines_call_outlives_the_removal_until_the_purge() {
             r#"{"runtimes": {"gpushare": {"path": "/usr/bin/gpushare-runtime"}}}"#,
         ),
         (
+            "etc/systemd/system/docker.service.d/flags.conf",
+            "[Service]\nExecStart=\nExecStart=/usr/bin/dockerd --default-runtime gpushare \
+             --add-runtime gpushare=/usr/bin/gpushare-runtime\n",
+        ),
+        (
+            "etc/sysconfig/docker",
+            "OPTIONS='--add-runtime=gpushare=/usr/bin/gpushare-runtime'\n",
+        ),
+        (
             "etc/containerd/config.toml",
             "BinaryName = \"/usr/bin/gpushare-runtime\"\n",
         ),
@@ -80,6 +89,10 @@ fn a_runtime_of_our_name_that_is_runc_does_not_keep_the_wrapper() {
         (
             "etc/docker/daemon.json",
             r#"{"runtimes": {"gpushare": {"path": "/usr/bin/runc"}}}"#,
+        ),
+        (
+            "etc/systemd/system/docker.service.d/flags.conf",
+            "[Service]\nExecStart=dockerd --add-runtime gpushare=/usr/bin/runc\n",
         ),
         (
             "etc/containers/containers.conf.d/gpushare.conf",

@@ -1,10 +1,14 @@
 //! gpushare's ways into the containers of each engine, as its files say. No engine is asked.
 
+mod docker;
 mod files;
 mod made;
+mod podman;
 
 use crate::doctor::facts::{Engine, Runtime};
+use docker::docker;
 use files::{Files, listed, texts};
+use podman::podman;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -26,29 +30,8 @@ pub(super) fn engines(root: &Path, home: Option<&Path>) -> Vec<Engine> {
     all.into_iter().flatten().collect()
 }
 
-/// Programs by which Docker gives GPUs without a description for CDI.
-const NVIDIA_HOOK: &str = "nvidia-container-runtime-hook";
 /// Where Podman and CRI-O look for hooks by themselves.
 const HOOKS: &str = "/usr/share/containers/oci/hooks.d";
-
-fn docker(files: &Files) -> Option<Engine> {
-    files.any(&["run/docker.sock", "usr/bin/dockerd"])?;
-    let mut engine = Engine::named("docker");
-    engine.has_nvidia = files.is_program(&files.program(NVIDIA_HOOK));
-    let mut data = "var/lib/docker".to_owned();
-    if let Some(config) = files.dockers(&mut engine, &files.at("etc/docker/daemon.json")) {
-        let runtimes = config["runtimes"].as_object().into_iter().flatten();
-        for (name, runtime) in runtimes {
-            let path = runtime["path"].as_str().unwrap_or_default();
-            add(files, &mut engine, name, path, None);
-        }
-        engine.default = config["default-runtime"].as_str().map(str::to_owned);
-        let root = config["data-root"].as_str().map(str::to_owned);
-        data = root.unwrap_or(data);
-    }
-    engine.made_past = made::past(&engine, &files.at(&data).join("containers"));
-    Some(engine)
-}
 
 /// containerd, whose default runtime has this name where its files say none.
 fn with_runc(name: &'static str) -> Engine {
@@ -144,47 +127,6 @@ fn crio(files: &Files) -> Option<Engine> {
             add(files, &mut engine, name, path, None);
         }
         let default = config["default_runtime"].as_str();
-        engine.default = default.map(str::to_owned).or(engine.default);
-    }
-    files.add_hooks(&mut engine, folders);
-    Some(engine)
-}
-
-fn podman(files: &Files, home: Option<&Path>) -> Option<Engine> {
-    files.any(&[
-        "usr/bin/podman",
-        "usr/local/bin/podman",
-        "run/podman/podman.sock",
-    ])?;
-    let mut engine = Engine::named("podman");
-    let mut all = vec![
-        files.at("usr/share/containers/containers.conf"),
-        files.at("etc/containers/containers.conf"),
-    ];
-    let own = home.map(|home| home.join(".config/containers/containers.conf"));
-    let parts = files.at("etc/containers/containers.conf.d");
-    all.extend(listed(&parts, |name| name.ends_with(".conf")));
-    all.extend(own);
-    let mut folders = vec![HOOKS.to_owned()];
-    // Once a file says so, the lists of later ones add to those before as well (Podman 5).
-    let mut appends = false;
-    for file in all {
-        let Some(config) = files.toml(&mut engine, &file) else {
-            continue;
-        };
-        let config = &config["engine"];
-        if config["hooks_dir"].is_array() {
-            appends = files::appends(&config["hooks_dir"]).unwrap_or(appends);
-            if !appends {
-                folders.clear();
-            }
-            folders.extend(texts(&config["hooks_dir"]).map(str::to_owned));
-        }
-        for (name, paths) in config["runtimes"].as_object().into_iter().flatten() {
-            let path = texts(paths).next().unwrap_or_default();
-            add(files, &mut engine, name, path, None);
-        }
-        let default = config["runtime"].as_str();
         engine.default = default.map(str::to_owned).or(engine.default);
     }
     files.add_hooks(&mut engine, folders);

@@ -36,6 +36,12 @@ fn judged(engine: &Engine, facts: &Facts) -> Judged {
             format!("install gpushare there, or correct the path: its containers {then}"),
         );
     }
+    if let Some(found) = annotated(engine) {
+        return warn(
+            found,
+            "update Podman to 4.5.1 or later, or make the wrapper its runtime and take that file away; until then run no stranger's image as root (CONTAINERS, What is a security boundary)",
+        );
+    }
     let deaf = |runtime: &&Runtime| runtime.passes == Some(false);
     if let Some(runtime) = engine.runtimes.iter().find(deaf) {
         let template = match name {
@@ -118,6 +124,12 @@ fn judged(engine: &Engine, facts: &Facts) -> Judged {
                 "make them anew: Docker starts each by the runtime that it was made with (CONTAINERS, Limits that are mandatory)",
             );
         }
+        if engine.builds_past && !facts.cdi.is_empty() {
+            return warn(
+                "limits are mandatory, and image builds of docker go past: `RUN --device=nvidia.com/gpu=all` has the whole GPU",
+                "in a drop-in of docker.service, [Service]: Environment=DOCKER_BUILDKIT_RUNC_COMMAND=/usr/bin/gpushare-runtime (CONTAINERS, Image builds)",
+            );
+        }
         if name == "docker" {
             return warn(
                 "limits are mandatory, and `docker run --runtime runc` goes past",
@@ -145,6 +157,19 @@ fn missing(engine: &Engine) -> Option<(String, &PathBuf, &'static str)> {
         Some((way, &hook.path, "start without limits"))
     };
     runtime.or_else(hook)
+}
+
+/// Whether an image can select the hook, and have crun open a file of the machine for it. The
+/// wrapper refuses such a container before crun sees it.
+fn annotated(engine: &Engine) -> Option<String> {
+    let version = engine.images_annotate.as_ref()?;
+    let hook = engine.hooks.first()?;
+    (!is_wrapped(engine)).then(|| {
+        format!(
+            "podman {version} takes annotations of images over: by {} an image selects the hook, and has crun create or open any file of this machine",
+            hook.file.display()
+        )
+    })
 }
 
 /// Its containers that a new default runtime does not reach, the first few by name.
@@ -184,8 +209,13 @@ fn is_hooked(engine: &Engine) -> bool {
 
 /// Whether each container that names no runtime comes to the daemon.
 fn asks_for_all(engine: &Engine) -> bool {
+    is_wrapped(engine) || is_hooked(engine)
+}
+
+/// Whether the wrapper is its default runtime.
+fn is_wrapped(engine: &Engine) -> bool {
     let mut names = engine.runtimes.iter().map(|runtime| Some(&runtime.name));
-    names.any(|name| name == engine.default.as_ref()) || is_hooked(engine)
+    names.any(|name| name == engine.default.as_ref())
 }
 
 /// Whether the rules for namespaces and images can fit. Docker and Podman write neither into a

@@ -1,6 +1,6 @@
 //! A container that has a GPU and asks for nothing: what the node has to know of it.
 
-use gpushare_protocol::injection::{FOLDER, LIBRARY_FOLDER, PRELOAD, PRELOADED};
+use gpushare_protocol::injection::{FOLDER, LIBRARY_FOLDER, PRELOAD, PRELOADED, PRELOADED_BY_NIX};
 use serde_json::{Map, Value};
 
 use super::devices::{all_given, evident, says_an_image};
@@ -19,9 +19,17 @@ const MOST: usize = 1024;
 /// What only such a container has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Unlimited {
-    /// The host's folder that an engine mounts as the socket folder, with the preload file in it:
-    /// that of its class, if it has one.
-    pub folder: Option<String>,
+    /// That of its class, if it has one.
+    pub class: Option<Class>,
+}
+
+/// What of the host an engine mounts, where it applies a class's specification.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Class {
+    /// The socket folder, with the preload file in it.
+    pub folder: String,
+    /// The library's folder.
+    pub library: String,
 }
 
 /// The request of a container that asks for nothing. `None` if it has no GPU.
@@ -40,13 +48,13 @@ pub(super) fn request(
     }
     let mut labels = labels(config, annotations);
     labels.extend(of_scheduler(annotations).map(|text| (SCHEDULER.to_owned(), text)));
-    let folder = folder(config);
+    let class = Class::of(config);
     Some(Request {
         environment: Vec::new(),
         devices,
         labels,
         program: program(config, variables),
-        unlimited: Some(Unlimited { folder }),
+        unlimited: Some(Unlimited { class }),
     })
 }
 
@@ -62,18 +70,55 @@ fn of_scheduler(annotations: &Map<String, Value>) -> Option<String> {
     (text.len() <= MOST).then_some(text)
 }
 
-fn folder(config: &Value) -> Option<String> {
-    let mounts = config.get("mounts")?.as_array()?;
-    let source = |place: &str| {
-        let mut all = mounts.iter().rev();
-        let last = all.find(|mount| mount.get("destination").is_some_and(|end| end == place));
-        last?.get("source")?.as_str()
-    };
-    let folder = source(FOLDER)?;
-    // Without the library programs pass over the preload file.
-    source(LIBRARY_FOLDER)?;
-    let is_whole = source(PRELOADED)? == format!("{folder}/{PRELOAD}");
-    is_whole.then(|| folder.to_owned())
+impl Class {
+    /// The class whose mounts a container has, if nothing that is mounted later hides a part of
+    /// them. A mount over all of `/run` is no matter: programs have no CUDA then ([ADR
+    /// 220](../../../../docs/adr/0220-a-covered-socket-folder-counts.md)).
+    fn of(config: &Value) -> Option<Self> {
+        let mounts = config.get("mounts")?.as_array()?;
+        let places: Vec<Vec<&str>> = mounts.iter().map(place).collect();
+        // The last one there, and nothing later below it, or above it.
+        let whole = |path: &str, may_be_covered: bool| {
+            let path = parts(path);
+            let at = places.iter().rposition(|place| *place == path)?;
+            let hides = |place: &Vec<&str>| {
+                place.starts_with(&path) || !may_be_covered && path.starts_with(place)
+            };
+            let is_hidden = places[at + 1..].iter().any(hides);
+            mounts[at].get("source")?.as_str().filter(|_| !is_hidden)
+        };
+        let folder = whole(FOLDER, true)?;
+        // Without the library programs pass over the preload file.
+        let library = whole(LIBRARY_FOLDER, false)?;
+        let preload = format!("{folder}/{PRELOAD}");
+        let of_nix = parts(PRELOADED_BY_NIX);
+        // An older specification has none for programs of Nix.
+        let has_other = places.contains(&of_nix) && whole(PRELOADED_BY_NIX, false)? != preload;
+        let is_whole = whole(PRELOADED, false)? == preload && !has_other;
+        is_whole.then(|| Self {
+            folder: folder.to_owned(),
+            library: library.to_owned(),
+        })
+    }
+}
+
+/// Where something is mounted.
+fn place(mount: &Value) -> Vec<&str> {
+    let path = mount.get("destination").and_then(Value::as_str);
+    parts(path.unwrap_or_default())
+}
+
+/// A path's names from the root, without those that lead nowhere.
+fn parts(path: &str) -> Vec<&str> {
+    let mut all = Vec::new();
+    for name in path.split('/') {
+        match name {
+            "" | "." => {}
+            ".." => drop(all.pop()),
+            name => all.push(name),
+        }
+    }
+    all
 }
 
 #[cfg(test)]

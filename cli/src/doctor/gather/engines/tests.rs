@@ -1,5 +1,8 @@
 //! Roots of machines with engines: what their files say is found.
 
+mod docker;
+mod podman;
+
 use super::*;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -55,6 +58,14 @@ impl Machine {
     }
 }
 
+/// Docker without a setting.
+fn docker_alone() -> Engine {
+    Engine {
+        builds_past: true,
+        ..Engine::named("docker")
+    }
+}
+
 fn names(engine: &Engine) -> Vec<&str> {
     engine
         .runtimes
@@ -71,7 +82,7 @@ fn a_machine_without_engines_has_none() {
 #[test]
 fn docker_has_the_runtimes_and_the_default_of_its_file() {
     let machine = Machine::new(&["run/docker.sock"]);
-    assert_eq!(machine.engine(), Engine::named("docker"));
+    assert_eq!(machine.engine(), docker_alone());
     machine.put(
         "etc/docker/daemon.json",
         r#"{"default-runtime": "gpushare", "runtimes": {
@@ -101,7 +112,7 @@ fn an_empty_file_of_docker_says_nothing() {
     let machine = Machine::new(&["run/docker.sock"]);
     for text in ["", " \n\t\n", "\u{feff}", "\u{feff}{}\n"] {
         machine.put("etc/docker/daemon.json", text);
-        assert_eq!(machine.engine(), Engine::named("docker"), "{text:?}");
+        assert_eq!(machine.engine(), docker_alone(), "{text:?}");
     }
     machine.put("etc/docker/daemon.json", " {");
     assert!(machine.engine().wrong.is_some());

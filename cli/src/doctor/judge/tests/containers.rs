@@ -66,6 +66,37 @@ fn a_runtime_or_a_hook_that_is_not_there_is_named() {
 }
 
 #[test]
+fn a_podman_whose_images_select_the_hook_is_named() {
+    let old = || Engine {
+        images_annotate: Some("4.3.1".to_owned()),
+        ..podman()
+    };
+    breaks(
+        "containers",
+        Verdict::Warn,
+        ("podman 4.3.1 takes annotations", "update Podman to 4.5.1"),
+        |facts| facts.engines.push(old()),
+    );
+    passes("podman: /usr/share", |facts| facts.engines.push(podman()));
+    passes("podman, by classes", |facts| {
+        facts.classes = true;
+        facts.engines.push(Engine {
+            hooks: vec![],
+            ..old()
+        });
+        facts.engines[1].hook_folders.clear();
+    });
+    passes("podman: runtime gpushare", |facts| {
+        let runtimes = facts.engines[0].runtimes.clone();
+        facts.engines.push(Engine {
+            default: Some("gpushare".to_owned()),
+            runtimes,
+            ..old()
+        });
+    });
+}
+
+#[test]
 fn a_file_of_an_engine_that_is_wrong_is_named() {
     breaks(
         "containers",
@@ -167,6 +198,31 @@ fn runtimes_that_go_past_mandatory_limits_are_named() {
         facts.engines[0].name = "docker";
         facts.mandatory = false;
     });
+}
+
+#[test]
+fn image_builds_that_go_past_are_named_where_cdi_gives_them_gpus() {
+    let with = |builds_past: bool, has_cdi: bool| {
+        move |facts: &mut Facts| {
+            by_default(facts);
+            facts.engines[0].name = "docker";
+            facts.engines[0].builds_past = builds_past;
+            if !has_cdi {
+                facts.cdi.clear();
+            }
+        }
+    };
+    let builds = ("image builds of docker", "DOCKER_BUILDKIT_RUNC_COMMAND");
+    breaks("containers", Verdict::Warn, builds, with(true, true));
+    let clients = ("`docker run --runtime runc` goes past", "its socket");
+    for (builds_past, has_cdi) in [(true, false), (false, true)] {
+        breaks(
+            "containers",
+            Verdict::Warn,
+            clients,
+            with(builds_past, has_cdi),
+        );
+    }
 }
 
 #[test]

@@ -15,13 +15,39 @@ const OTHERS: [Option<&str>; 5] = [
     Some("kubepods-burstable-pod1.slice:crio:4f0a"),
     Some("/kubepods/burstable/pod1/4f0a"),
     Some("/kubepods/burstable/pod1/crio-4f0a"),
+    Some("/k8s.io/4f0a"),
+];
+/// Those of Docker, whose annotations are the client's and never a pod's.
+const DOCKERS: [Option<&str>; 3] = [
     Some("system.slice:docker:4f0a"),
+    Some("/docker/4f0a"),
+    Some("/docker/buildkit/4f0a"),
 ];
 
 fn in_cgroup(annotations: &Value, env: &[&str], cgroup: Option<&str>) -> Value {
     let mut config = config(annotations, env);
     config["linux"]["cgroupsPath"] = json!(cgroup);
     config
+}
+
+/// No engine of pods made it, whatever its annotations say; of its own its author may say what they
+/// like.
+#[test]
+fn no_client_of_dockers_makes_its_container_a_pods() {
+    for cgroup in DOCKERS {
+        let gpu = ["NVIDIA_VISIBLE_DEVICES=0"];
+        for kind in [CONTAINERD.kind, CRI_O.kind] {
+            let silent = in_cgroup(&json!({kind: "sandbox"}), &gpu, cgroup);
+            assert!(Request::of(&silent).unwrap().is_some(), "{cgroup:?}");
+        }
+        let named = json!({CONTAINERD.namespace: "gpu-operator"});
+        let asked = Request::of(&in_cgroup(&named, &gpu, cgroup)).unwrap();
+        let labels = asked.unwrap().labels;
+        assert_eq!(labels, pairs(&[("user", "7")]), "{cgroup:?}");
+        let of_client = json!({"gpushare.io/mem-limit": "8GiB"});
+        let beside = ["GPUSHARE_MEM_LIMIT=4GiB"];
+        assert!(Request::of(&in_cgroup(&of_client, &beside, cgroup)).is_ok());
+    }
 }
 
 /// Podman copies an image's annotations into its container's configuration.
