@@ -20,7 +20,7 @@ use crate::foreign::{Accepted, Foreign, Lanes};
 pub const BACKLOG: usize = 1 << 20;
 
 /// Buffer capacity for replies that is kept while no reply waits.
-const KEPT: usize = 16 << 10;
+const KEPT: usize = 1 << 10;
 
 /// Most descriptors taken from a peer and not yet used. A message has two at most. Of messages that
 /// come in one burst each is read with its own, and the next one once those are used.
@@ -56,6 +56,9 @@ pub enum Closed {
     /// Its user has most of all connections there, and another one needs a place.
     #[error("its user has most connections there, and another one came")]
     Crowd,
+    /// Its process has another connection, or none, and one more was to be taken.
+    #[error("its process has another connection or has ended, and another program came")]
+    Former,
     /// It does not read its replies.
     #[error("{BACKLOG} bytes of replies unread")]
     SlowReader,
@@ -117,10 +120,11 @@ impl Connection {
 
     /// Reads received data, at most `at_most` bytes, so that one busy peer cannot occupy the loop,
     /// and no further than the first descriptors: so those of many messages never wait together.
+    /// Returns how many bytes came.
     ///
     /// # Errors
     /// [`Closed`] when the connection is over.
-    pub fn receive(&mut self, at_most: usize) -> Result<(), Closed> {
+    pub fn receive(&mut self, at_most: usize) -> Result<usize, Closed> {
         let mut buffer = [0; 16 * 1024];
         let mut taken = 0;
         while taken < at_most {
@@ -129,7 +133,7 @@ impl Connection {
                 descriptors,
                 lacks_descriptors,
             } = match read(self.socket.as_ref(), &mut buffer) {
-                Err(Errno::EAGAIN) => return Ok(()),
+                Err(Errno::EAGAIN) => return Ok(taken),
                 Err(Errno::EINTR) => continue,
                 Err(error) => return Err(io::Error::from(error).into()),
                 Ok(read) => read,
@@ -158,7 +162,7 @@ impl Connection {
                 break;
             }
         }
-        Ok(())
+        Ok(taken)
     }
 
     /// The next whole frame that has arrived.
@@ -204,12 +208,17 @@ impl Connection {
     }
 
     /// Bytes of memory that its messages take: the received part of an incomplete message, and
-    /// unread replies.
+    /// unread replies. Nothing where there are none: no more is kept than the connection itself
+    /// takes.
     pub fn held(&mut self) -> usize {
-        if self.unsent.is_empty() {
-            self.unsent.shrink_to(KEPT);
-        }
-        self.decoder.held() + self.unsent.capacity()
+        let unread = match self.unsent.is_empty() {
+            true => {
+                self.unsent.shrink_to(KEPT);
+                0
+            }
+            false => self.unsent.capacity(),
+        };
+        self.decoder.held() + unread
     }
 
     /// Whether bytes wait for the socket to become writable.
