@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 
 use gpushare_protocol::wire::{Decoder, FrameError, encode};
 use nix::errno::Errno;
@@ -81,7 +82,35 @@ pub struct Connection {
     descriptors: VecDeque<Foreign>,
     unsent: Vec<u8>,
     /// Descriptors that go with the byte at this place of `unsent`.
-    passing: VecDeque<(usize, Vec<OwnedFd>)>,
+    passing: VecDeque<(usize, Vec<Passed>)>,
+}
+
+/// A descriptor on its way to a process. Each close of a file goes through all locks that were
+/// taken on it, and a process takes as many as it likes on what it was passed.
+#[derive(Debug)]
+pub enum Passed {
+    /// Closed once it was sent.
+    Own(OwnedFd),
+    /// Of a page that the daemon keeps: sent without a copy.
+    Kept(Arc<OwnedFd>),
+    /// Closed on its lane once it was sent.
+    Foreign(Foreign),
+}
+
+impl From<OwnedFd> for Passed {
+    fn from(descriptor: OwnedFd) -> Self {
+        Self::Own(descriptor)
+    }
+}
+
+impl AsFd for Passed {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Own(descriptor) => descriptor.as_fd(),
+            Self::Kept(descriptor) => descriptor.as_fd(),
+            Self::Foreign(descriptor) => descriptor.file().as_fd(),
+        }
+    }
 }
 
 impl Connection {
@@ -188,7 +217,7 @@ impl Connection {
         &mut self,
         id: u32,
         message: &T,
-        descriptors: Vec<OwnedFd>,
+        descriptors: Vec<Passed>,
     ) -> Result<(), Closed> {
         if !descriptors.is_empty() {
             self.passing.push_back((self.unsent.len(), descriptors));
@@ -258,7 +287,10 @@ impl Connection {
         let bytes = [IoSlice::new(&self.unsent[..end])];
         let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
         let raw: Vec<RawFd> = match self.passing.front() {
-            Some((_, descriptors)) if due => descriptors.iter().map(AsRawFd::as_raw_fd).collect(),
+            Some((_, descriptors)) if due => {
+                let all = descriptors.iter().map(|one| one.as_fd().as_raw_fd());
+                all.collect()
+            }
             _ => Vec::new(),
         };
         let rights = [ControlMessage::ScmRights(&raw)];
@@ -354,7 +386,7 @@ mod tests {
     fn frames_and_descriptors_arrive_together() {
         let (mut ours, mut theirs) = pair();
         ours.send(1, &Reply::Done, vec![]).unwrap();
-        ours.send(2, &Reply::Granted { grant: 7 }, vec![file()])
+        ours.send(2, &Reply::Granted { grant: 7 }, vec![file().into()])
             .unwrap();
         let seen = drain(&mut theirs);
         assert_eq!(seen, [(1, Reply::Done), (2, Reply::Granted { grant: 7 })]);
@@ -391,7 +423,7 @@ mod tests {
         // Of every second message none, of the others one or two.
         let of = |id: u32| id % 2 * (1 + id / 2 % 2);
         for id in 2..=201 {
-            let files = (0..of(id)).map(|_| file()).collect();
+            let files = (0..of(id)).map(|_| file().into()).collect();
             ours.send(id, &Reply::Done, files).unwrap();
         }
         let mut seen = Vec::new();
@@ -412,7 +444,7 @@ mod tests {
     fn descriptors_of_one_message_beyond_the_most_end_the_connection() {
         for (many, is_cut_off) in [(MAX_DESCRIPTORS, false), (MAX_DESCRIPTORS + 1, true)] {
             let (mut ours, mut theirs) = pair();
-            let files = (0..many).map(|_| file()).collect();
+            let files = (0..many).map(|_| file().into()).collect();
             ours.send(1, &Reply::Done, files).unwrap();
             let end = theirs.receive(usize::MAX).err();
             assert_eq!(matches!(end, Some(Closed::Descriptors)), is_cut_off);
@@ -448,7 +480,7 @@ mod tests {
         }
         let before = open();
         let (mut ours, mut theirs) = pair();
-        let files = (0..MAX_DESCRIPTORS).map(|_| file()).collect();
+        let files = (0..MAX_DESCRIPTORS).map(|_| file().into()).collect();
         ours.send(1, &Reply::Done, files).unwrap();
         // The kernel gives the lowest free numbers.
         let [_, next] = [file(), file()].map(|file| file.as_raw_fd());
@@ -471,7 +503,7 @@ mod tests {
     fn a_flood_of_descriptors_ends_the_connection() {
         let (mut ours, mut theirs) = pair();
         let end = (0..=MAX_DESCRIPTORS).find_map(|_| {
-            ours.send(1, &Reply::Done, vec![file()]).unwrap();
+            ours.send(1, &Reply::Done, vec![file().into()]).unwrap();
             theirs.receive(usize::MAX).err()
         });
         assert!(matches!(end, Some(Closed::Descriptors)), "{end:?}");

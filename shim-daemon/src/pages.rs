@@ -26,6 +26,9 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use nix::sys::stat::fstat;
 use nix::unistd::ftruncate;
 
+use crate::connection::Passed;
+use crate::foreign::Foreign;
+
 /// How long a lock of a page is tried for: the loop waits meanwhile.
 const LONGEST: Duration = Duration::from_millis(20);
 
@@ -66,7 +69,7 @@ pub enum PagesError {
 struct Mapped {
     base: NonNull<u8>,
     bytes: NonZeroUsize,
-    file: OwnedFd,
+    file: Arc<OwnedFd>,
 }
 
 // SAFETY: the mapping belongs to the value and moves with it; all access is by atomics.
@@ -92,13 +95,19 @@ impl Mapped {
 
     /// Maps a memfd that came from elsewhere, if it is sealed and sized as ours are.
     fn adopt(file: OwnedFd, bytes: NonZeroUsize) -> Result<Self, PagesError> {
+        Self::fits(&file, bytes)?;
+        Self::map(file, bytes)
+    }
+
+    /// Whether a memfd is sealed and sized as ours are.
+    fn fits(file: &impl AsFd, bytes: NonZeroUsize) -> Result<(), PagesError> {
         let needed = size_seals();
-        match fcntl(&file, FcntlArg::F_GET_SEALS) {
+        match fcntl(file, FcntlArg::F_GET_SEALS) {
             Ok(seals) if SealFlag::from_bits_truncate(seals).contains(needed) => {}
             Ok(_) | Err(Errno::EINVAL) => return Err(PagesError::Unsealed),
             Err(error) => return Err(PagesError::System("read the seals", error)),
         }
-        let found = fstat(&file)
+        let found = fstat(file)
             .map_err(failed("inspect the descriptor"))?
             .st_size;
         if usize::try_from(found) != Ok(bytes.get()) {
@@ -107,7 +116,7 @@ impl Mapped {
                 expected: bytes.get(),
             });
         }
-        Self::map(file, bytes)
+        Ok(())
     }
 
     fn map(file: OwnedFd, bytes: NonZeroUsize) -> Result<Self, PagesError> {
@@ -117,11 +126,12 @@ impl Mapped {
         let base = unsafe { mmap(None, bytes, access, MapFlags::MAP_SHARED, &file, 0) }
             .map_err(failed("map shared memory"))?
             .cast::<u8>();
+        let file = Arc::new(file);
         Ok(Self { base, bytes, file })
     }
 
     fn seal(&self, seals: SealFlag) -> Result<(), PagesError> {
-        fcntl(&self.file, FcntlArg::F_ADD_SEALS(seals))
+        fcntl(&*self.file, FcntlArg::F_ADD_SEALS(seals))
             .map(drop)
             .map_err(failed("seal shared memory"))
     }
@@ -166,12 +176,15 @@ const fn size(bytes: usize) -> NonZeroUsize {
 pub struct UsagePage(Mapped);
 
 impl UsagePage {
+    /// The size of its file.
+    const BYTES: NonZeroUsize = size(PAGE_BYTES.next_multiple_of(4096));
+
     /// Makes and seals a blank page.
     ///
     /// # Errors
     /// [`PagesError::System`] when the host is out of memory or descriptors.
     pub fn create() -> Result<Self, PagesError> {
-        let mapped = Mapped::create(c"gpushare-usage", size(PAGE_BYTES.next_multiple_of(4096)))?;
+        let mapped = Mapped::create(c"gpushare-usage", Self::BYTES)?;
         mapped.seal(size_seals())?;
         Ok(Self(mapped))
     }
@@ -182,20 +195,36 @@ impl UsagePage {
     /// If it is not sealed and sized as ours, or its header is not a usage page's. Its *contents*
     /// stay untrusted.
     pub fn adopt(file: OwnedFd) -> Result<Self, PagesError> {
-        let mapped = Mapped::adopt(file, size(PAGE_BYTES.next_multiple_of(4096)))?;
+        let mapped = Mapped::adopt(file, Self::BYTES)?;
         let page = Self(mapped);
         page.view().check()?;
         Ok(page)
     }
 
+    /// The same. What is refused is closed on its lane.
+    ///
+    /// # Errors
+    /// As [`Self::adopt`].
+    pub fn take(presented: Foreign) -> Result<Self, PagesError> {
+        let (lane, bytes) = (presented.lane().clone(), Self::BYTES);
+        Mapped::fits(presented.file(), bytes)?;
+        let file = presented.into_memory().map_err(|_| PagesError::Unsealed)?;
+        let page = Self(Mapped::map(file, bytes)?);
+        if let Err(error) = page.view().check() {
+            lane.run(move || drop(page));
+            return Err(error.into());
+        }
+        Ok(page)
+    }
+
     /// Whether a descriptor is of this very page.
     #[must_use]
-    pub fn is(&self, other: &OwnedFd) -> bool {
+    pub fn is(&self, other: &impl AsFd) -> bool {
         // Only memory can be looked at at any time.
         if fcntl(other, FcntlArg::F_GET_SEALS).is_err() {
             return false;
         }
-        match (fstat(&self.0.file), fstat(other)) {
+        match (fstat(&*self.0.file), fstat(other)) {
             (Ok(own), Ok(other)) => (own.st_dev, own.st_ino) == (other.st_dev, other.st_ino),
             _ => false,
         }
@@ -246,6 +275,11 @@ impl UsagePage {
     /// The descriptor that clients get.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.0.file.as_fd()
+    }
+
+    /// The same, to be sent.
+    pub fn passed(&self) -> Passed {
+        Passed::Kept(Arc::clone(&self.0.file))
     }
 }
 
@@ -347,6 +381,11 @@ impl ControlPages {
     /// The descriptor that clients get.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.mapped.file.as_fd()
+    }
+
+    /// The same, to be sent.
+    pub fn passed(&self) -> Passed {
+        Passed::Kept(Arc::clone(&self.mapped.file))
     }
 }
 

@@ -144,7 +144,8 @@ fn a_tenants_flood_of_half_messages_cuts_off_no_slow_follower() {
     serves(&daemon);
     let _more = halves(&flooded, 10, 66_000);
     serves(&daemon);
-    assert_eq!(events_of(&mut follower), EVENTS);
+    let told = events_of(&mut follower);
+    assert!(told >= EVENTS, "{told} of {EVENTS}");
 }
 
 /// Limits of the three devices, said as often as one may. Programs may repeat what is equal.
