@@ -104,11 +104,13 @@ impl Caller {
         }
     }
 
-    /// As it counts over all sockets.
+    /// As it counts over all sockets: at a user's tenant for that user, unless it is another
+    /// user's. Those would else take all the user's places.
     pub(super) fn over_all(&self) -> users_crowd::Caller {
         match (self.role, self.owner) {
             (Role::Command, _) if self.is_own => users_crowd::Caller::Root,
-            (_, Some(user)) => users_crowd::Caller::OfUser(user),
+            (_, Some(owner)) if self.is_own => users_crowd::Caller::OfUser(owner),
+            (_, Some(_)) => users_crowd::Caller::OfUser(self.user),
             (_, None) => users_crowd::Caller::Other,
         }
     }
@@ -210,6 +212,28 @@ mod tests {
         flood(&mut connects, &one);
         for other in [one, of_another_user, in_class] {
             assert!(connects.count(NOW, other.payer().unwrap()).is_some());
+        }
+    }
+
+    #[test]
+    fn another_users_connections_take_no_place_of_the_tenants_user() {
+        use users_crowd::Caller::{OfUser, Other, Root};
+        let caller = |role, is_own, owner| Caller {
+            is_own,
+            owner,
+            ..program(role, None)
+        };
+        let at_tenant = Role::Client(TenantId(1));
+        for (caller, counts) in [
+            (caller(at_tenant, true, Some(7)), OfUser(7)),
+            (caller(at_tenant, false, Some(7)), OfUser(1000)),
+            (caller(at_tenant, false, None), Other),
+            (caller(at_tenant, true, None), Other),
+            (caller(Role::Class(0), false, None), Other),
+            (caller(Role::Command, false, None), Other),
+            (caller(Role::Command, true, None), Root),
+        ] {
+            assert_eq!(caller.over_all(), counts, "{caller:?}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Counts connections over the sockets of all tenants, by the user whose tenants they are, and
+//! Counts connections over the sockets of all tenants of users, by user, and
 //! decides whether to accept one more. The bounds of each socket (`crowd.rs`) are none for a user
 //! with many tenants: 256 times 1,024 connections take the whole table of descriptors ([ADR
 //! 266](../../../docs/adr/0266-a-user-is-bounded-over-all-sockets.md)).
@@ -13,11 +13,11 @@ use gpushare_core::Nanos;
 use super::crowd::Admittance;
 use crate::node::CHOSEN;
 
-/// The most connections at all tenants of one user: of eight tenants with all their processes.
+/// The most connections of one user at such tenants: of eight tenants with all their processes.
 const OF_A_USER: usize = 4096;
-/// The most at all tenants of users together.
+/// The most of all users together.
 const OF_ALL: usize = 1 << 16;
-/// The most at those of users from [`CHOSEN`] on together.
+/// The most of users from [`CHOSEN`] on together.
 const OF_CHOSEN: usize = OF_ALL / 2;
 /// A user has at most so many while descriptors are scarce.
 const WHILE_SCARCE: usize = 512;
@@ -32,7 +32,7 @@ const LOOKS: Nanos = Nanos::secs(1);
 pub(super) enum Caller {
     /// A command that may do everything.
     Root,
-    /// A program at a tenant of this user's.
+    /// A program of this user's at a tenant of a user's.
     OfUser(u32),
     /// Any other. The socket counts it.
     Other,
