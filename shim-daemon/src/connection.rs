@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 
 use gpushare_protocol::wire::{Decoder, FrameError, encode};
 use nix::errno::Errno;
@@ -20,7 +21,7 @@ use crate::foreign::{Accepted, Foreign, Lanes};
 pub const BACKLOG: usize = 1 << 20;
 
 /// Buffer capacity for replies that is kept while no reply waits.
-const KEPT: usize = 16 << 10;
+const KEPT: usize = 1 << 10;
 
 /// Most descriptors taken from a peer and not yet used. A message has two at most. Of messages that
 /// come in one burst each is read with its own, and the next one once those are used.
@@ -56,6 +57,9 @@ pub enum Closed {
     /// Its user has most of all connections there, and another one needs a place.
     #[error("its user has most connections there, and another one came")]
     Crowd,
+    /// Its process has another connection, or none, and one more was to be taken.
+    #[error("its process has another connection or has ended, and another program came")]
+    Former,
     /// It does not read its replies.
     #[error("{BACKLOG} bytes of replies unread")]
     SlowReader,
@@ -78,7 +82,35 @@ pub struct Connection {
     descriptors: VecDeque<Foreign>,
     unsent: Vec<u8>,
     /// Descriptors that go with the byte at this place of `unsent`.
-    passing: VecDeque<(usize, Vec<OwnedFd>)>,
+    passing: VecDeque<(usize, Vec<Passed>)>,
+}
+
+/// A descriptor on its way to a process. Each close of a file goes through all locks that were
+/// taken on it, and a process takes as many as it likes on what it was passed.
+#[derive(Debug)]
+pub enum Passed {
+    /// Closed once it was sent.
+    Own(OwnedFd),
+    /// Of a page that the daemon keeps: sent without a copy.
+    Kept(Arc<OwnedFd>),
+    /// Closed on its lane once it was sent.
+    Foreign(Foreign),
+}
+
+impl From<OwnedFd> for Passed {
+    fn from(descriptor: OwnedFd) -> Self {
+        Self::Own(descriptor)
+    }
+}
+
+impl AsFd for Passed {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Own(descriptor) => descriptor.as_fd(),
+            Self::Kept(descriptor) => descriptor.as_fd(),
+            Self::Foreign(descriptor) => descriptor.file().as_fd(),
+        }
+    }
 }
 
 impl Connection {
@@ -117,10 +149,11 @@ impl Connection {
 
     /// Reads received data, at most `at_most` bytes, so that one busy peer cannot occupy the loop,
     /// and no further than the first descriptors: so those of many messages never wait together.
+    /// Returns how many bytes came.
     ///
     /// # Errors
     /// [`Closed`] when the connection is over.
-    pub fn receive(&mut self, at_most: usize) -> Result<(), Closed> {
+    pub fn receive(&mut self, at_most: usize) -> Result<usize, Closed> {
         let mut buffer = [0; 16 * 1024];
         let mut taken = 0;
         while taken < at_most {
@@ -129,7 +162,7 @@ impl Connection {
                 descriptors,
                 lacks_descriptors,
             } = match read(self.socket.as_ref(), &mut buffer) {
-                Err(Errno::EAGAIN) => return Ok(()),
+                Err(Errno::EAGAIN) => return Ok(taken),
                 Err(Errno::EINTR) => continue,
                 Err(error) => return Err(io::Error::from(error).into()),
                 Ok(read) => read,
@@ -158,7 +191,7 @@ impl Connection {
                 break;
             }
         }
-        Ok(())
+        Ok(taken)
     }
 
     /// The next whole frame that has arrived.
@@ -184,7 +217,7 @@ impl Connection {
         &mut self,
         id: u32,
         message: &T,
-        descriptors: Vec<OwnedFd>,
+        descriptors: Vec<Passed>,
     ) -> Result<(), Closed> {
         if !descriptors.is_empty() {
             self.passing.push_back((self.unsent.len(), descriptors));
@@ -204,12 +237,17 @@ impl Connection {
     }
 
     /// Bytes of memory that its messages take: the received part of an incomplete message, and
-    /// unread replies.
+    /// unread replies. Nothing where there are none: no more is kept than the connection itself
+    /// takes.
     pub fn held(&mut self) -> usize {
-        if self.unsent.is_empty() {
-            self.unsent.shrink_to(KEPT);
-        }
-        self.decoder.held() + self.unsent.capacity()
+        let unread = match self.unsent.is_empty() {
+            true => {
+                self.unsent.shrink_to(KEPT);
+                0
+            }
+            false => self.unsent.capacity(),
+        };
+        self.decoder.held() + unread
     }
 
     /// Whether bytes wait for the socket to become writable.
@@ -249,7 +287,10 @@ impl Connection {
         let bytes = [IoSlice::new(&self.unsent[..end])];
         let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
         let raw: Vec<RawFd> = match self.passing.front() {
-            Some((_, descriptors)) if due => descriptors.iter().map(AsRawFd::as_raw_fd).collect(),
+            Some((_, descriptors)) if due => {
+                let all = descriptors.iter().map(|one| one.as_fd().as_raw_fd());
+                all.collect()
+            }
             _ => Vec::new(),
         };
         let rights = [ControlMessage::ScmRights(&raw)];
@@ -345,7 +386,7 @@ mod tests {
     fn frames_and_descriptors_arrive_together() {
         let (mut ours, mut theirs) = pair();
         ours.send(1, &Reply::Done, vec![]).unwrap();
-        ours.send(2, &Reply::Granted { grant: 7 }, vec![file()])
+        ours.send(2, &Reply::Granted { grant: 7 }, vec![file().into()])
             .unwrap();
         let seen = drain(&mut theirs);
         assert_eq!(seen, [(1, Reply::Done), (2, Reply::Granted { grant: 7 })]);
@@ -382,7 +423,7 @@ mod tests {
         // Of every second message none, of the others one or two.
         let of = |id: u32| id % 2 * (1 + id / 2 % 2);
         for id in 2..=201 {
-            let files = (0..of(id)).map(|_| file()).collect();
+            let files = (0..of(id)).map(|_| file().into()).collect();
             ours.send(id, &Reply::Done, files).unwrap();
         }
         let mut seen = Vec::new();
@@ -403,7 +444,7 @@ mod tests {
     fn descriptors_of_one_message_beyond_the_most_end_the_connection() {
         for (many, is_cut_off) in [(MAX_DESCRIPTORS, false), (MAX_DESCRIPTORS + 1, true)] {
             let (mut ours, mut theirs) = pair();
-            let files = (0..many).map(|_| file()).collect();
+            let files = (0..many).map(|_| file().into()).collect();
             ours.send(1, &Reply::Done, files).unwrap();
             let end = theirs.receive(usize::MAX).err();
             assert_eq!(matches!(end, Some(Closed::Descriptors)), is_cut_off);
@@ -439,7 +480,7 @@ mod tests {
         }
         let before = open();
         let (mut ours, mut theirs) = pair();
-        let files = (0..MAX_DESCRIPTORS).map(|_| file()).collect();
+        let files = (0..MAX_DESCRIPTORS).map(|_| file().into()).collect();
         ours.send(1, &Reply::Done, files).unwrap();
         // The kernel gives the lowest free numbers.
         let [_, next] = [file(), file()].map(|file| file.as_raw_fd());
@@ -462,7 +503,7 @@ mod tests {
     fn a_flood_of_descriptors_ends_the_connection() {
         let (mut ours, mut theirs) = pair();
         let end = (0..=MAX_DESCRIPTORS).find_map(|_| {
-            ours.send(1, &Reply::Done, vec![file()]).unwrap();
+            ours.send(1, &Reply::Done, vec![file().into()]).unwrap();
             theirs.receive(usize::MAX).err()
         });
         assert!(matches!(end, Some(Closed::Descriptors)), "{end:?}");

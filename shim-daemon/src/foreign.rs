@@ -198,7 +198,8 @@ impl Foreign {
         &self.lane
     }
 
-    /// A descriptor of memory, which can be looked at, mapped and closed at any time.
+    /// A descriptor of memory, which can be looked at and mapped at any time. Its close takes as
+    /// long as the file has locks.
     ///
     /// # Errors
     /// The same, if it is of anything else. Only memory has seals, and no file is asked for them.

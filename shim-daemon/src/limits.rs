@@ -15,6 +15,13 @@ pub fn raise_descriptors() -> io::Result<()> {
     Ok(setrlimit(Resource::RLIMIT_NOFILE, most, most)?)
 }
 
+/// The most descriptors that this process may have at a time. Where the kernel does not say, there
+/// is no end.
+#[must_use]
+pub fn descriptors() -> u64 {
+    getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(most, _)| most)
+}
+
 /// Has files grow to the most allowed: a private daemon has the limits of the program that needs
 /// it. A file that may not grow further is an error for this thread, and for those that it starts,
 /// like a full disk; it would be the daemon's end.

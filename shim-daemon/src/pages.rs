@@ -14,7 +14,8 @@
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use gpushare_protocol::page::control::{CONTROL_BYTES, ControlPage};
@@ -25,8 +26,18 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use nix::sys::stat::fstat;
 use nix::unistd::ftruncate;
 
+use crate::connection::Passed;
+use crate::foreign::Foreign;
+
 /// How long a lock of a page is tried for: the loop waits meanwhile.
 const LONGEST: Duration = Duration::from_millis(20);
+
+/// Waiters of a page that an announcement wakes itself, on the loop: the gate's thread and the
+/// mover's of 512 processes. A tenant decides how many wait, and each takes about a microsecond.
+const WAKES: usize = 1024;
+
+/// How often as many are woken beside the loop, at most: more than a machine has threads.
+const ROUNDS: usize = 1024;
 
 /// Why a page could not be made or a presented one is not accepted.
 #[derive(Debug, thiserror::Error)]
@@ -58,11 +69,14 @@ pub enum PagesError {
 struct Mapped {
     base: NonNull<u8>,
     bytes: NonZeroUsize,
-    file: OwnedFd,
+    file: Arc<OwnedFd>,
 }
 
 // SAFETY: the mapping belongs to the value and moves with it; all access is by atomics.
 unsafe impl Send for Mapped {}
+
+// SAFETY: as above. Its descriptor is used by calls that any thread may make.
+unsafe impl Sync for Mapped {}
 
 impl Mapped {
     /// Makes a memfd of `bytes` zero bytes, all of them allocated now so that a full host shows
@@ -81,13 +95,19 @@ impl Mapped {
 
     /// Maps a memfd that came from elsewhere, if it is sealed and sized as ours are.
     fn adopt(file: OwnedFd, bytes: NonZeroUsize) -> Result<Self, PagesError> {
+        Self::fits(&file, bytes)?;
+        Self::map(file, bytes)
+    }
+
+    /// Whether a memfd is sealed and sized as ours are.
+    fn fits(file: &impl AsFd, bytes: NonZeroUsize) -> Result<(), PagesError> {
         let needed = size_seals();
-        match fcntl(&file, FcntlArg::F_GET_SEALS) {
+        match fcntl(file, FcntlArg::F_GET_SEALS) {
             Ok(seals) if SealFlag::from_bits_truncate(seals).contains(needed) => {}
             Ok(_) | Err(Errno::EINVAL) => return Err(PagesError::Unsealed),
             Err(error) => return Err(PagesError::System("read the seals", error)),
         }
-        let found = fstat(&file)
+        let found = fstat(file)
             .map_err(failed("inspect the descriptor"))?
             .st_size;
         if usize::try_from(found) != Ok(bytes.get()) {
@@ -96,7 +116,7 @@ impl Mapped {
                 expected: bytes.get(),
             });
         }
-        Self::map(file, bytes)
+        Ok(())
     }
 
     fn map(file: OwnedFd, bytes: NonZeroUsize) -> Result<Self, PagesError> {
@@ -106,11 +126,12 @@ impl Mapped {
         let base = unsafe { mmap(None, bytes, access, MapFlags::MAP_SHARED, &file, 0) }
             .map_err(failed("map shared memory"))?
             .cast::<u8>();
+        let file = Arc::new(file);
         Ok(Self { base, bytes, file })
     }
 
     fn seal(&self, seals: SealFlag) -> Result<(), PagesError> {
-        fcntl(&self.file, FcntlArg::F_ADD_SEALS(seals))
+        fcntl(&*self.file, FcntlArg::F_ADD_SEALS(seals))
             .map(drop)
             .map_err(failed("seal shared memory"))
     }
@@ -155,12 +176,15 @@ const fn size(bytes: usize) -> NonZeroUsize {
 pub struct UsagePage(Mapped);
 
 impl UsagePage {
+    /// The size of its file.
+    const BYTES: NonZeroUsize = size(PAGE_BYTES.next_multiple_of(4096));
+
     /// Makes and seals a blank page.
     ///
     /// # Errors
     /// [`PagesError::System`] when the host is out of memory or descriptors.
     pub fn create() -> Result<Self, PagesError> {
-        let mapped = Mapped::create(c"gpushare-usage", size(PAGE_BYTES.next_multiple_of(4096)))?;
+        let mapped = Mapped::create(c"gpushare-usage", Self::BYTES)?;
         mapped.seal(size_seals())?;
         Ok(Self(mapped))
     }
@@ -171,20 +195,36 @@ impl UsagePage {
     /// If it is not sealed and sized as ours, or its header is not a usage page's. Its *contents*
     /// stay untrusted.
     pub fn adopt(file: OwnedFd) -> Result<Self, PagesError> {
-        let mapped = Mapped::adopt(file, size(PAGE_BYTES.next_multiple_of(4096)))?;
+        let mapped = Mapped::adopt(file, Self::BYTES)?;
         let page = Self(mapped);
         page.view().check()?;
         Ok(page)
     }
 
+    /// The same. What is refused is closed on its lane.
+    ///
+    /// # Errors
+    /// As [`Self::adopt`].
+    pub fn take(presented: Foreign) -> Result<Self, PagesError> {
+        let (lane, bytes) = (presented.lane().clone(), Self::BYTES);
+        Mapped::fits(presented.file(), bytes)?;
+        let file = presented.into_memory().map_err(|_| PagesError::Unsealed)?;
+        let page = Self(Mapped::map(file, bytes)?);
+        if let Err(error) = page.view().check() {
+            lane.run(move || drop(page));
+            return Err(error.into());
+        }
+        Ok(page)
+    }
+
     /// Whether a descriptor is of this very page.
     #[must_use]
-    pub fn is(&self, other: &OwnedFd) -> bool {
+    pub fn is(&self, other: &impl AsFd) -> bool {
         // Only memory can be looked at at any time.
         if fcntl(other, FcntlArg::F_GET_SEALS).is_err() {
             return false;
         }
-        match (fstat(&self.0.file), fstat(other)) {
+        match (fstat(&*self.0.file), fstat(other)) {
             (Ok(own), Ok(other)) => (own.st_dev, own.st_ino) == (other.st_dev, other.st_ino),
             _ => false,
         }
@@ -236,6 +276,11 @@ impl UsagePage {
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.0.file.as_fd()
     }
+
+    /// The same, to be sent.
+    pub fn passed(&self) -> Passed {
+        Passed::Kept(Arc::clone(&self.0.file))
+    }
 }
 
 /// Tries this often, at intervals of 0.1 ms, and not again once it has taken [`LONGEST`]: a try
@@ -255,7 +300,43 @@ fn tried(tries: u32, mut takes: impl FnMut() -> bool, taken: impl Fn() -> Durati
 
 /// A tenant's control page: the daemon writes it, clients can only read it.
 #[derive(Debug)]
-pub struct ControlPages(Mapped);
+pub struct ControlPages {
+    mapped: Arc<Mapped>,
+    /// Whether a [`Rest`] is to be woken.
+    rest: Arc<AtomicBool>,
+}
+
+/// Waiters of a control page whom an announcement did not wake.
+#[derive(Debug)]
+#[must_use = "they sleep on"]
+pub struct Rest {
+    page: Arc<Mapped>,
+    due: Arc<AtomicBool>,
+    /// How many are woken at a time.
+    most: usize,
+}
+
+impl Rest {
+    /// Wakes them. Takes as long as there are some: not for the loop.
+    pub fn wake(self) {
+        // An announcement after this has its own.
+        self.due.store(false, Ordering::SeqCst);
+        let mut rounds = 0..ROUNDS;
+        while rounds.next().is_some() && wake(&self.page, self.most) >= self.most {}
+    }
+}
+
+/// Wakes so many waiters of a control page. Returns how many it has woken.
+fn wake(page: &Mapped, most: usize) -> usize {
+    // SAFETY: the mapping is page-aligned, as long as a control page, and lives as long as `page`.
+    let view = unsafe { ControlPage::from_mapping(page.base) };
+    let word = view.header.changes.as_ptr();
+    let most = i32::try_from(most).unwrap_or(i32::MAX);
+    // SAFETY: the word lies in that mapping. Not private: the waiters are other processes. Waking
+    // no waiter is no failure, and the call has no other failure for a mapped address.
+    let woken = unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE, most) };
+    usize::try_from(woken).unwrap_or(0)
+}
 
 impl ControlPages {
     /// Makes the page of daemon `instance` and seals it so that no later mapping can write.
@@ -265,7 +346,10 @@ impl ControlPages {
     pub fn create(instance: u64) -> Result<Self, PagesError> {
         let mapped = Mapped::create(c"gpushare-control", size(CONTROL_BYTES))?;
         mapped.seal(SealFlag::F_SEAL_FUTURE_WRITE | size_seals())?;
-        let page = Self(mapped);
+        let page = Self {
+            mapped: Arc::new(mapped),
+            rest: Arc::default(),
+        };
         page.view().found(instance);
         Ok(page)
     }
@@ -273,185 +357,37 @@ impl ControlPages {
     /// The page.
     pub fn view(&self) -> &ControlPage {
         // SAFETY: the mapping is page-aligned, as long as the page, and lives as long as `self`.
-        unsafe { ControlPage::from_mapping(self.0.base) }
+        unsafe { ControlPage::from_mapping(self.mapped.base) }
     }
 
-    /// Wakes all waiters of the page after a change. Call it after the stores of that change.
-    pub fn announce(&self) {
-        let changes = &self.view().header.changes;
-        changes.fetch_add(1, Ordering::Release);
-        // SAFETY: the word lies in a mapping that lives as long as `self`. Not private: the waiters
-        // are other processes. Waking no waiter is no failure, and the call has no other failure
-        // for a mapped address.
-        unsafe {
-            libc::syscall(
-                libc::SYS_futex,
-                changes.as_ptr(),
-                libc::FUTEX_WAKE,
-                i32::MAX,
-            );
+    /// Wakes waiters of the page after a change. Call it after the stores of that change. Returns
+    /// those that are left, if some may be and none are to be woken already.
+    pub fn announce(&self) -> Option<Rest> {
+        self.announce_to(WAKES)
+    }
+
+    fn announce_to(&self, most: usize) -> Option<Rest> {
+        self.view().header.changes.fetch_add(1, Ordering::Release);
+        if wake(&self.mapped, most) < most || self.rest.swap(true, Ordering::SeqCst) {
+            return None;
         }
+        Some(Rest {
+            page: Arc::clone(&self.mapped),
+            due: Arc::clone(&self.rest),
+            most,
+        })
     }
 
     /// The descriptor that clients get.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
-        self.0.file.as_fd()
+        self.mapped.file.as_fd()
+    }
+
+    /// The same, to be sent.
+    pub fn passed(&self) -> Passed {
+        Passed::Kept(Arc::clone(&self.mapped.file))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::fd::AsRawFd;
-
-    fn again(descriptor: BorrowedFd<'_>) -> OwnedFd {
-        descriptor.try_clone_to_owned().unwrap()
-    }
-
-    #[test]
-    fn tries_for_a_lock_end_once_they_take_too_long() {
-        for (each, times) in [(Duration::ZERO, 8), (LONGEST / 2, 2), (LONGEST, 1)] {
-            let count = std::cell::Cell::new(0);
-            let takes = || {
-                count.set(count.get() + 1);
-                false
-            };
-            assert!(!tried(8, takes, || each * count.get()));
-            assert_eq!(count.get(), times, "{each:?}");
-        }
-        assert!(tried(1, || true, || LONGEST));
-    }
-
-    #[test]
-    fn a_usage_page_comes_back_with_what_was_written() {
-        let page = UsagePage::create().unwrap();
-        page.view().found(7, 9);
-        page.view().header.set_text("limits");
-        let adopted = UsagePage::adopt(again(page.descriptor())).unwrap();
-        assert_eq!(adopted.view().header.text(), "limits");
-    }
-
-    #[test]
-    fn the_lock_of_a_page_is_had_when_nobody_else_holds_it() {
-        let page = UsagePage::create().unwrap();
-        let mut inner = None;
-        let outer = page.locked_within(1, || inner = Some(page.locked_within(2, || ())));
-        assert_eq!((outer, inner), (true, Some(false)));
-        assert!(page.locked_within(1, || ()));
-    }
-
-    #[test]
-    fn a_page_on_which_its_process_has_a_lease_is_not_waited_for() {
-        /// `F_SETSIG` of the kernel's `asm-generic/fcntl.h`.
-        const SETSIG: libc::c_int = 10;
-        let first = UsagePage::create().unwrap();
-        first.view().found(7, 9);
-        // Of a file that is open once, as a process can have it.
-        let path = format!("/proc/self/fd/{}", first.0.file.as_raw_fd());
-        let again = std::fs::File::options().read(true).write(true).open(path);
-        let page = UsagePage::adopt(again.unwrap().into()).unwrap();
-        drop(first);
-        let lease = |how, what: libc::c_int| {
-            // SAFETY: no pointers.
-            let done = unsafe { libc::fcntl(page.0.file.as_raw_fd(), how, what) };
-            assert_eq!(Errno::result(done), Ok(0));
-        };
-        // By default the signal would end this process.
-        lease(SETSIG, libc::SIGURG);
-        lease(libc::F_SETLEASE, libc::F_WRLCK);
-        // An open that waits gets it: after 45 s the kernel takes the lease away.
-        assert!(!page.locked_within(1, || ()));
-        lease(libc::F_SETLEASE, libc::F_UNLCK);
-        assert!(page.locked_within(1, || ()));
-    }
-
-    #[test]
-    fn a_blank_or_unsealed_or_short_descriptor_is_no_usage_page() {
-        let blank = UsagePage::create().unwrap();
-        assert!(matches!(
-            UsagePage::adopt(again(blank.descriptor())),
-            Err(PagesError::Content(PageError::NotAPage))
-        ));
-        let unsealed = memfd(c"x").unwrap();
-        assert!(matches!(
-            UsagePage::adopt(unsealed),
-            Err(PagesError::Unsealed)
-        ));
-        let plain = OwnedFd::from(tempfile::tempfile().unwrap());
-        assert!(matches!(UsagePage::adopt(plain), Err(PagesError::Unsealed)));
-        let control = ControlPages::create(1).unwrap();
-        assert!(matches!(
-            UsagePage::adopt(again(control.descriptor())),
-            Err(PagesError::Size { .. })
-        ));
-    }
-
-    #[test]
-    fn a_read_only_mapping_can_wait_for_a_change_and_is_woken_by_it() {
-        let control = ControlPages::create(5).unwrap();
-        let length = size(CONTROL_BYTES);
-        let (access, shared) = (ProtFlags::PROT_READ, MapFlags::MAP_SHARED);
-        // SAFETY: a new read-only mapping of a sealed page.
-        let seen = unsafe { mmap(None, length, access, shared, control.descriptor(), 0) }.unwrap();
-        // SAFETY: as long as a control page, never unmapped.
-        let seen = unsafe { ControlPage::from_mapping(seen.cast()) };
-        let waits = std::sync::Barrier::new(2);
-        std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| {
-                let before = seen.header.changes.load(Ordering::Acquire);
-                waits.wait();
-                while seen.header.changes.load(Ordering::Acquire) == before {
-                    let word = seen.header.changes.as_ptr();
-                    let forever = std::ptr::null::<libc::timespec>();
-                    // SAFETY: the word stays mapped; the wait ends when it is woken or holds
-                    // another value.
-                    unsafe {
-                        libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT, before, forever)
-                    };
-                }
-                seen.devices[1].grant.load(Ordering::Relaxed)
-            });
-            waits.wait();
-            control.view().devices[1].grant.store(7, Ordering::Relaxed);
-            control.announce();
-            assert_eq!(waiter.join().unwrap(), 7);
-        });
-    }
-
-    #[test]
-    fn nobody_can_resize_a_page_or_map_the_control_page_writable() {
-        let control = ControlPages::create(5).unwrap();
-        assert_eq!(ftruncate(control.descriptor(), 0), Err(Errno::EPERM));
-        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        let length = size(CONTROL_BYTES);
-        // SAFETY: a new mapping that is not used, if the call succeeds at all.
-        let writable = unsafe {
-            mmap(
-                None,
-                length,
-                access,
-                MapFlags::MAP_SHARED,
-                control.descriptor(),
-                0,
-            )
-        };
-        assert_eq!(writable.map(|_| ()), Err(Errno::EPERM));
-        control.view().devices[2].grant.store(11, Ordering::Relaxed);
-        // SAFETY: a new read-only mapping of a sealed page.
-        let seen = unsafe {
-            mmap(
-                None,
-                length,
-                ProtFlags::PROT_READ,
-                MapFlags::MAP_SHARED,
-                control.descriptor(),
-                0,
-            )
-        }
-        .unwrap();
-        // SAFETY: as long as a control page, never unmapped.
-        let seen = unsafe { ControlPage::from_mapping(seen.cast()) };
-        assert_eq!(seen.check(), Ok(()));
-        assert_eq!(seen.devices[2].grant.load(Ordering::Relaxed), 11);
-    }
-}
+mod tests;

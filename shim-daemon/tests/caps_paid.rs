@@ -2,6 +2,7 @@
 //! beside another tenant. The node without sockets.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::os::fd::AsFd as _;
 use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
 
@@ -13,6 +14,7 @@ use gpushare_protocol::page::control::ControlPage;
 use gpushare_protocol::page::lease::LeaseState;
 use gpushare_protocol::page::pending::PendingWord;
 use gpushare_protocol::wire::*;
+use gpushared::connection::Passed;
 use gpushared::devices::Devices as _;
 use gpushared::groups::Groups;
 use gpushared::node::{Client, ConnId, Effect, Node, Settings};
@@ -129,7 +131,8 @@ impl Scene {
                     ..
                 } => {
                     assert_eq!(registered.slot, 0);
-                    let mut descriptors = descriptors.into_iter();
+                    let copy = |one: Passed| one.as_fd().try_clone_to_owned().unwrap();
+                    let mut descriptors = descriptors.into_iter().map(copy);
                     self.page = descriptors.next().map(control);
                     let usage = descriptors.next().map(UsagePage::adopt);
                     self.usage = Some(usage.unwrap().unwrap());

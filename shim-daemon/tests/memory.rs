@@ -7,6 +7,7 @@ use crate::support;
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 
 use crate::binary::Binary;
 use crate::support::Wire;
@@ -77,6 +78,74 @@ fn messages_that_never_end_take_a_bounded_part_of_memory() {
     let peak = peak(&daemon);
     println!("{} MiB", peak >> 20);
     assert!(peak < MOST, "{} MiB", peak >> 20);
+}
+
+/// A tenant of this name: what keeps it, and its socket.
+fn tenant(daemon: &Binary, name: &str) -> (Wire, PathBuf) {
+    let mut owner = daemon.command();
+    match owner.call(&support::create(name, &[])) {
+        ControlReply::Created { folder, .. } => {
+            (owner, Path::new(&folder).join(gpushared::server::SOCKET))
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// So many connections at a socket, each of which has sent a greeting and so many bytes of a
+/// message that never ends, in three writes.
+fn halves(socket: &Path, many: usize, bytes: usize) -> Vec<UnixStream> {
+    let mut head = frame(0, &Hello::of_this_build(0));
+    head.extend_from_slice(&u32::try_from(MAX_FRAME).unwrap().to_le_bytes());
+    let part = vec![7; bytes / 3];
+    let comes = |_| {
+        let mut stream = UnixStream::connect(socket).ok()?;
+        let patience = std::time::Duration::from_secs(5);
+        stream.set_write_timeout(Some(patience)).ok()?;
+        // The daemon may close the connection meanwhile; that is fine too.
+        let _ = stream.write_all(&head);
+        (0..3).for_each(|_| drop(stream.write_all(&part)));
+        Some(stream)
+    };
+    let mut crowd: Vec<UnixStream> = (0..many).map_while(comes).collect();
+    for stream in &mut crowd {
+        // Its greeting, or the end.
+        stream
+            .set_read_timeout(Some(std::time::Duration::from_secs(20)))
+            .unwrap();
+        let _ = std::io::Read::read(stream, &mut [0; 64]);
+    }
+    crowd
+}
+
+#[test]
+fn messages_of_32_kb_that_never_end_take_a_bounded_part_of_memory() {
+    let daemon = Binary::start();
+    let tenants = ["a", "b", "c", "d", "e", "f"].map(|name| tenant(&daemon, name));
+    let crowd = tenants.each_ref();
+    let crowd = crowd.map(|(_, socket)| halves(socket, 1000, 32_000));
+    serves(&daemon);
+    let peak = peak(&daemon);
+    println!("{} MiB", peak >> 20);
+    drop(crowd);
+    assert!(peak < MOST, "{} MiB", peak >> 20);
+}
+
+#[test]
+fn a_tenants_flood_of_half_messages_cuts_off_no_slow_follower() {
+    let daemon = Binary::start();
+    tell_much(&mut daemon.command());
+    let (_owner, flooded) = tenant(&daemon, "flooded");
+    let _crowd = halves(&flooded, 1020, 66_000);
+    let mut follower = UnixStream::connect(daemon.control()).unwrap();
+    let mut asks = frame(0, &Hello::of_this_build(0));
+    asks.extend(frame(1, &Control::Follow { past: EVENTS }));
+    pour(&mut follower, &asks);
+    // It is told much that it has not read.
+    serves(&daemon);
+    let _more = halves(&flooded, 10, 66_000);
+    serves(&daemon);
+    let told = events_of(&mut follower);
+    assert!(told >= EVENTS, "{told} of {EVENTS}");
 }
 
 /// Limits of the three devices, said as often as one may. Programs may repeat what is equal.

@@ -16,7 +16,7 @@ mod told;
 mod unstored;
 
 use std::fs::File;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
@@ -226,7 +226,9 @@ impl Scene {
                     ..
                 } => {
                     if matches!(reply, Reply::Registered(_)) {
-                        self.page = descriptors.into_iter().next().map(control);
+                        let first = descriptors.into_iter().next();
+                        let first = first.map(|one| one.as_fd().try_clone_to_owned().unwrap());
+                        self.page = first.map(control);
                     }
                     self.replies.push((to, reply));
                 }

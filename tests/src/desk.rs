@@ -1,6 +1,6 @@
 //! What the daemon that a test plays answers to each connection.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 use std::sync::mpsc::Sender;
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use gpushare_protocol::wire::{
     ErrorCode, Hello, Refusal, Registered, Reply, Request, WireError, decode,
 };
-use gpushared::connection::Connection;
+use gpushared::connection::{Connection, Passed};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::GIB;
@@ -37,7 +37,7 @@ impl std::fmt::Debug for Bank {
 /// The state that each connection's thread needs.
 #[derive(Debug)]
 pub(crate) struct Desk {
-    pub(crate) pages: [std::os::fd::OwnedFd; 2],
+    pub(crate) pages: [OwnedFd; 2],
     pub(crate) device_uuids: Vec<[u8; 16]>,
     pub(crate) instance: u64,
     pub(crate) minor: u16,
@@ -84,7 +84,7 @@ fn serve(socket: UnixStream, desk: &Desk, number: u64) {
             return;
         }
         if let Some((id, reply, descriptors)) = desk.store.due()
-            && line.send(id, &reply, descriptors).is_err()
+            && line.send(id, &reply, passed(descriptors)).is_err()
         {
             return;
         }
@@ -206,5 +206,9 @@ fn answer(
         }
         _ => Reply::Done,
     };
-    line.send(id, &reply, descriptors).ok()
+    line.send(id, &reply, passed(descriptors)).ok()
+}
+
+fn passed(descriptors: Vec<OwnedFd>) -> Vec<Passed> {
+    descriptors.into_iter().map(Passed::from).collect()
 }

@@ -13,6 +13,8 @@ const SCHEMA: u32 = 1;
 /// An event as `gpushare events --json` prints it and the journal keeps it, read back.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct Line {
+    #[serde(default = "first")]
+    schema: u32,
     at_ms: u64,
     instance: String,
     number: u64,
@@ -22,6 +24,11 @@ pub(crate) struct Line {
     device: Option<String>,
     text: String,
     facts: BTreeMap<String, Value>,
+}
+
+/// The version of a line that says none.
+fn first() -> u32 {
+    1
 }
 
 /// A value of [`Line::facts`].
@@ -119,9 +126,11 @@ impl Line {
         })
     }
 
-    /// Reads one line.
+    /// Reads one line. `None`: it is torn, or of a later version, whose keys may mean something
+    /// else.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        serde_json::from_str(text).ok()
+        let line: Self = serde_json::from_str(text).ok()?;
+        (line.schema <= SCHEMA).then_some(line)
     }
 }
 
@@ -171,5 +180,16 @@ mod tests {
         let record = Line::parse(text).and_then(Line::record).expect("a record");
         assert_eq!((record.instance, record.number), (15, 2));
         assert_eq!(Line::parse("{\"schema\":1,\"at_ms\":1"), None);
+    }
+
+    #[test]
+    fn a_line_of_a_later_schema_is_not_read_as_one_of_this() {
+        let of = |schema: &str| {
+            let rest = r#""at_ms":1,"instance":"f","number":2,"kind":"k","tenant":null,
+                "gpu":null,"device":null,"text":"t","facts":{}}"#;
+            Line::parse(&format!("{{{schema}{rest}")).is_some()
+        };
+        assert!(of(r#""schema":1,"#) && of(""));
+        assert!(!of(r#""schema":2,"#));
     }
 }

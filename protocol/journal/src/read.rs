@@ -98,10 +98,15 @@ pub fn merged(mut all: Vec<EventRecord>, since_ms: u64, whole: Option<u64>) -> V
     in_order(since.chain(remembered).collect(), 0)
 }
 
-/// Whether the file was last written before that time.
+/// How far the clock that dates files may be behind the one that labels events, in milliseconds:
+/// on a network file system it is the server's.
+const BEHIND: u64 = 600_000;
+
+/// Whether the file was surely last written before that time.
 fn ended_before(file: &File, since_ms: u64) -> bool {
     let written = file.metadata().and_then(|known| known.modified());
-    written.is_ok_and(|at| at < UNIX_EPOCH + Duration::from_millis(since_ms))
+    let since = Duration::from_millis(since_ms.saturating_sub(BEHIND));
+    written.is_ok_and(|at| at < UNIX_EPOCH + since)
 }
 
 #[cfg(test)]
@@ -157,6 +162,22 @@ mod tests {
         // The clock runs right.
         write("journal.jsonl", 2, 30_000);
         assert_eq!([20_000, 20_001].map(since), [2, 1]);
+    }
+
+    #[test]
+    fn a_file_that_a_server_dates_a_few_minutes_early_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal.jsonl");
+        let at = 10 * BEHIND;
+        std::fs::write(&path, crate::json(&record((1, 1, at)))).unwrap();
+        let found = |behind: u64| {
+            let file = File::options().append(true).open(&path).unwrap();
+            file.set_modified(UNIX_EPOCH + Duration::from_millis(at - behind))
+                .unwrap();
+            read(folder.path(), at).unwrap().records.len()
+        };
+        // Beyond that it is not opened.
+        assert_eq!([BEHIND / 2, BEHIND, BEHIND + 1].map(found), [1, 1, 0]);
     }
 
     #[test]

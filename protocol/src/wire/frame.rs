@@ -118,17 +118,20 @@ impl Decoder {
         Ok(Some(frame))
     }
 
-    /// How many bytes of memory it takes. Once it holds no part of a frame, that of a long one is
-    /// given back first.
+    /// How many bytes of memory the part of a frame takes that has come. Once there is none, it
+    /// is 0, and the memory of a long frame is given back.
     pub fn held(&mut self) -> usize {
-        if self.is_between_frames() && self.buffer.capacity() > Self::KEPT {
+        if !self.is_between_frames() {
+            return self.buffer.capacity();
+        }
+        if self.buffer.capacity() > Self::KEPT {
             *self = Self::default();
         }
-        self.buffer.capacity()
+        0
     }
 
-    /// Room that is kept for the next frames.
-    const KEPT: usize = 64 * 1024;
+    /// Room that is kept for the next frames: most are shorter than 100 bytes.
+    const KEPT: usize = 1024;
 
     /// Whether the stream ends between two frames; if not, the peer went away in the middle of one.
     #[must_use]

@@ -9,7 +9,7 @@ mod system;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -39,6 +39,8 @@ pub struct Journal {
     queue: Option<SyncSender<Record>>,
     lost: Arc<AtomicU64>,
     gaps: Arc<AtomicU64>,
+    /// Events that came after its thread had ended.
+    ended: AtomicU64,
     /// Closed when all is written.
     done: Receiver<()>,
 }
@@ -69,25 +71,34 @@ impl Journal {
             queue: Some(queue),
             lost,
             gaps,
+            ended: AtomicU64::new(0),
             done,
         })
     }
 
     /// Hands an event over. Never waits.
     pub fn put(&self, record: &Record) {
-        let sent = self
-            .queue
-            .as_ref()
-            .is_some_and(|queue| queue.try_send(Arc::clone(record)).is_ok());
-        if !sent {
-            self.lost.fetch_add(1, Ordering::Relaxed);
+        let Some(queue) = &self.queue else { return };
+        match queue.try_send(Arc::clone(record)) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => {
+                self.lost.fetch_add(1, Ordering::Relaxed);
+            }
+            // The thread, which would count it, has ended by a panic.
+            Err(TrySendError::Disconnected(_)) => {
+                if self.ended.fetch_add(1, Ordering::Relaxed) == 0 {
+                    tracing::error!(
+                        "the journal's thread has ended; no event is written until the daemon is started again"
+                    );
+                }
+            }
         }
     }
 
     /// How often events were left out, or could not be written.
     #[must_use]
     pub fn gaps(&self) -> u64 {
-        self.gaps.load(Ordering::Relaxed)
+        self.gaps.load(Ordering::Relaxed) + self.ended.load(Ordering::Relaxed)
     }
 }
 
@@ -133,7 +144,11 @@ impl Writing {
     fn settle(&mut self) {
         let is_due = |since: &Instant| since.elapsed() >= SETTLE;
         if self.unsettled.take_if(|since| is_due(since)).is_some() {
-            self.sinks.iter_mut().for_each(|sink| sink.settle());
+            let settled = self.sinks.iter_mut().map(|sink| sink.settle());
+            // Each is told to.
+            let unsettled = settled.filter(|settled| !settled).count();
+            self.gaps
+                .fetch_add((unsettled > 0).into(), Ordering::Relaxed);
         }
     }
 

@@ -17,8 +17,11 @@ pub trait Sink: Send + Debug {
         false
     }
 
-    /// What was taken is to survive a power failure.
-    fn settle(&mut self) {}
+    /// What was taken is to survive a power failure. Returns whether it will, as far as that is
+    /// known; else the cause is logged, once for each.
+    fn settle(&mut self) -> bool {
+        true
+    }
 }
 
 /// The journal's files.
@@ -27,6 +30,8 @@ pub struct Files {
     writer: Writer,
     /// The last error that was said.
     said: Option<String>,
+    /// The last error of a file that was to survive.
+    unsettled: Option<String>,
     /// Whether it was said that there are no locks.
     said_unlocked: bool,
     text: Vec<u8>,
@@ -39,6 +44,7 @@ impl Files {
         Self {
             writer: Writer::new(folder, bounds, readers),
             said: None,
+            unsettled: None,
             said_unlocked: false,
             text: Vec::new(),
         }
@@ -72,8 +78,19 @@ impl Sink for Files {
         self.said.is_some()
     }
 
-    fn settle(&mut self) {
-        // The next append will find out what is wrong with the file.
-        let _ = self.writer.sync();
+    fn settle(&mut self) -> bool {
+        let error = match self.writer.sync() {
+            Ok(()) => {
+                self.unsettled = None;
+                return true;
+            }
+            // A network file system tells only here that its disk or a quota is full.
+            Err(error) => error.to_string(),
+        };
+        if self.unsettled.as_ref() != Some(&error) {
+            tracing::warn!(%error, "what was written of the journal may be lost; `gpushare events --since` may lack it");
+            self.unsettled = Some(error);
+        }
+        false
     }
 }

@@ -130,6 +130,8 @@ struct Busy {
     left: u64,
     queue: Option<SyncSender<Record>>,
     settled: Arc<AtomicU64>,
+    /// What it answers then.
+    survives: bool,
 }
 
 impl Sink for Busy {
@@ -142,14 +144,20 @@ impl Sink for Busy {
         self.queue.take_if(|_| self.left == 1);
     }
 
-    fn settle(&mut self) {
+    fn settle(&mut self) -> bool {
         self.settled.fetch_add(1, Ordering::Relaxed);
         self.queue = None;
+        self.survives
     }
 }
 
 /// How often a sink is told to settle to which so many events come after the first.
 fn settled(events: u64, is_leaving: bool) -> u64 {
+    settled_and_gaps(events, is_leaving, true).0
+}
+
+/// The same, and the gaps that are counted, of a sink that answers so.
+fn settled_and_gaps(events: u64, is_leaving: bool, survives: bool) -> (u64, u64) {
     let (queue, records) = sync_channel(QUEUE);
     queue.send(record(0)).unwrap();
     let settled = Arc::default();
@@ -157,16 +165,50 @@ fn settled(events: u64, is_leaving: bool) -> u64 {
         left: events,
         queue: Some(queue).filter(|_| !is_leaving),
         settled: Arc::clone(&settled),
+        survives,
     };
+    let gaps = Arc::default();
     let mut writing = Writing {
         records,
         lost: Arc::default(),
-        gaps: Arc::default(),
+        gaps: Arc::clone(&gaps),
         sinks: vec![Box::new(sink)],
         unsettled: None,
     };
     writing.write_all();
-    settled.load(Ordering::Relaxed)
+    let [settled, gaps] = [settled, gaps].map(|count| count.load(Ordering::Relaxed));
+    (settled, gaps)
+}
+
+#[test]
+fn what_does_not_survive_though_it_was_written_is_a_gap() {
+    assert_eq!(settled_and_gaps(0, false, false), (1, 1));
+    assert_eq!(settled_and_gaps(0, false, true), (1, 0));
+}
+
+/// A sink that panics.
+#[derive(Debug)]
+struct Broken;
+
+impl Sink for Broken {
+    fn take(&mut self, _: &[Record]) {
+        panic!("as a bug of a sink would");
+    }
+}
+
+#[test]
+fn events_after_the_end_of_the_journals_thread_are_gaps() {
+    let mut journal = Journal::start(vec![Box::new(Broken)]).unwrap();
+    journal.put(&record(1));
+    // Its thread's end closes it.
+    let _ = journal.done.recv();
+    assert_eq!(journal.gaps(), 0);
+    // The queue's end goes with the thread's last values.
+    while journal.gaps() == 0 {
+        journal.put(&record(2));
+        thread::yield_now();
+    }
+    journal.queue = None;
 }
 
 #[test]

@@ -10,6 +10,7 @@ use gpushare_protocol::wire::{ControlReply, EventRecord, Reply};
 #[cfg(doc)]
 use super::Node;
 use super::{ConnId, Container, FenceKey, Follower, Registration, Row};
+use crate::connection::Passed;
 use crate::devices::Order;
 use crate::foreign::Lane;
 use crate::spill;
@@ -26,7 +27,7 @@ pub enum Effect {
         /// The answer.
         reply: Reply,
         /// Descriptors that go with it.
-        descriptors: Vec<OwnedFd>,
+        descriptors: Vec<Passed>,
     },
     /// Answer a command.
     Command {

@@ -155,6 +155,15 @@ impl Node {
         })
     }
 
+    /// The lane of the connections at a tenant's socket. Copies of the tenant's memory do not
+    /// delay what is done there.
+    pub(super) fn door_lane(&self, tenant: TenantId) -> Lane {
+        self.lanes.lane(Owner {
+            user: self.owner(tenant).unwrap_or(0),
+            part: Part::Door(tenant),
+        })
+    }
+
     /// A process presents a file that it has from a previous daemon.
     pub fn present_file(&mut self, now: Nanos, client: Client, number: u64, file: Option<Foreign>) {
         let living = client

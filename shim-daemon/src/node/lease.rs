@@ -242,16 +242,24 @@ impl Node {
     pub(super) fn wake_gates(&mut self) {
         for tenant in std::mem::take(&mut self.leases.to_wake) {
             if let Some(known) = self.tenants.get(&tenant) {
-                known.control().announce();
+                self.announce(tenant, known);
             }
+        }
+    }
+
+    /// Wakes the waiters of a tenant's page. Many of them take time, and the tenant decides how
+    /// many there are: beyond a bound they are woken on its lane.
+    fn announce(&self, tenant: TenantId, known: &Tenant) {
+        if let Some(rest) = known.control().announce() {
+            self.door_lane(tenant).run(move || rest.wake());
         }
     }
 
     /// Deals turns by another policy from now on.
     pub(super) fn deal(&mut self, now: Nanos, policy: LeasePolicy) {
         self.leases.policy = policy;
-        for known in self.tenants.values() {
-            self.show_terms(known);
+        for (tenant, known) in &self.tenants {
+            self.show_terms(*tenant, known);
         }
         self.world.set_lease_policy(now, policy);
         self.carry_out(now);
@@ -263,12 +271,12 @@ impl Node {
             known.set_compute(spec);
         }
         if let Some(known) = self.tenants.get(&tenant) {
-            self.show_terms(known);
+            self.show_terms(tenant, known);
         }
     }
 
     /// Stores the terms that a tenant's gates need outside their turns too, and wakes them.
-    fn show_terms(&self, known: &Tenant) {
+    fn show_terms(&self, tenant: TenantId, known: &Tenant) {
         let pages = known.control().view().devices.iter();
         for (page, compute) in pages.zip(known.compute()) {
             let slice = self.leases.policy.slice.0;
@@ -281,6 +289,6 @@ impl Node {
                 ..shown
             });
         }
-        known.control().announce();
+        self.announce(tenant, known);
     }
 }

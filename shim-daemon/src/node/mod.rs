@@ -107,6 +107,7 @@ pub use tenant::{Registration, Row, Totals};
 pub use unlimited::Silent;
 pub use unmanaged::Unmanaged;
 pub(crate) use unrestored::aside;
+pub(crate) use users::CHOSEN;
 use users::Users;
 pub use vacated::{Program, Seen};
 

@@ -1,6 +1,6 @@
 //! Keeps one registration per process, and its current holdings.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use gpushare_core::{Event, Nanos, ProcessId, TenantId};
 use gpushare_protocol::units::Bytes;
@@ -9,10 +9,12 @@ use gpushare_protocol::wire::{Ask, ErrorCode, Refusal, Reply, Request, WireError
 use super::left_behind::Left;
 use super::processes::Process;
 use super::{Client, Node, Tenant};
+use crate::connection::Passed;
+use crate::foreign::Foreign;
 use crate::peer::Peer;
 
 /// What a registration takes beside memory: the pages to be sent, and a pidfd to be watched.
-pub(super) type Taken = (Vec<OwnedFd>, OwnedFd);
+pub(super) type Taken = (Vec<Passed>, OwnedFd);
 
 impl Node {
     /// The descriptors for a registration in this tenant, with the page that it presents.
@@ -20,7 +22,7 @@ impl Node {
         &self,
         tenant: TenantId,
         peer: &Peer,
-        presented: Option<&OwnedFd>,
+        presented: Option<&Foreign>,
     ) -> Result<Taken, WireError> {
         let Some(tenant) = self.tenants.get(&tenant) else {
             return Err(WireError::new(ErrorCode::NotFound, "the tenant has ended"));
@@ -154,16 +156,17 @@ impl Tenant {
     /// usage page, unless it is refused.
     pub(super) fn descriptors(
         &self,
-        presented: Option<&OwnedFd>,
-    ) -> Result<Vec<OwnedFd>, WireError> {
+        presented: Option<&Foreign>,
+    ) -> Result<Vec<Passed>, WireError> {
         let usage = match presented {
-            Some(page) if !self.usage().is(page) => page.as_fd(),
-            _ => self.usage().descriptor(),
+            Some(page) if !self.usage().is(page.file()) => {
+                let copy = page.file().try_clone();
+                let copy = copy.map_err(|error| no_descriptor(&error))?;
+                Passed::Foreign(Foreign::new(copy.into(), page.lane()))
+            }
+            _ => self.usage().passed(),
         };
-        let pages = [self.control().descriptor(), usage];
-        let sent = pages.into_iter().map(|page| page.try_clone_to_owned());
-        sent.collect::<Result<_, _>>()
-            .map_err(|error| no_descriptor(&error))
+        Ok(vec![self.control().passed(), usage])
     }
 }
 

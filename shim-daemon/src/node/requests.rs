@@ -11,10 +11,12 @@ use super::asks::{amounts, charges};
 use super::processes::Process;
 use super::registrations::Taken;
 use super::{ConnId, Effect, Node};
+use crate::connection::Passed;
+use crate::foreign::Foreign;
 use crate::peer::Peer;
 
 /// A process that has joined: its id, its reply, and its pages.
-type Joined = (ProcessId, Registered, Vec<OwnedFd>);
+type Joined = (ProcessId, Registered, Vec<Passed>);
 
 /// The sender of asks: a connection on a tenant's socket, and its process once registered.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +55,9 @@ impl Node {
         presented: Option<OwnedFd>,
     ) -> Option<ProcessId> {
         let comes_back = presented.is_some().then_some(peer.pid);
+        // The process may have locks on it, which make each close take long.
+        let lane = self.door_lane(client.tenant);
+        let presented = presented.map(|page| Foreign::new(page, &lane));
         match self.try_register(now, client, register, peer, presented) {
             Err(error) => {
                 if let Some(pid) = comes_back.filter(|_| !error.can_retry) {
@@ -82,7 +87,7 @@ impl Node {
         client: Client,
         register: &Register,
         peer: Peer,
-        presented: Option<OwnedFd>,
+        presented: Option<Foreign>,
     ) -> Result<Joined, WireError> {
         if client.process.is_some() {
             let text = "this connection has registered a process already";
@@ -124,7 +129,7 @@ impl Node {
         client: Client,
         register: &Register,
         (peer, (descriptors, pidfd)): (Peer, Taken),
-        presented: Option<OwnedFd>,
+        presented: Option<Foreign>,
     ) -> Result<Joined, WireError> {
         let slot = match presented {
             Some(page) => Some(self.adopt_page(client.tenant, page, register.slot)?),
@@ -190,7 +195,7 @@ impl Node {
         client: Client,
         slot: Option<u16>,
         peer: &Peer,
-        page: &OwnedFd,
+        page: &Foreign,
     ) -> Option<Result<Joined, WireError>> {
         let device_uuids = self.uuids(client.tenant);
         let tenant = self.tenants.get(&client.tenant)?;
@@ -199,7 +204,7 @@ impl Node {
         let known = self.processes.get_mut(process)?;
         // The pid cannot have been given to another process while this one's pidfd is not dead.
         let same = known.peer().pid == peer.pid && known.is_dead() == Some(false);
-        if !same || !tenant.usage().is(page) {
+        if !same || !tenant.usage().is(page.file()) {
             return None;
         }
         let comes = known.reconnected(client.connection, client.tells);

@@ -1,7 +1,6 @@
 //! After a restart: registers tenants again from the stored registrations; processes present the
 //! page they have.
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 
 use gpushare_core::{Event, Nanos, Oversubscribe, ProcessId, TenantId};
@@ -15,6 +14,7 @@ use super::residency;
 use super::specs::Whose;
 use super::tenant::Registration;
 use super::{Effect, Node, Row};
+use crate::foreign::Foreign;
 use crate::pages::UsagePage;
 
 impl Node {
@@ -164,7 +164,7 @@ impl Node {
     pub(super) fn adopt_page(
         &mut self,
         tenant: TenantId,
-        presented: OwnedFd,
+        presented: Foreign,
         slot: Option<u16>,
     ) -> Result<usize, WireError> {
         let refuse = |why: &str| WireError::new(ErrorCode::BadPage, why);
@@ -180,13 +180,13 @@ impl Node {
             .map(usize::from)
             .filter(|slot| *slot < MAX_SLOTS && known.seated(*slot).is_none());
         let slot = slot.ok_or_else(|| refuse("the slot is not the presenter's to claim"))?;
-        if known.usage().is(&presented) {
+        if known.usage().is(presented.file()) {
             return Ok(slot);
         }
         if known.has_members() {
             return Err(refuse("the tenant's processes share another page"));
         }
-        let page = UsagePage::adopt(presented).map_err(|error| refuse(&error.to_string()))?;
+        let page = UsagePage::take(presented).map_err(|error| refuse(&error.to_string()))?;
         known.adopt(page);
         self.limit_page(tenant);
         Ok(slot)

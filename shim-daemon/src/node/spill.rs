@@ -356,7 +356,7 @@ impl Node {
             to,
             id,
             reply: Reply::HostRange { offset, bytes },
-            descriptors: vec![descriptor],
+            descriptors: vec![descriptor.into()],
         });
         true
     }

@@ -195,7 +195,7 @@ impl Node {
             to: connection,
             id,
             reply: Reply::HostStored(stored),
-            descriptors: vec![reader],
+            descriptors: vec![reader.into()],
         });
     }
 }

@@ -23,7 +23,7 @@ const ALL_TENANTS: usize = 1024;
 const CHOSEN_TENANTS: usize = 512;
 /// The first user number of which a program may have many: `/etc/subuid` has ranges from 100,000
 /// on.
-const CHOSEN: u32 = 1 << 16;
+pub(crate) const CHOSEN: u32 = 1 << 16;
 /// Answers of one connection that may wait for the admission of one tenant.
 const MOST_PENDING: usize = 16;
 /// Connections over which a user may follow events at a time. Each is told every event, of whatever

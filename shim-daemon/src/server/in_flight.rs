@@ -6,12 +6,10 @@
 //! likes ([ADR
 //! 168](../../../docs/adr/0168-what-another-process-can-make-wait-runs-on-its-lane.md)).
 
-use std::os::fd::OwnedFd;
-
 use gpushare_protocol::wire::{ErrorCode, Reply, WireError};
 
 use super::{Server, clock};
-use crate::connection::Closed;
+use crate::connection::{Closed, Passed};
 use crate::node::ConnId;
 
 impl Server {
@@ -21,7 +19,7 @@ impl Server {
         &mut self,
         (to, id): (ConnId, u32),
         reply: &Reply,
-        descriptors: Vec<OwnedFd>,
+        descriptors: Vec<Passed>,
     ) {
         let Some(session) = self.sessions.get_mut(&to.0) else {
             return;

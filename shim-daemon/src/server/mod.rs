@@ -25,6 +25,7 @@ mod start;
 mod starts;
 #[cfg(test)]
 mod still;
+mod users_crowd;
 mod watched;
 mod worker;
 
@@ -37,6 +38,7 @@ use gpushare_core::{Nanos, ProcessId, TenantId};
 use crate::connection::Closed;
 use crate::devices::Devices;
 use crate::journal::Journal;
+use crate::limits;
 use crate::node::{ConnId, Effect, Node, Row, Seen};
 use crate::notify::Notify;
 use crate::spill::SpillFolder;
@@ -50,9 +52,11 @@ use looker::{Finished, Job, Looker};
 use owners::Place;
 use poller::{Poller, Source};
 use reports::{Report, Reports};
+use rests::Resting;
 use session::Session;
 pub use specification::cdi;
 pub use start::{Reload, Start, TICK};
+use users_crowd::UsersCrowd;
 
 /// How long a restored tenant waits for its first process: as that waits for a daemon.
 const CLAIM: Nanos = Nanos::secs(10);
@@ -73,7 +77,7 @@ pub struct Server {
     unkept: bool,
     sessions: BTreeMap<u64, Session>,
     /// Sessions that have had their turn, and when they are polled again.
-    resting: BTreeMap<u64, Nanos>,
+    resting: Resting,
     watched: BTreeMap<ProcessId, OwnedFd>,
     /// Processes for which the poller has no place.
     unwatched: BTreeMap<ProcessId, OwnedFd>,
@@ -99,6 +103,8 @@ pub struct Server {
     users: Users,
     /// Connections by place and user.
     crowd: Crowd<Place>,
+    /// Connections at all tenants, by their user.
+    users_crowd: UsersCrowd,
     /// Recent connections to tenants' sockets.
     connects: Connects,
     /// Recent requests over connections whose process has another one, or none.
@@ -159,6 +165,11 @@ impl Server {
         if let Some(starter) = &start.starter {
             add(starter.as_fd(), Source::Starter)?;
         }
+        // A private daemon's commands are all its user's.
+        let table = match folder.is_private() {
+            true => u64::MAX,
+            false => limits::descriptors(),
+        };
         let mut server = Self {
             node,
             poller,
@@ -170,7 +181,7 @@ impl Server {
             unsaved: BTreeSet::new(),
             unkept: false,
             sessions: BTreeMap::new(),
-            resting: BTreeMap::new(),
+            resting: Resting::default(),
             watched: BTreeMap::new(),
             unwatched: BTreeMap::new(),
             inits: BTreeMap::new(),
@@ -188,6 +199,7 @@ impl Server {
             buffer_budget: BufferBudget::default(),
             users: Users::default(),
             crowd: Crowd::default(),
+            users_crowd: UsersCrowd::new(table),
             connects: Connects::default(),
             formers: Formers::default(),
             journal: start.journal,
@@ -251,7 +263,7 @@ impl Server {
     }
 
     fn next_due(&self) -> Nanos {
-        let rested = self.resting.values().copied().min();
+        let rested = self.resting.first();
         let others = self.node.next_timeout().into_iter().chain(rested);
         let others = others.chain(self.recovering_until);
         others.fold(self.next_tick, Nanos::min)

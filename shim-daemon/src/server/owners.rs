@@ -13,8 +13,9 @@ use nix::unistd::geteuid;
 
 use super::budget::Payer;
 use super::session::Role;
+use super::users_crowd;
 use crate::cgroup::of_machine;
-use crate::node::Node;
+use crate::node::{CHOSEN, Node};
 use crate::peer::cgroup_of;
 
 /// The other end of a connection, when it connected.
@@ -26,6 +27,8 @@ pub(super) struct Caller {
     user: u32,
     /// Whether the socket is intended for that user: the tenant's own, or an unrestricted one.
     is_own: bool,
+    /// The user whose tenant's socket it is. `None`: the machine's, or no tenant's.
+    owner: Option<u32>,
     /// A number that stands for its container, where it is told apart by that. Many containers'
     /// programs have one user, and many containers of a class one socket; no program gets out of
     /// its container's cgroup.
@@ -55,12 +58,17 @@ impl Caller {
             Role::Client(tenant) => node.is_trusted(tenant, user),
             Role::Class(_) => false,
         };
+        let owner = match role {
+            Role::Client(tenant) => node.owner(tenant),
+            Role::Command | Role::Class(_) => None,
+        };
         let is_counted = !is_own && role != Role::Command;
         let container = is_counted.then(|| container_of(peer.pid().unsigned_abs()));
         Ok(Self {
             role,
             user,
             is_own,
+            owner,
             container: container.flatten(),
         })
     }
@@ -93,6 +101,30 @@ impl Caller {
             (Role::Client(tenant), _) if self.is_own => Some(Payer::Tenant(tenant)),
             (_, Some(container)) => Some(Payer::Container(container)),
             (role, None) => Some(Payer::User(role, self.user)),
+        }
+    }
+
+    /// As it counts over all sockets: at a user's tenant for that user, unless it is another
+    /// user's. Those would else take all the user's places.
+    pub(super) fn over_all(&self) -> users_crowd::Caller {
+        match (self.role, self.owner) {
+            (Role::Command, _) if self.is_own => users_crowd::Caller::Root,
+            (_, Some(owner)) if self.is_own => users_crowd::Caller::OfUser(owner),
+            (_, Some(_)) => users_crowd::Caller::OfUser(self.user),
+            (_, None) => users_crowd::Caller::Other,
+        }
+    }
+
+    /// Among whose bytes its messages are counted: a user's over all sockets. A program may have
+    /// its user among very many (`/etc/subuid`); those are one here.
+    pub(super) fn holder(&self) -> Payer {
+        let user = |user: u32| Payer::Owner(user.min(CHOSEN));
+        match (self.role, self.container) {
+            (Role::Client(tenant), _) if self.is_own => {
+                self.owner.map_or(Payer::Tenant(tenant), user)
+            }
+            (_, Some(container)) => Payer::Container(container),
+            (_, None) => user(self.user),
         }
     }
 
@@ -137,6 +169,7 @@ mod tests {
             role,
             user: 1000,
             is_own: false,
+            owner: None,
             container,
         }
     }
@@ -180,6 +213,52 @@ mod tests {
         for other in [one, of_another_user, in_class] {
             assert!(connects.count(NOW, other.payer().unwrap()).is_some());
         }
+    }
+
+    #[test]
+    fn another_users_connections_take_no_place_of_the_tenants_user() {
+        use users_crowd::Caller::{OfUser, Other, Root};
+        let caller = |role, is_own, owner| Caller {
+            is_own,
+            owner,
+            ..program(role, None)
+        };
+        let at_tenant = Role::Client(TenantId(1));
+        for (caller, counts) in [
+            (caller(at_tenant, true, Some(7)), OfUser(7)),
+            (caller(at_tenant, false, Some(7)), OfUser(1000)),
+            (caller(at_tenant, false, None), Other),
+            (caller(at_tenant, true, None), Other),
+            (caller(Role::Class(0), false, None), Other),
+            (caller(Role::Command, false, None), Other),
+            (caller(Role::Command, true, None), Root),
+        ] {
+            assert_eq!(caller.over_all(), counts, "{caller:?}");
+        }
+    }
+
+    #[test]
+    fn a_users_bytes_are_counted_together_and_apart_from_anothers() {
+        let own = |tenant, owner| Caller {
+            is_own: true,
+            owner,
+            ..program(Role::Client(TenantId(tenant)), None)
+        };
+        let command = |user| Caller {
+            user,
+            ..program(Role::Command, None)
+        };
+        let one = own(1, Some(1000)).holder();
+        assert_eq!(one, own(2, Some(1000)).holder());
+        assert_eq!(one, command(1000).holder());
+        let others = [own(3, None), own(4, Some(1001)), own(5, None), command(0)];
+        let mut all: Vec<Payer> = others.iter().map(Caller::holder).collect();
+        all.push(one);
+        all.push(program(Role::Client(TenantId(1)), Some(7)).holder());
+        let distinct: std::collections::BTreeSet<Payer> = all.iter().copied().collect();
+        assert_eq!(distinct.len(), all.len(), "{all:?}");
+        // Users that one may have without end.
+        assert_eq!(command(100_000).holder(), command(165_000).holder());
     }
 
     /// As many connections as are taken at once.

@@ -1,6 +1,7 @@
 //! Throttled sessions: each rests until its budget is repaid, and is served in its turn. A crowd of
 //! them delays neither turns on devices nor the daemon's second.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use gpushare_core::Nanos;
@@ -16,6 +17,61 @@ const UNPOLLED: Nanos = Nanos::millis(100);
 /// Rested sessions that are served before the poller's sources are: as many as those are at a time.
 const AT_A_TIME: usize = 256;
 
+/// Rested sessions that are compared by when they were served, those first that were to rest the
+/// shortest. As many of a user's as wait for one budget are fewer: a socket takes 1,024.
+const COMPARED: usize = 4096;
+
+/// Sessions that have had their turn, and when they are polled again.
+#[derive(Debug, Default)]
+pub(super) struct Resting {
+    sessions: BTreeMap<u64, Nanos>,
+    /// The same, by time.
+    times: BTreeSet<(Nanos, u64)>,
+}
+
+impl Resting {
+    /// It rests until this time, or as long as it already does, if that is longer. Returns whether
+    /// it already does.
+    fn put_off(&mut self, id: u64, until: Nanos) -> bool {
+        let before = self.sessions.get(&id).copied();
+        if before.is_none_or(|at| at < until) {
+            self.remove(id);
+            self.sessions.insert(id, until);
+            self.times.insert((until, id));
+        }
+        before.is_some()
+    }
+
+    /// It rests no more.
+    pub(super) fn remove(&mut self, id: u64) {
+        if let Some(until) = self.sessions.remove(&id) {
+            self.times.remove(&(until, id));
+        }
+    }
+
+    /// Whether it rests.
+    pub(super) fn contains(&self, id: u64) -> bool {
+        self.sessions.contains_key(&id)
+    }
+
+    /// When the first is to be polled again.
+    pub(super) fn first(&self) -> Option<Nanos> {
+        self.times.first().map(|(until, _)| *until)
+    }
+
+    /// Those that have rested by then, in the order of their times.
+    fn until(&self, now: Nanos) -> impl Iterator<Item = u64> {
+        let rested = self.times.range(..=(now, u64::MAX));
+        rested.map(|(_, id)| *id)
+    }
+
+    /// All of them, with their times.
+    #[cfg(test)]
+    pub(super) fn all(&self) -> &BTreeMap<u64, Nanos> {
+        &self.sessions
+    }
+}
+
 impl Server {
     /// Neither reads nor polls a session for a while: until the last time given. It is removed from
     /// the poller altogether, because a poller reports a hang-up whatever it polls for.
@@ -23,12 +79,9 @@ impl Server {
         let Some(session) = self.sessions.get(&id) else {
             return;
         };
-        let before = self.resting.get(&id).copied();
-        if before.is_none() {
+        if !self.resting.put_off(id, until) {
             self.poller.remove(session.connection.socket());
         }
-        self.resting
-            .insert(id, before.map_or(until, |at| at.max(until)));
     }
 
     /// Resumes throttled sessions, which may have unserved requests in their buffers. Those served
@@ -39,7 +92,7 @@ impl Server {
     /// If polling itself fails.
     pub(super) fn end_rests(&mut self) -> io::Result<()> {
         for id in self.rested(clock::now()) {
-            self.resting.remove(&id);
+            self.resting.remove(id);
             let Some(session) = self.sessions.get_mut(&id) else {
                 continue;
             };
@@ -62,9 +115,9 @@ impl Server {
 
     /// The sessions that are served now, in order.
     fn rested(&self, now: Nanos) -> Vec<u64> {
-        let rested = self.resting.iter().filter(|(_, until)| **until <= now);
         let served = |id: u64| self.sessions.get(&id).map(|session| session.served);
-        let mut rested: Vec<_> = rested.map(|(id, _)| (served(*id), *id)).collect();
+        let rested = self.resting.until(now).take(COMPARED);
+        let mut rested: Vec<_> = rested.map(|id| (served(id), id)).collect();
         if rested.len() > AT_A_TIME {
             rested.select_nth_unstable(AT_A_TIME);
             rested.truncate(AT_A_TIME);

@@ -1,23 +1,24 @@
 //! One connection's talk: greeting, then requests of a client or of a command.
 
+mod telling;
+
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 
 use gpushare_core::{Nanos, ProcessId, TenantId};
 use gpushare_protocol::wire::{
-    Control, ControlReply, ErrorCode, EventRecord, FrameError, Hello, MAGIC, MAJOR, MINOR,
-    Register, Reply, Request, WireError, decode,
+    Control, ControlReply, ErrorCode, FrameError, Hello, MAGIC, MAJOR, Register, Reply, Request,
+    WireError, decode,
 };
 
 use super::budget::Budget;
 use super::folder::Folder;
-use super::later::{Later, Outgoing};
+use super::later::Later;
 use super::owners::{Caller, may_do_everything};
 use crate::connection::{Closed, Connection};
 use crate::foreign::{Accepted, Foreign};
 use crate::groups::Groups;
-use crate::node::{Client, ConnId, Form, Node, Silent};
+use crate::node::{Client, ConnId, Node, Silent};
 use crate::pages::PagesError;
 use crate::peer::{Maker, Peer, identify};
 
@@ -146,12 +147,12 @@ impl Session {
         if self.connection.wants_to_write() {
             return Ok(None);
         }
-        let mut received = false;
+        let mut received = None;
         let most = match self.caller.role {
             Role::Client(_) | Role::Class(_) => REQUESTS,
             Role::Command => COMMANDS + usize::from(!self.greeted),
         };
-        for _ in 0..most {
+        for served in 0..most {
             let (request, body) = loop {
                 if let Some(frame) = self.connection.next_frame()? {
                     break frame;
@@ -159,13 +160,17 @@ impl Session {
                 if let Some(end) = self.ended.take() {
                     return Err(end);
                 }
-                if std::mem::replace(&mut received, true) {
-                    return Ok(None);
+                if let Some(bytes) = received {
+                    let is_part = served == 0 && bytes > 0;
+                    return Ok(is_part.then(|| self.brought_part(now, id, node)).flatten());
                 }
                 if self.connection.is_put_off() {
                     return Ok(Some(now + PUT_OFF));
                 }
-                self.ended = self.connection.receive(TURN).err();
+                match self.connection.receive(TURN) {
+                    Ok(bytes) => received = Some(bytes),
+                    Err(end) => (self.ended, received) = (Some(end), Some(0)),
+                }
             };
             if self.greeted {
                 self.heard(now, (id, request), &body, node, class)?;
@@ -179,6 +184,21 @@ impl Session {
             }
         }
         Ok(Some(now))
+    }
+
+    /// What came is a part of a message and nothing else. The read costs as much as a request: a
+    /// program sends its messages whole, and long ones in pieces of many kilobytes.
+    fn brought_part(&mut self, now: Nanos, id: ConnId, node: &Node) -> Option<Nanos> {
+        if self.caller.role == Role::Command {
+            return None;
+        }
+        match self.client(id) {
+            Some(client) if client.process.is_some() => {
+                self.extra.former += u32::from(node.is_former(client));
+            }
+            _ => self.extra.refusals += 1,
+        }
+        self.budget.spend(now)
     }
 
     fn greet(
@@ -337,7 +357,7 @@ impl Session {
     }
 
     /// The other end of a tenant's connection, with what it has said of itself.
-    fn client(&self, id: ConnId) -> Option<Client> {
+    pub(super) fn client(&self, id: ConnId) -> Option<Client> {
         Some(Client {
             connection: id,
             tenant: self.tenant()?,
@@ -394,57 +414,6 @@ impl Session {
         }
     }
 
-    /// Sends a command a reply, unless its version is too old for that reply.
-    pub(super) fn tell(&mut self, id: u32, reply: &ControlReply) -> Result<(), Closed> {
-        if reply.since() > self.minor {
-            return Ok(());
-        }
-        let older = (self.minor < MINOR).then(|| reply.clone().told(self.minor));
-        let reply = older.as_ref().unwrap_or(reply);
-        if !self.later.is_empty() {
-            return self
-                .later
-                .push(id, Outgoing::Reply(Box::new(reply.clone())));
-        }
-        say(&mut self.connection, id, reply)
-    }
-
-    /// Tells a command of an event, in its time.
-    pub(super) fn tell_event(
-        &mut self,
-        id: u32,
-        record: Arc<EventRecord>,
-        form: Form,
-    ) -> Result<(), Closed> {
-        self.later.push(id, Outgoing::Event(record, form))?;
-        self.catch_up()
-    }
-
-    /// Sends what waits, as far as the other end takes it.
-    fn catch_up(&mut self) -> Result<(), Closed> {
-        self.connection.flush()?;
-        while !self.connection.wants_to_write()
-            && let Some((id, word)) = self.later.pop()
-        {
-            match word {
-                Outgoing::Event(record, form) => {
-                    let reply = match form {
-                        Form::Row => ControlReply::Event(record.plain()),
-                        Form::Record => ControlReply::Record(Arc::unwrap_or_clone(record)),
-                    };
-                    say(&mut self.connection, id, &reply)?;
-                }
-                Outgoing::Reply(reply) => say(&mut self.connection, id, &reply)?,
-            }
-        }
-        Ok(())
-    }
-
-    /// Bytes of memory that its messages take.
-    pub(super) fn held(&mut self) -> usize {
-        self.connection.held() + self.later.held()
-    }
-
     fn unknown<R: serde::Serialize>(
         &mut self,
         request: u32,
@@ -465,19 +434,6 @@ impl Session {
                 }
             }
         }
-    }
-}
-
-/// Sends a reply, or the reason why it cannot be sent: an answer too long for a frame must be
-/// requested page by page.
-fn say(connection: &mut Connection, id: u32, reply: &ControlReply) -> Result<(), Closed> {
-    match connection.send(id, reply, Vec::new()) {
-        Err(Closed::Protocol(FrameError::TooLarge)) => {
-            let text = "the answer is too long for this version of gpushare; use the one that came with the daemon";
-            let error = WireError::new(ErrorCode::Full, text);
-            connection.send(id, &ControlReply::Error(error), Vec::new())
-        }
-        sent => sent,
     }
 }
 

@@ -6,7 +6,8 @@ mod looks;
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
 use gpushare_core::Oversubscribe;
@@ -16,10 +17,10 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::*;
 use crate::devices::{Capabilities, Device};
-use crate::foreign::Foreign;
 use crate::groups::Groups;
 use crate::host_file::HostFile;
 use crate::node::{ConnId, Effect, Seen, Settings};
+use crate::pages::UsagePage;
 use crate::peer::inspect;
 
 const NOW: Nanos = Nanos::secs(100);
@@ -258,11 +259,47 @@ fn a_process_that_shows_its_page_over_and_over_has_one_connection() {
         let known = &scene.node.tenants[&scene.tenant];
         let mut pages = known.descriptors(None).unwrap().into_iter();
         let page = pages.find(|page| known.usage().is(page));
+        let page = page.map(|page| page.as_fd().try_clone_to_owned().unwrap());
         let new = scene.tries(page);
         assert_eq!(new.process, process, "it keeps its registration");
         assert!(!scene.node.is_former(new));
         assert!(former.iter().all(|one| scene.node.is_former(*one)));
         former.push(new);
+    }
+}
+
+/// How many descriptors of this process lead to the same file as this one.
+fn copies(of: &UsagePage) -> usize {
+    let wanted = of.descriptor().as_raw_fd();
+    let place = |fd: &str| std::fs::metadata(format!("/proc/self/fd/{fd}")).ok();
+    let place = |fd: &str| place(fd).map(|at| (at.dev(), at.ino()));
+    let wanted = place(&wanted.to_string());
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let same = open.filter(|fd| place(&fd.file_name().to_string_lossy()) == wanted);
+    same.count()
+}
+
+#[test]
+fn a_page_that_a_process_shows_is_closed_on_its_lane_and_none_is_copied() {
+    let mut scene = Scene::new();
+    scene.registers();
+    let stands = scene.node.door_lane(scene.tenant).stands();
+    let page = |scene: &Scene| {
+        let usage = scene.node.tenants[&scene.tenant].usage();
+        usage.descriptor().try_clone_to_owned().unwrap()
+    };
+    let open = |scene: &Scene| copies(scene.node.tenants[&scene.tenant].usage());
+    while scene.node.poll_effect().is_some() {}
+    assert_eq!(open(&scene), 1);
+    for shown in 1..=3 {
+        let page = page(&scene);
+        assert!(scene.tries(Some(page)).process.is_some());
+        while scene.node.poll_effect().is_some() {}
+        assert_eq!(open(&scene), 1 + shown, "what it shows, and nothing else");
+    }
+    drop(stands);
+    while open(&scene) > 1 {
+        std::thread::yield_now();
     }
 }
 
@@ -333,8 +370,8 @@ fn a_process_that_lacks_descriptors_for_its_registration() {
     }
     let (mut scene, _former) = Scene::alone();
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
-    // It takes three.
-    for left in 0..3 {
+    // It takes one: the tenant's pages are sent without copies.
+    for left in 0..1 {
         while scene.node.poll_effect().is_some() {}
         let peer = process();
         // The kernel gives the lowest free numbers.

@@ -60,13 +60,13 @@ fn the_poller_comes_between_parts_of_a_crowd_and_all_have_their_turn() {
     let (_folder, mut server, _crowd) = crowded(300);
     let all: Vec<u64> = server.sessions.keys().copied().collect();
     server.end_rests().unwrap();
-    let left: Vec<u64> = server.resting.keys().copied().collect();
+    let left: Vec<u64> = server.resting.all().keys().copied().collect();
     assert_eq!(left, all[AT_A_TIME..]);
     // Those that were served ask on.
     let again = &all[..AT_A_TIME];
     again.iter().for_each(|id| server.rest(*id, Nanos::ZERO));
     server.end_rests().unwrap();
-    let left: Vec<u64> = server.resting.keys().copied().collect();
+    let left: Vec<u64> = server.resting.all().keys().copied().collect();
     assert_eq!(left, again[AT_A_TIME - left.len()..]);
     assert_eq!(left.len(), all.len() - AT_A_TIME);
 }
@@ -97,4 +97,21 @@ fn what_is_due_to_the_node_does_not_wait_for_a_crowd() {
     server.rest(server.next, Nanos::ZERO);
     server.end_rests().unwrap();
     assert_ne!(server.node.next_timeout(), Some(due));
+}
+
+#[test]
+fn sessions_rest_by_their_times_and_until_the_last_time_given() {
+    let mut resting = Resting::default();
+    for (id, until) in [(1, 30), (2, 10), (3, 20), (2, 25), (3, 5)] {
+        resting.put_off(id, Nanos(until));
+    }
+    assert_eq!(resting.first(), Some(Nanos(20)));
+    let until = |at| resting.until(Nanos(at)).collect::<Vec<_>>();
+    assert_eq!(
+        [until(19), until(25), until(30)],
+        [vec![], vec![3, 2], vec![3, 2, 1]]
+    );
+    resting.remove(3);
+    assert_eq!(resting.first(), Some(Nanos(25)));
+    assert!(!resting.contains(3) && resting.contains(2));
 }
