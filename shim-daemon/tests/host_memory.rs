@@ -1,4 +1,5 @@
-//! A changed limit of managed memory (`uvm`) is compared with the host memory that can hold it.
+//! The limit of managed memory (`uvm`) is compared with the host memory that can hold it: of a
+//! container when it is created, and of each tenant when the limit is raised.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::fs;
@@ -20,6 +21,7 @@ struct Lab {
     machine: Machine,
     mounted: tempfile::TempDir,
     first: First,
+    firsts: Vec<First>,
 }
 
 impl Lab {
@@ -31,6 +33,7 @@ impl Lab {
             machine,
             mounted,
             first: First::start(GROUP),
+            firsts: Vec::new(),
         };
         lab.has(100);
         lab
@@ -45,11 +48,16 @@ impl Lab {
 
     /// A container there, with a limit of 64 MiB.
     fn container(&mut self, how: (&str, &str)) -> Result<TenantId, WireError> {
-        let mut wanted = asks("a", "64MiB");
-        wanted
-            .environment
-            .push((how.0.to_owned(), how.1.to_owned()));
+        let wanted = limited("a", "64MiB", how);
         self.machine.inject(&wanted, &self.first)
+    }
+
+    /// A container with this limit, in a cgroup of its own without one. What refuses it.
+    fn unbound(&mut self, id: &str, limit: &str, how: (&str, &str)) -> Option<String> {
+        let first = First::start(&format!("0::/other/{id}\n"));
+        let made = self.machine.inject(&limited(id, limit, how), &first);
+        self.firsts.push(first);
+        made.err().map(|error| error.message)
     }
 
     fn ask(&mut self, from: ConnId, control: &Control) -> ControlReply {
@@ -79,6 +87,22 @@ impl Lab {
     fn limit(&mut self, value: &str) -> Result<u64, String> {
         self.set("GPUSHARE_MEM_LIMIT", value)
     }
+}
+
+fn limited(id: &str, limit: &str, how: (&str, &str)) -> Injection {
+    let mut wanted = asks(id, limit);
+    let how = (how.0.to_owned(), how.1.to_owned());
+    wanted.environment.push(how);
+    wanted
+}
+
+/// A part in a hundred of the machine's memory.
+fn of_machine(percent: u64) -> String {
+    let text = fs::read_to_string("/proc/meminfo").unwrap();
+    let row = text.lines().find_map(|row| row.strip_prefix("MemTotal:"));
+    let kib = row.unwrap().trim().strip_suffix("kB").unwrap().trim();
+    let kib: u64 = kib.parse().unwrap();
+    format!("{}KiB", kib * percent / 100)
 }
 
 fn mounts(root: &Path) -> Mounts {
@@ -180,4 +204,26 @@ fn without_a_memory_cgroup_managed_memory_ends_at_the_machines() {
     of_run(&mut lab, "0::/pods/other\n");
     assert_eq!(lab.limit("200MiB"), Ok(200));
     refused(lab.limit("64TiB"), &["the machine has "]);
+}
+
+#[test]
+fn a_container_gets_no_more_managed_memory_than_the_machine_has() {
+    let mut lab = Lab::new();
+    let refusal = lab.unbound("a", &of_machine(120), UVM);
+    assert!(refusal.is_some_and(|text| text.contains("the machine has ")));
+    assert_eq!(lab.unbound("b", &of_machine(80), UVM), None);
+    assert_eq!(lab.unbound("c", &of_machine(120), SWAP), None);
+}
+
+#[test]
+fn managed_memory_of_all_tenants_above_the_machines_is_told_in_the_log() {
+    let mut lab = Lab::new();
+    assert_eq!(lab.unbound("a", &of_machine(60), UVM), None);
+    assert_eq!(lab.unbound("b", &of_machine(60), SWAP), None);
+    assert_eq!(lab.machine.node.managed_beyond_machine(), None);
+    assert_eq!(lab.unbound("c", &of_machine(60), UVM), None);
+    let told = lab.machine.node.managed_beyond_machine().unwrap();
+    for words in ["the tenants with uvm", "the machine has "] {
+        assert!(told.contains(words), "{words} in {told}");
+    }
 }

@@ -1,8 +1,8 @@
-//! Tenants that free memory while it is on the host.
+//! Tenants that free memory while they are out, or of what could not move.
 
 use crate::node::swap::{Obeys, swapping};
 use crate::node::{Node, mib, secs};
-use gpushare_core::{Bytes, DeviceId, Event, Place, ProcessId, TenantId};
+use gpushare_core::{Bytes, DeviceId, Event, Notice, Place, ProcessId, TenantId};
 
 /// A tenant that is out, all but 64 MiB, which cannot move.
 fn out() -> (Node, DeviceId, TenantId, ProcessId) {
@@ -19,20 +19,57 @@ fn out() -> (Node, DeviceId, TenantId, ProcessId) {
 }
 
 #[test]
-fn what_stays_on_the_card_is_counted_while_the_rest_is_freed_on_the_host() {
+fn what_a_tenant_frees_while_it_is_out_is_what_stayed_on_the_card() {
     let (mut node, device, tenant, process) = out();
-    node.free(process, device, mib(900));
+    node.free(process, device, mib(40));
     let account = node.world.account(tenant, device).expect("it runs");
-    assert_eq!((account.in_use, account.away), (mib(124), mib(60)));
+    assert_eq!((account.in_use, account.away), (mib(984), mib(960)));
     assert_eq!(account.in_use - account.away, node.physical(device));
 }
 
 #[test]
-fn what_is_freed_on_the_host_is_away_no_more() {
+fn what_is_on_the_host_stays_away_until_it_is_back_and_freed() {
     let (mut node, device, tenant, process) = out();
+    node.free(process, device, mib(1024));
+    let account = node.world.account(tenant, device).expect("it runs");
+    assert_eq!((account.in_use, account.away), (mib(960), mib(960)));
+    node.tell(Event::Resume { tenant });
+    node.live(secs(1));
     node.free(process, device, mib(960));
     let account = node.world.account(tenant, device).expect("it runs");
-    assert_eq!((account.in_use, account.away), (mib(64), Bytes::ZERO));
+    assert_eq!((account.in_use, account.away), (Bytes::ZERO, Bytes::ZERO));
+}
+
+#[test]
+fn a_tenant_that_frees_while_it_is_out_does_not_overdraw_a_full_card() {
+    let (mut node, device, tenant, process) = out();
+    let (_, other) = node.run(swapping(device, 1984));
+    let ask = node.want(other, device, mib(1984));
+    assert!(node.granted(ask));
+    node.free(process, device, mib(64));
+    let overdrawn = |one: &Notice| matches!(one, Notice::Overdrawn { .. });
+    assert!(!node.notices.iter().any(overdrawn));
+    let account = node.world.account(tenant, device).expect("it runs");
+    assert_eq!(account.away, mib(960));
+}
+
+#[test]
+fn one_that_freed_as_much_as_was_away_while_out_can_leave_again() {
+    let (mut node, device) = Node::swaps(2048, 64);
+    let (tenant, process) = node.run(swapping(device, 1024));
+    node.want(process, device, mib(1024));
+    let moves = &mut node.guests.get_mut(&tenant).expect("it runs").moves;
+    (moves.works, moves.residue) = (false, mib(512));
+    node.tell(Event::Suspend { tenant });
+    node.live(secs(1));
+    node.free(process, device, mib(512));
+    node.tell(Event::Resume { tenant });
+    node.live(secs(1));
+    assert_eq!(node.place(tenant, device), Place::In);
+    let (_, other) = node.run(swapping(device, 1792));
+    let ask = node.want(other, device, mib(1792));
+    node.live(secs(10));
+    assert!(node.granted(ask));
 }
 
 /// A tenant that was out once, when 512 MiB of its 1024 MiB could not move, and that is back.

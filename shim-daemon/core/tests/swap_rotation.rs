@@ -233,7 +233,7 @@ impl History {
         let device = self.device;
         let stay = |(process, proc): (&ProcessId, &Proc)| {
             let guest = self.node.guests.get(&proc.tenant)?;
-            let bytes = guest.moves.residue.min(proc.charged(device));
+            let bytes = proc.fixed(device, guest.moves.residue);
             let told = self.told.get(process).copied().unwrap_or_default();
             (bytes != told).then_some((*process, bytes))
         };

@@ -3,7 +3,7 @@
 
 use crate::node::swap::{policy, swapping};
 use crate::node::{Node, Rng, mib, secs, spec};
-use crate::uvm::{booked, leaves, managed, work};
+use crate::uvm::{booked, card, leaves, managed, work};
 use gpushare_core::{Bytes, DeviceId, Event, Nanos, Place, TenantId};
 
 /// Lives on while both work, and says whether both were in at some time.
@@ -165,4 +165,23 @@ fn a_sibling_that_fits_beside_a_neighbour_does_not_leave() {
     assert!(meet(&mut node, device, both, 10));
     assert_eq!(booked(&node, both[0], device), mib(240));
     assert_eq!(before, both.map(|tenant| leaves(&node, tenant)));
+}
+
+/// The driver keeps the memory of pages at home, or gives it back at once.
+#[test]
+fn what_a_managed_tenant_leaves_is_told_to_its_neighbour_as_free() {
+    for keeps in [true, false] {
+        let (mut node, device) = card(2048);
+        node.devices.get_mut(&device).expect("it exists").keeps = keeps;
+        let (large, process) = node.run(managed(device, 2048));
+        let (neighbour, _) = node.run(spec(device, 0, 1));
+        let ask = node.want(process, device, mib(2048));
+        assert!(node.granted(ask));
+        node.guests.get_mut(&large).expect("it runs").moves.works = false;
+        assert_eq!(node.world.grantable(neighbour, device), Bytes::ZERO);
+        node.tell(Event::Suspend { tenant: large });
+        node.live(secs(2));
+        assert_eq!(node.place(large, device), Place::Out);
+        assert_eq!(node.world.grantable(neighbour, device), mib(1024));
+    }
 }

@@ -1,6 +1,6 @@
 //! What moves of managed memory cost, and teach: the pages on the card alone are copied.
 
-use crate::node::swap::{policy, swapping};
+use crate::node::swap::{Obeys, policy, swapping};
 use crate::node::{Node, mib, secs};
 use crate::uvm::{card, leaves, managed};
 use gpushare_core::{Bytes, DeviceId, Event, Nanos, Notice, Place, TenantId};
@@ -92,6 +92,39 @@ fn what_leaves_of_a_tenant_above_the_card_is_told_as_what_returns() {
         _ => None,
     });
     assert!(out.all(|bytes| bytes == mib(1900)));
+}
+
+/// What returns of the tenant brought so far, as told.
+fn returned(node: &Node) -> Vec<Bytes> {
+    let all = node.notices.iter().filter_map(|one| match one {
+        Notice::Returned { bytes, .. } => Some(*bytes),
+        _ => None,
+    });
+    all.collect()
+}
+
+#[test]
+fn a_return_after_a_move_that_was_cut_off_is_told_by_what_had_left() {
+    for spec in [managed, swapping] {
+        let (mut node, device) = Node::swaps(2048, 64);
+        let (tenant, process) = node.run(spec(device, 1024));
+        let moves = &mut node.guests.get_mut(&tenant).expect("it runs").moves;
+        (moves.works, moves.rate) = (false, RATE);
+        node.want(process, device, mib(1024));
+        node.tell(Event::Suspend { tenant });
+        node.live(secs(4));
+        node.tell(Event::Resume { tenant });
+        node.live(secs(4));
+        assert_eq!(returned(&node), [mib(1024)]);
+        let bound = |node: &Node| node.world.rotation_bound(device, Nanos::ZERO).0;
+        let before = bound(&node);
+        node.obeys(tenant, Obeys::Failing);
+        node.tell(Event::Suspend { tenant });
+        node.until("it is back", 4, |node| returned(node).len() > 1);
+        assert_eq!(returned(&node)[1], mib(512));
+        let part = bound(&node) * 100 / before;
+        assert!((99..=101).contains(&part), "taught another rate: {part} %");
+    }
 }
 
 /// Pages that nobody touched leave in no time, and later ones do not: a move may take ten times

@@ -254,6 +254,7 @@ impl Node {
         }
         self.show_status(tenant);
         self.admitted(now, tenant);
+        self.warn_of_managed();
     }
 
     pub(super) fn find(&self, name: &str) -> Option<(TenantId, &Tenant)> {
@@ -382,6 +383,7 @@ impl Node {
             self.guarantee,
         );
         self.set_shares(tenant, &spec);
+        self.warn_of_managed();
         self.note_standing(tenant);
         let known = self.tenants.get(&tenant);
         let known = known.ok_or_else(|| no_tenant(name))?;

@@ -14,8 +14,8 @@ use super::Node;
 use crate::groups::{Groups, Mounts};
 
 impl Node {
-    /// Refuses managed memory that the container's memory cgroup cannot hold. Of other memory the
-    /// cgroup is not read.
+    /// Refuses managed memory that the container's memory cgroup cannot hold, or the machine. Of
+    /// other memory neither is read.
     pub(super) fn host_holds(
         &mut self,
         limits: &Limits,
@@ -26,8 +26,8 @@ impl Node {
             return Ok(());
         }
         let most = self.known_mounts.memory(groups);
-        let most = most.map(|most| (most, "the container's memory cgroup"));
-        compared(limits, needed(spec), most)
+        let held = most.map(|most| (most, "the container's memory cgroup"));
+        compared(limits, needed(spec), least_of(held))
     }
 
     /// Refuses a change that raises what a tenant's managed memory may be above what the memory
@@ -56,8 +56,35 @@ impl Node {
             .chain(members)
             .filter_map(|groups| mounts.memory(groups));
         let held = held.map(|most| (most, "its memory cgroup")).min();
-        let machine = machine_memory().map(|most| (most, "the machine"));
-        compared(limits, needed(spec), held.into_iter().chain(machine).min())
+        compared(limits, needed(spec), least_of(held))
+    }
+
+    /// Warns where the managed memory of all tenants together comes to be more than the machine
+    /// has. Each of them was compared by itself, and few have all of it on the host at a time: so
+    /// none is refused for the sum.
+    pub(super) fn warn_of_managed(&mut self) {
+        let text = self.managed_beyond_machine();
+        let was = std::mem::replace(&mut self.managed_is_beyond, text.is_some());
+        if let Some(text) = text.filter(|_| !was) {
+            tracing::warn!("{text}");
+        }
+    }
+
+    /// That it is more, in words. `None`: it is not, or the machine does not say what it has.
+    #[must_use]
+    pub fn managed_beyond_machine(&self) -> Option<String> {
+        let specs = self.tenants.keys().filter_map(|id| self.world.spec(*id));
+        let managed = specs.filter(|spec| spec.oversubscribe == Oversubscribe::Uvm);
+        let all: Bytes = managed.map(needed).sum();
+        if all.is_zero() {
+            return None;
+        }
+        let most = Bytes(machine_memory()?);
+        (all > most).then(|| {
+            format!(
+                "the tenants with uvm may have {all} on the host together, and the machine has {most}: the kernel ends programs once that is used up"
+            )
+        })
     }
 
     /// Cgroups are mounted as this table says, and not as this process sees them. For tests.
@@ -69,6 +96,12 @@ impl Node {
 /// The bytes that may be on the host, of all devices.
 fn needed(spec: &TenantSpec) -> Bytes {
     spec.quotas.iter().map(|(_, quota)| quota.limit).sum()
+}
+
+/// The least of what the memory cgroups have, and the machine.
+fn least_of(held: Option<(u64, &'static str)>) -> Option<(u64, &'static str)> {
+    let machine = machine_memory().map(|most| (most, "the machine"));
+    held.into_iter().chain(machine).min()
 }
 
 /// Refuses what is more than the `most` that something has.

@@ -230,6 +230,8 @@ pub struct Node {
     /// Tenants that have had no part in this second yet.
     beats: VecDeque<TenantId>,
     known_mounts: KnownMounts,
+    /// The managed memory of all tenants is more than the machine has, as the log says.
+    managed_is_beyond: bool,
     containers: Containers,
     /// Containers that a rule allows to run without limits.
     allowed: Vec<allowed::Allowed>,
@@ -307,6 +309,7 @@ impl Node {
             fences: Fences::new(settings.fences.clone()),
             users: Users::default(),
             known_mounts: KnownMounts::default(),
+            managed_is_beyond: false,
             containers: settings.containers.clone(),
             allowed: Vec::new(),
             unrestored: BTreeMap::new(),

@@ -115,6 +115,8 @@ pub(crate) struct Resident {
     pub(crate) pause: Nanos,
     /// It is out by its own report alone: no look that began since has ended.
     pub(crate) unseen: bool,
+    /// The bytes that it had out when its last return began, and what late processes had beside.
+    brings: Bytes,
     /// How often it left, and the bytes that moved, both ways.
     moves: (u64, Bytes),
     /// How often in a row it found no room to return.
@@ -165,6 +167,7 @@ impl Default for Resident {
             elsewhere: Bytes::ZERO,
             pause: Nanos::millis(1),
             unseen: false,
+            brings: Bytes::ZERO,
             moves: (0, Bytes::ZERO),
             misses: 0,
             refused: false,
@@ -243,6 +246,11 @@ impl Resident {
     /// The bytes of its memory that are out, on the host or in a file.
     pub(crate) fn moved_out(&self) -> Bytes {
         self.elsewhere.max(self.host)
+    }
+
+    /// The most that its return brings: a move that was cut off may have taken little of it out.
+    pub(crate) fn brings(&self) -> Bytes {
+        self.brings
     }
 
     /// How often it left, and the bytes that moved, both ways.
@@ -391,7 +399,7 @@ impl Resident {
         self.asked_again = self.place == place && !anew;
         (self.place, self.since) = (place, now);
         if anew {
-            self.begun = now;
+            (self.begun, self.brings) = (now, self.told_away());
         }
         self.pause = Nanos::millis(1);
         (self.refused, self.unseen, self.no_turn) = (false, false, None);

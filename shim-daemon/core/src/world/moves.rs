@@ -333,6 +333,7 @@ impl World {
                 true => load.bytes,
                 false => resident.moved_out(),
             };
+            let bytes = bytes.min(resident.brings());
             (bytes, now - resident.begun(), resident.is_timed())
         });
         let Some((bytes, took, timed)) = known else {

@@ -265,8 +265,9 @@ impl World {
             freed = Some(before).filter(|before| account.in_use < *before);
             account.late = Bytes::ZERO;
             let away = account.away;
-            // What stays on the card is sealed there: only memory on the host was freed.
-            account.away = away - (before - account.in_use);
+            // While it is out it frees what stays on the card: a free of the rest waits for the
+            // seal.
+            account.away = away.min(account.in_use);
             account.lower_residue(shown, away);
             moved = away != account.away;
             before != account.in_use

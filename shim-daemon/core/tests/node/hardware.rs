@@ -141,6 +141,8 @@ pub struct Proc {
     away: BTreeMap<DeviceId, Bytes>,
     /// The part whose copies on the host are the valid ones: that and what a return has brought.
     home: BTreeMap<DeviceId, Bytes>,
+    /// The part of what cannot move that it has freed while it was sealed.
+    pub fixed_freed: BTreeMap<DeviceId, Bytes>,
     /// Devices from or to which its memory moves; and those where a copy is under way.
     pub moving: std::collections::BTreeSet<DeviceId>,
     pub copies: std::collections::BTreeSet<DeviceId>,
@@ -172,6 +174,7 @@ impl Proc {
             charged: BTreeMap::new(),
             away: BTreeMap::new(),
             home: BTreeMap::new(),
+            fixed_freed: BTreeMap::new(),
             moving: std::collections::BTreeSet::new(),
             copies: std::collections::BTreeSet::new(),
             sealed: std::collections::BTreeSet::new(),
@@ -226,6 +229,12 @@ impl Proc {
         let brought = home - self.away(device);
         self.set_away(device, self.away(device).max(home));
         brought
+    }
+
+    /// The part of the charges that cannot move, of a process that had so much of that.
+    pub fn fixed(&self, device: DeviceId, residue: Bytes) -> Bytes {
+        let freed = self.fixed_freed.get(&device).copied().unwrap_or_default();
+        (residue - freed).min(self.charged(device))
     }
 
     pub fn is_sealed(&self, device: DeviceId) -> bool {

@@ -19,7 +19,7 @@ pub fn shown(proc: &Proc, device: DeviceId, residue: Bytes) -> Shown {
         true => Shown::In,
         false => Shown::Out {
             away,
-            rests: away + residue >= proc.charged(device),
+            rests: away + proc.fixed(device, residue) >= proc.charged(device),
         },
     }
 }
@@ -150,7 +150,7 @@ impl Node {
         let shows = devices.iter().flat_map(|device| {
             let device = *device;
             let shown = shown(proc, device, residue);
-            let bytes = residue.min(proc.charged(device));
+            let bytes = proc.fixed(device, residue);
             let shows = Event::Shown {
                 process,
                 device,

@@ -337,22 +337,21 @@ impl Node {
     /// A process frees; its page shows it, and the daemon looks.
     pub fn free(&mut self, process: ProcessId, device: DeviceId, bytes: Bytes) {
         let proc = self.processes.get_mut(&process).expect("it lives");
-        let moves = proc.moving.contains(&device);
-        let sealed = proc.is_sealed(device);
-        if sealed && (moves || proc.away(device).is_zero()) {
-            // A free waits while memory moves.
-            return;
-        }
-        // While it is sealed it frees what is on the host: a driver is not called then.
-        let most = if sealed { proc.away(device) } else { bytes };
+        let tenant = proc.tenant;
+        // While it is sealed it frees what cannot move: a free of the rest waits for the seal.
+        let most = match proc.is_sealed(device) {
+            true => {
+                let fixed = proc.fixed(device, self.guests[&tenant].moves.residue);
+                fixed.min(proc.charged(device) - proc.away(device))
+            }
+            false => bytes,
+        };
         let charged = proc.charged.entry(device).or_default();
         let freed = bytes.min(*charged).min(most);
         *charged -= freed;
-        // Memory on the host goes without a trace on the device.
-        let on_host = freed.min(proc.away(device));
-        let freed = freed - on_host;
-        proc.set_away(device, proc.away(device) - on_host);
-        let tenant = proc.tenant;
+        if proc.is_sealed(device) {
+            *proc.fixed_freed.entry(device).or_default() += freed;
+        }
         let now = self.now;
         let hardware = self.devices.get_mut(&device).expect("it exists");
         if hardware.returns > Nanos::ZERO && !freed.is_zero() {

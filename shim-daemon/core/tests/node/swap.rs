@@ -233,7 +233,8 @@ impl Node {
             self.world.host()
         );
         let moves = &self.guests[&tenant].moves;
-        let (obeys, drain, works, residue) = (moves.obeys, moves.drain, moves.works, moves.residue);
+        let (obeys, drain, works) = (moves.obeys, moves.drain, moves.works);
+        let residue = self.processes[&process].fixed(device, moves.residue);
         let given = moves.given.get(&device).copied().unwrap_or_default();
         let proc = self.processes.get_mut(&process).expect("it lives");
         let charged = proc.charged(device);
@@ -282,7 +283,6 @@ impl Node {
             (Order::Leave, Obeys::Lying) => {
                 let away = charged - residue;
                 let left = away - proc.away(device);
-                let residue = residue.min(charged);
                 let took = self.guests[&tenant].moves.time(left);
                 Some((took, Told::Away { away, residue }))
             }
@@ -330,7 +330,7 @@ impl Node {
         let guest = &self.guests[&proc.tenant];
         let moves = &guest.moves;
         let (charged, away) = (proc.charged(device), proc.away(device));
-        let residue = moves.residue.min(charged);
+        let residue = proc.fixed(device, moves.residue);
         let all = charged - residue;
         let part = Bytes(all.0 / moves.parts)
             .max(Bytes::mib(64))

@@ -90,6 +90,7 @@ impl Resident {
         };
         (member.owes, member.silent) = (None, false);
         (member.away, member.moving) = (away.unwrap_or_default(), !rests);
+        self.brings += member.away;
         member.said = match (self.place, away) {
             (Place::In | Place::Out | Place::Confirming, Some(_)) => Said::Away,
             (Place::Out | Place::Confirming, None) => Said::Here,

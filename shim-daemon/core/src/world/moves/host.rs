@@ -95,8 +95,8 @@ impl World {
         }
     }
 
-    /// Less of a tenant is out than was, as a process of it has ended or freed memory there: it
-    /// gives up what is reserved for more than it has.
+    /// Less of a tenant is out than was, as a process of it has ended, or less is in use than was
+    /// reserved: it gives up what is reserved for more than it has.
     pub(in crate::world) fn trim_host(&mut self, tenant: TenantId, device: DeviceId) {
         let most = self.all_on_host(tenant, device);
         let resident = self.residency.get(device, tenant);
