@@ -268,23 +268,36 @@ impl<M> Window<M> {
         number
     }
 
-    /// The mark behind batch `number` is in its stream. `Err` gives it back if the batch is no
-    /// longer known: its context went, or the program waited for it. The stream may have another
-    /// name than when the batch was closed.
+    /// The mark behind batch `number` is in its stream. `Err` gives it back if the batch has one
+    /// already, or is no longer known: its context went, or the program waited for it. The stream
+    /// may have another name than when the batch was closed.
     pub fn marked(&mut self, number: u64, mark: M) -> Result<(), M> {
         let mut batches = self.queues.iter_mut().flat_map(|queue| &mut queue.marked);
         match batches.find(|batch| batch.number == number) {
-            Some(batch) => {
+            Some(batch) if batch.mark.is_none() => {
                 batch.mark = Some(mark);
                 Ok(())
             }
-            None => Err(mark),
+            _ => Err(mark),
         }
     }
 
-    /// No mark could be made behind batch `number`: its operations wait for the next one.
+    /// The stream's batches whose marks are being made.
+    pub fn in_making(&self, stream_key: StreamKey) -> impl Iterator<Item = u64> + '_ {
+        let queues = self.queues.iter();
+        let batches = queues
+            .filter(move |queue| queue.stream_key == stream_key)
+            .flat_map(|queue| &queue.marked);
+        batches
+            .filter(|batch| batch.mark.is_none())
+            .map(|batch| batch.number)
+    }
+
+    /// No mark could be made behind batch `number`: if it has none, its operations wait for the
+    /// next one.
     pub fn unmarked(&mut self, number: u64) {
-        let holds = |queue: &&mut Queue<M>| queue.marked.iter().any(|batch| batch.number == number);
+        let is_it = |batch: &Batch<M>| batch.number == number && batch.mark.is_none();
+        let holds = |queue: &&mut Queue<M>| queue.marked.iter().any(is_it);
         if let Some(queue) = self.queues.iter_mut().find(holds) {
             queue.reopen(number);
         }

@@ -103,7 +103,7 @@ pub(crate) fn comes(stream: StreamRef, later: bool) {
     let stream_key = drain::stream_key_of(here.handle, stream);
     if let Some(gate) = device_gate::of(here.device.index()) {
         let _relaxed = Relaxed::enter();
-        let _ = gate.mark(stream_key);
+        gate.mark_before(stream_key);
         // Streams that wait for the legacy one will wait for this, and so would their marks.
         if stream.is_legacy() && !later {
             mark_blocking(gate, here.handle);
@@ -138,13 +138,13 @@ fn mark_blocking(gate: &DeviceGate, context: CUcontext) {
     let streams: Vec<StreamKey> = gate
         .lock()
         .window
-        .unmarked_streams()
-        .map(|(stream_key, _)| stream_key)
+        .streams()
+        .filter(|stream_key| !stream_key.is_context())
         .filter(can_mark)
         .collect();
     for stream_key in streams {
         if awaited::waits_for_legacy(context, &stream_key) {
-            let _ = gate.mark(stream_key);
+            gate.mark_before(stream_key);
         }
     }
 }

@@ -326,6 +326,25 @@ fn a_mark_that_could_not_be_made_leaves_its_operations_to_the_next() {
 }
 
 #[test]
+fn of_two_marks_of_a_batch_the_first_counts_and_no_failure_takes_it_back() {
+    let mut window: Window<u64> = Window::default();
+    let _ = admit(&mut window, 0, BOUNDS, 1);
+    let in_making = |window: &Window<u64>| window.in_making(STREAM).collect::<Vec<u64>>();
+    assert_eq!(in_making(&window), [], "it has no work");
+    submit(&mut window, 0, BOUNDS, STREAM, 1, 100);
+    assert_eq!(in_making(&window), [], "it has work in no batch");
+    let number = window.close_batch(STREAM, 0).unwrap();
+    assert_eq!(in_making(&window), [number]);
+    window.marked(number, 5).unwrap();
+    assert_eq!(in_making(&window), [], "its mark is there");
+    assert_eq!(window.marked(number, 6), Err(6));
+    window.unmarked(number);
+    assert_eq!(window.unmarked_streams().count(), 0);
+    window.look(0, |mark| *mark == 5, |_| None);
+    assert!(window.is_drained());
+}
+
+#[test]
 fn a_context_that_goes_takes_its_work_along_and_gives_the_late_mark_back() {
     let mut window: Window<u64> = Window::default();
     let other = StreamKey {

@@ -47,6 +47,14 @@ impl Inner {
         Some(self.making(stream_key, number, timed))
     }
 
+    /// The batches of `stream_key` whose marks other threads are making. Mostly there is none.
+    fn others_make(&mut self, stream_key: StreamKey) -> Vec<Making> {
+        let numbers: Vec<u64> = self.window.in_making(stream_key).collect();
+        let made = numbers.into_iter();
+        made.map(|number| self.making(stream_key, number, false))
+            .collect()
+    }
+
     fn making(&mut self, stream_key: StreamKey, number: u64, timed: bool) -> Making {
         Making {
             stream_key,
@@ -88,6 +96,28 @@ impl DeviceGate {
         };
         let put = making.put();
         self.was_put(&making, put) == Marked::Done(())
+    }
+
+    /// Puts a mark behind the work of `stream_key`, into which the calling thread is about to
+    /// submit something long. Where another thread is making one, of the stream or of its whole
+    /// context, it may come to the driver behind that: so this thread puts one for the same batch,
+    /// and the first that is known counts.
+    pub(in crate::gate) fn mark_before(&self, stream_key: StreamKey) {
+        let _ = self.mark(stream_key);
+        let context = StreamKey::of_context(stream_key.context);
+        let theirs = {
+            let mut inner = self.lock();
+            [stream_key, context].map(|key| inner.others_make(key))
+        };
+        for mut making in theirs.into_iter().flatten() {
+            let put = making.put();
+            if matches!(put, Marked::Done(_)) {
+                let _ = self.was_put(&making, put);
+            } else {
+                // The other thread says what becomes of the batch.
+                self.lock().keep(making.spare, making.gone);
+            }
+        }
     }
 
     /// Puts a mark behind untracked work in `stream_key`.
