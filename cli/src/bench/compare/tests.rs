@@ -1,0 +1,115 @@
+use super::*;
+
+fn pair(bare: f64, shared: f64) -> Pair {
+    Pair { bare, shared }
+}
+
+#[test]
+fn the_bare_run_is_first_in_every_other_pair() {
+    let order = std::cell::RefCell::new(Vec::new());
+    let run = |side: &'static str| {
+        order.borrow_mut().push(side);
+        Ok::<_, ()>(side)
+    };
+    for pair in 0..3 {
+        let both = in_order(pair, || run("bare"), || run("shared"));
+        assert_eq!(both, Ok(("bare", "shared")));
+    }
+    let ran = ["bare", "shared", "shared", "bare", "bare", "shared"];
+    assert_eq!(order.into_inner(), ran);
+}
+
+#[test]
+fn a_ratio_is_what_is_left_and_nothing_has_none() {
+    assert_eq!(pair(0.5, 0.25).ratio(), Some(0.5));
+    assert_eq!(pair(0.0, 0.25).ratio(), None);
+    assert_eq!(pair(0.5, 0.25).text(), "  50.00%   25.00%  0.500");
+}
+
+#[test]
+fn from_nothing_to_something_is_the_largest_ratio() {
+    let middle = |all: [(f64, f64); 3]| {
+        let all = all.map(|(bare, shared)| pair(bare, shared));
+        Pair::middle(all.to_vec()).map(|pair| (pair.bare, pair.shared))
+    };
+    let ties = [(0.0, 3.0), (0.0, 41.0), (0.0, 5.0)];
+    assert_eq!(middle(ties), Some((0.0, 5.0)));
+    let mixed = [(0.0, 900.0), (100.0, 250.0), (80.0, 160.0)];
+    assert_eq!(middle(mixed), Some((100.0, 250.0)));
+    // Nothing in both is no change.
+    let none = [(0.0, 0.0), (2.0, 1.0), (1.0, 2.0)];
+    assert_eq!(middle(none), Some((0.0, 0.0)));
+}
+
+#[test]
+fn of_several_pairs_the_middle_one_of_each_figure_is_kept_whole() {
+    let run = |useful: Pair, wait, changes| Comparison {
+        name: "x".to_owned(),
+        useful,
+        used: Some(useful),
+        rates: None,
+        mode_changes_a_minute: changes,
+        stolen: (useful.bare < 0.5).then_some(pair(0.0, 0.123)),
+        tenants: vec![Tenant {
+            name: "a".to_owned(),
+            device: useful,
+            asked: None,
+            error_pp: Some(useful.bare - useful.shared),
+            wait_p50: None,
+            wait_p99: Some(wait),
+            wait_p999: None,
+            launching_p50: None,
+            cores: useful,
+            missed: None,
+            in_line: Some(wait),
+            copied: None,
+            newcomer: None,
+            newcomer_second: None,
+        }],
+    };
+    // The second run has the median of the first figure, the third run that of the other.
+    let runs = vec![
+        vec![run(pair(0.5, 0.45), pair(10.0, 5.0), Some(9.0))],
+        vec![run(pair(0.4, 0.38), pair(30.0, 90.0), Some(2.0))],
+        vec![run(pair(0.6, 0.6), pair(20.0, 30.0), Some(4.0))],
+    ];
+    let lines = [(60.0, 0.0), (0.0, 0.0), (0.0, 4.0)];
+    let mut lined = runs.clone();
+    for (run, (bare, shared)) in lined.iter_mut().zip(lines) {
+        run[0].tenants[0].in_line = Some(pair(bare, shared));
+    }
+    let most = middles(lined)[0].tenants[0].in_line;
+    assert_eq!(most, Some(pair(60.0, 4.0)), "of any pair");
+    let kept = middles(runs);
+    assert_eq!(kept.len(), 1);
+    assert_eq!(kept[0].useful, pair(0.4, 0.38));
+    assert_eq!(kept[0].tenants[0].wait_p99, Some(pair(20.0, 30.0)));
+    let error = kept[0].tenants[0].error_pp;
+    assert!(error.is_some_and(|error| (error - 0.02).abs() < 1e-9));
+    assert_eq!(middle_number(vec![-3.0, 1.0, 2.0]), Some(2.0));
+    assert_eq!(middle_number(Vec::new()), None);
+    assert_eq!(kept[0].tenants[0].cores, pair(0.4, 0.38));
+    assert!(
+        kept[0].text().contains(" 0.400  0.380\n"),
+        "{}",
+        kept[0].text()
+    );
+    let line = "  30 requests still in line, with 90: waits are at least so long";
+    assert!(kept[0].text().contains(line), "{}", kept[0].text());
+    let mut empty = kept[0].clone();
+    empty.tenants[0].in_line = Some(pair(0.0, 0.0));
+    assert!(!empty.text().contains("in line"), "{}", empty.text());
+    assert_eq!(kept[0].rates, None);
+    assert_eq!(kept[0].mode_changes_a_minute, Some(4.0));
+    assert!(kept[0].text().contains("  4 mode changes a minute"));
+    assert_eq!(kept[0].stolen, Some(pair(0.0, 0.123)), "of the worst pair");
+    let said = "  other machines took 0.0 % of the processors, with 12.3 %";
+    assert!(kept[0].text().contains(said), "{}", kept[0].text());
+    let turns = Comparison {
+        mode_changes_a_minute: None,
+        stolen: None,
+        ..kept[0].clone()
+    };
+    assert!(!turns.text().contains("mode changes") && !turns.text().contains("machines"));
+    assert!(middles(Vec::new()).is_empty());
+}
