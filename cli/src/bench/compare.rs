@@ -1,7 +1,7 @@
 //! The same tenants without and with gpushare, next to each other. Shows whether sharing costs
 //! device work or tenants' time.
 
-use super::measure::Percentiles;
+use super::measure::{OF_P99, OF_P999, Percentiles};
 use super::report::{TOLD, time};
 use super::result::{Outcome, Row};
 use serde::Serialize;
@@ -48,6 +48,8 @@ pub(crate) struct Tenant {
     pub(crate) wait_p50: Option<Pair>,
     pub(crate) wait_p99: Option<Pair>,
     pub(crate) wait_p999: Option<Pair>,
+    /// The number of requests that these are of; of several pairs of runs the fewest.
+    pub(crate) waits: Option<Pair>,
     /// The median time in the calls that launch a request (ns).
     pub(crate) launching_p50: Option<Pair>,
     /// Cores that its processes used, driver and benchmark included. The software GPU's own threads
@@ -65,6 +67,8 @@ pub(crate) struct Tenant {
     pub(crate) newcomer: Option<Pair>,
     /// The same of their second 100 ms.
     pub(crate) newcomer_second: Option<Pair>,
+    /// The number of processes that these are of; of several pairs of runs the fewest.
+    pub(crate) visits: Option<Pair>,
 }
 
 impl Pair {
@@ -81,8 +85,20 @@ impl Pair {
         }
     }
 
+    /// Of each side the smaller one.
+    fn smaller(self, other: Self) -> Self {
+        Self {
+            bare: self.bare.min(other.bare),
+            shared: self.shared.min(other.shared),
+        }
+    }
+
     fn most(self) -> f64 {
         self.bare.max(self.shared)
+    }
+
+    fn least(self) -> f64 {
+        self.bare.min(self.shared)
     }
 
     /// The parts as processor time that other machines took.
@@ -229,6 +245,13 @@ pub(crate) fn middles(pairs: Vec<Vec<Comparison>>) -> Vec<Comparison> {
             let lines = runs.iter();
             let lines = lines.filter_map(|run| run.tenants.get(place)?.in_line);
             tenant.in_line = lines.reduce(Pair::larger);
+            let fewest = |count: fn(&Tenant) -> Option<Pair>| {
+                let counts = runs.iter();
+                let counts = counts.filter_map(|run| run.tenants.get(place).and_then(count));
+                counts.reduce(Pair::smaller)
+            };
+            tenant.waits = fewest(|tenant| tenant.waits);
+            tenant.visits = fewest(|tenant| tenant.visits);
             tenant.copied = middle(|tenant| tenant.copied);
             tenant.newcomer = middle(|tenant| tenant.newcomer);
             tenant.newcomer_second = middle(|tenant| tenant.newcomer_second);
@@ -260,6 +283,7 @@ fn tenant(bare: &Row, shared: &Row) -> Tenant {
         wait_p50: wait(|waited| waited.p50_ns),
         wait_p99: wait(|waited| waited.p99_ns),
         wait_p999: wait(|waited| waited.p999_ns),
+        waits: both(&|row| row.waited.map(|waited| waited.count as f64)),
         launching_p50: both(&|row| row.launching.map(|calls| calls.p50_ns as f64)),
         cores: Pair {
             bare: bare.cores,
@@ -270,6 +294,7 @@ fn tenant(bare: &Row, shared: &Row) -> Tenant {
         copied: both(&|row| row.copied_per_s),
         newcomer: both(&|row| row.newcomer.map(|newcomer| newcomer.median)),
         newcomer_second: both(&|row| row.newcomer.and_then(|newcomer| newcomer.second_median)),
+        visits: both(&|row| row.newcomer.map(|newcomer| newcomer.visits as f64)),
     }
 }
 
@@ -296,6 +321,26 @@ impl Tenant {
         Some(format!(
             "{bare:.0} requests still in line, with {shared:.0}: waits are at least so long"
         ))
+    }
+
+    /// The number of requests, where it is too small for one of the percentiles.
+    pub(crate) fn few(&self) -> Option<String> {
+        let waits = self.waits?;
+        let Pair { bare, shared } = waits;
+        let longest = match waits.least() {
+            few if few < OF_P99 as f64 => format!("p99 of fewer than {OF_P99}, and p99.9,"),
+            few if few < OF_P999 as f64 => format!("p99.9 of fewer than {OF_P999}"),
+            _ => return None,
+        };
+        Some(format!(
+            "{bare:.0} waits, with {shared:.0}: {longest} is the longest"
+        ))
+    }
+
+    /// The number of processes that the median of its newcomers is of.
+    pub(crate) fn newcomers(&self) -> Option<String> {
+        let Pair { bare, shared } = self.visits?;
+        Some(format!("median visit of {bare:.0}, with {shared:.0}"))
     }
 
     fn text(&self) -> String {
@@ -328,17 +373,19 @@ impl Tenant {
                 ""
             ));
         }
-        lines.extend(self.line().map(|said| format!("  {:<12} {said}", "")));
+        let said = [self.few(), self.line()].into_iter().flatten();
+        lines.extend(said.map(|said| format!("  {:<12} {said}", "")));
         if let Some(error) = self.error_pp {
             lines.push(format!("  {:<12} {error:+.2} pp from its share", ""));
         }
         let newcomers = [(self.newcomer, "first"), (self.newcomer_second, "second")];
         for (newcomer, which) in newcomers {
             if let Some(newcomer) = newcomer {
-                let said = format!("of its requested GPU time in the {which} 100 ms, median visit");
+                let said = format!("of its requested GPU time in the {which} 100 ms");
                 lines.push(format!("  {:<12} {} {said}", "", newcomer.text()));
             }
         }
+        lines.extend(self.newcomers().map(|said| format!("  {:<12} {said}", "")));
         lines.join("\n")
     }
 }

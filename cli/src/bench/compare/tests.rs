@@ -51,20 +51,14 @@ fn of_several_pairs_the_middle_one_of_each_figure_is_kept_whole() {
         mode_changes_a_minute: changes,
         stolen: (useful.bare < 0.5).then_some(pair(0.0, 0.123)),
         tenants: vec![Tenant {
-            name: "a".to_owned(),
             device: useful,
-            asked: None,
             error_pp: Some(useful.bare - useful.shared),
-            wait_p50: None,
             wait_p99: Some(wait),
-            wait_p999: None,
-            launching_p50: None,
+            waits: Some(wait),
             cores: useful,
-            missed: None,
             in_line: Some(wait),
-            copied: None,
-            newcomer: None,
-            newcomer_second: None,
+            visits: Some(wait),
+            ..plain()
         }],
     };
     // The second run has the median of the first figure, the third run that of the other.
@@ -89,6 +83,9 @@ fn of_several_pairs_the_middle_one_of_each_figure_is_kept_whole() {
     assert_eq!(middle_number(vec![-3.0, 1.0, 2.0]), Some(2.0));
     assert_eq!(middle_number(Vec::new()), None);
     assert_eq!(kept[0].tenants[0].cores, pair(0.4, 0.38));
+    let fewest = Some(pair(10.0, 5.0));
+    assert_eq!(kept[0].tenants[0].waits, fewest, "of any pair");
+    assert_eq!(kept[0].tenants[0].visits, fewest, "of any pair");
     assert!(
         kept[0].text().contains(" 0.400  0.380\n"),
         "{}",
@@ -112,4 +109,53 @@ fn of_several_pairs_the_middle_one_of_each_figure_is_kept_whole() {
     };
     assert!(!turns.text().contains("mode changes") && !turns.text().contains("machines"));
     assert!(middles(Vec::new()).is_empty());
+}
+
+/// A tenant with nothing but useful time.
+fn plain() -> Tenant {
+    Tenant {
+        name: "a".to_owned(),
+        device: pair(0.5, 0.5),
+        asked: None,
+        error_pp: None,
+        wait_p50: None,
+        wait_p99: None,
+        wait_p999: None,
+        waits: None,
+        launching_p50: None,
+        cores: pair(0.1, 0.1),
+        missed: None,
+        in_line: None,
+        copied: None,
+        newcomer: None,
+        newcomer_second: None,
+        visits: None,
+    }
+}
+
+#[test]
+fn a_percentile_of_few_waits_is_said_to_be_the_longest_one() {
+    let of = |bare, shared| {
+        let waits = Some(pair(bare, shared));
+        Tenant { waits, ..plain() }.text()
+    };
+    let said = "  250 waits, with 200: p99.9 of fewer than 1000 is the longest";
+    assert!(of(250.0, 200.0).ends_with(said), "{}", of(250.0, 200.0));
+    let said = "  1200 waits, with 99: p99 of fewer than 100, and p99.9, is the longest";
+    assert!(of(1200.0, 99.0).ends_with(said), "{}", of(1200.0, 99.0));
+    assert!(!of(1000.0, 1000.0).contains("longest"));
+    assert!(!plain().text().contains("longest"));
+}
+
+#[test]
+fn a_median_of_visits_is_told_with_their_number() {
+    let comes = Tenant {
+        newcomer: Some(pair(0.2, 0.3)),
+        visits: Some(pair(2.0, 3.0)),
+        ..plain()
+    };
+    let text = comes.text();
+    let said = "in the first 100 ms\n               median visit of 2, with 3";
+    assert!(text.ends_with(said), "{text}");
+    assert!(!plain().text().contains("visit"));
 }
