@@ -1,6 +1,7 @@
 //! Real programs under the library, one module per behaviour. A new file needs a line here.
 
 mod admitted_between;
+mod archives_script;
 mod arrows;
 mod bad_limits;
 mod barrier;
