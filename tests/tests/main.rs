@@ -150,6 +150,7 @@ mod pools_room;
 mod procaddr;
 mod prometheus;
 mod ps_places;
+mod quickstart_script;
 mod quota;
 mod race;
 mod registering;
