@@ -2,7 +2,8 @@
 # Installs what this folder holds, or removes it. As root; nothing is downloaded.
 #
 #   ./install.sh [--prefix DIR] [--no-start]   default: /usr/local; a second run upgrades
-#   ./install.sh --uninstall [--prefix DIR]    keeps settings, journal, and library versions in use
+#   ./install.sh --uninstall [--prefix DIR]    keeps settings, journal, and library versions in use;
+#                                              ends with 1 where nothing is installed
 #   ./install.sh --purge [--prefix DIR]        as --uninstall, without settings and journal
 #
 # With systemd it installs, enables and starts gpushared.service. A running daemon is restarted:
@@ -18,7 +19,7 @@ while [ $# -gt 0 ]; do
         --no-start) start=no ;;
         --uninstall) action=uninstall ;;
         --purge) action=uninstall purge=yes ;;
-        -h | --help) sed -n '2,9p' "$0" | sed 's/^# \?//'; exit 0 ;;
+        -h | --help) sed -n '2,10p' "$0" | sed 's/^# \?//'; exit 0 ;;
         *) echo "install.sh: unknown option $1; see --help" >&2; exit 2 ;;
     esac
     shift
@@ -144,7 +145,21 @@ retire() {
     [ $active = no ] || systemctl start "$1" || echo "$1 did not start: journalctl -u $1" >&2
 }
 
+# Whether there is something to remove: an installation, or what a removal kept or left when it was cut
+# short. A purge also takes what the last installation's removal left of the machine.
+installed() {
+    for path in "$bin/gpushare" "$bin/gpushare-runtime" "$lib" "$root$prefix/share/doc/gpushare"; do
+        [ ! -e "$path" ] || return 0
+    done
+    own gpushared.service || own gpushare-exporter.service || { [ "$purge" = yes ] && ! others; }
+}
+
 uninstall_all() {
+    if ! installed; then
+        other=$(program "$units/gpushared.service")
+        echo "install.sh: nothing is installed below $root$prefix${other:+; gpushared.service starts $other}" >&2
+        exit 1
+    fi
     retire gpushare-exporter.service
     retire gpushared.service
     needs=

@@ -5,6 +5,8 @@
 #   scripts/archives.sh      into dist/archives/
 #   REVISION=2 scripts/archives.sh    another build of the same version [default: 1]
 source "$(dirname "$0")/common.sh"
+# dpkg-deb refuses folders that others cannot enter, and one commit makes the same archives everywhere.
+umask 022
 case "${1:-}" in -h | --help) sed -n '2,6p' "$0" | sed 's/^# \?//'; exit 0 ;; esac
 need tar sha256sum
 [ -f dist/lib/libgpushare.so ] || die "there is no dist/; scripts/package.sh makes it"
@@ -59,7 +61,7 @@ install -m 755 packaging/install.sh "$work/tar/$name"
 install -m 644 packaging/gpushared.service packaging/gpushare-exporter.service "$work/tar/$name"
 tarball "$work/tar" "$out/$name.tar.gz" "$name"
 mkdir -p "$work/debug/$name-debug"
-cp dist/debug/*.debug "$work/debug/$name-debug"
+install -m 644 dist/debug/*.debug "$work/debug/$name-debug"
 tarball "$work/debug" "$out/$name-debug.tar.gz" "$name-debug"
 
 if have dpkg-deb; then

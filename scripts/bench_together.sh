@@ -6,7 +6,7 @@
 #   scripts/bench_together.sh [SECONDS]     how long each run is measured; default 10
 #   GPU=soft:slice=1ms,switch=50us          the GPU, as --gpu takes it; default soft. Experiments with two GPUs take a soft one with count=2.
 #                                           A soft GPU's slice and switch are the daemon's settings too
-#   PAIRS=3                                 pairs of runs
+#   PAIRS=3                                 pairs of runs, an odd number
 #   GROUPS_OF="together curve"              presets or groups; default: all about sharing without idling
 source "$(dirname "$0")/common.sh"
 case "${1:-}" in -h | --help) sed -n '2,10p' "$0" | sed 's/^# \?//'; exit 0 ;; esac

@@ -8,6 +8,12 @@ note() { printf '   %s\n' "$*" >&2; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 have() { command -v "$1" >/dev/null 2>&1; }
 
+# LD_PRELOAD, LD_LIBRARY_PATH and RUSTFLAGS are split there.
+for folder in "$PWD" "$CARGO_TARGET_DIR"; do
+    [[ "$folder" != *[[:space:]:]* ]] || die "'$folder': builds and programs need a path without blanks and colons; move the checkout"
+done
+unset folder
+
 need() {
     for tool in "$@"; do
         have "$tool" || die "$tool is not installed; this needs Rust (https://rustup.rs), gcc and Python 3"

@@ -8,7 +8,7 @@
 # both programs are in C.
 #
 #   scripts/quickstart.sh
-#   scripts/quickstart.sh --containers   the same with two containers: by Podman, or bare runc; as root
+#   scripts/quickstart.sh --containers   the same with two containers, by Podman or bare runc: builds, and says how root goes on
 source "$(dirname "$0")/common.sh"
 case "${1:-}" in
     "") ;;

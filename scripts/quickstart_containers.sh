@@ -1,14 +1,37 @@
 #!/usr/bin/env bash
 # Two containers share one GPU under different quotas: quickstart.sh --containers. With Podman, or
 # with bare runc where Podman cannot run. As root, on a software GPU built here, with a daemon of its
-# own in a mount namespace: nothing of the machine's is touched.
+# own in a mount namespace: nothing of the machine's is touched. A user's run builds, and names the
+# command for root.
 source "$(dirname "$0")/common.sh"
-if [ "${GPUSHARE_QUICKSTART:-}" != inside ]; then
-    need cargo gcc python3
-    [ "$(id -u)" = 0 ] || die "containers with a share of a machine's GPU are made by root: sudo scripts/quickstart.sh --containers"
-    have podman || have runc || die "neither podman nor runc is installed (Debian: apt install podman)"
+
+mine() { [ "$(stat -c %u .)" = "$(id -u)" ]; }
+built() {
+    for name in gpushare gpushared gpushare-oci-hook libgpushare.so libsoftgpu_cuda.so libsoftgpu_nvml.so; do
+        [ -e "$CARGO_TARGET_DIR/release/$name" ] || return 1
+    done
+}
+
+# Under sudo there is often no cargo, or none with a toolchain. Where it builds, it leaves root's files
+# in the user's target folder, which stop the user's next build.
+build() {
+    if built && ! { mine && have cargo; }; then
+        say "1/4 the programs that were built before"
+        return
+    fi
+    if [ -n "${SUDO_USER:-}" ] && ! mine; then die "first without sudo, which builds: scripts/quickstart.sh --containers"; fi
+    need cargo
     say "1/4 building (the first time takes a few minutes)"
     cargo build --release --locked -p gpushare -p gpushared -p gpushare-interposer -p gpushare-oci-hook -p softgpu-cuda -p softgpu-nvml >&2
+}
+
+if [ "${GPUSHARE_QUICKSTART:-}" != inside ]; then
+    need gcc python3
+    build
+    again="scripts/quickstart.sh --containers"
+    [ "$CARGO_TARGET_DIR" = "$PWD/target" ] || again="env CARGO_TARGET_DIR=$CARGO_TARGET_DIR $again"
+    [ "$(id -u)" = 0 ] || die "all is built; containers with a share of a machine's GPU are made by root: sudo $again"
+    have podman || have runc || die "neither podman nor runc is installed (Debian: apt install podman)"
     GPUSHARE_QUICKSTART=inside exec unshare --mount --propagation private "$0"
 fi
 

@@ -168,17 +168,26 @@ fn an_impossible_experiment_is_refused_before_it_starts() {
             &["--gpu", "soft", "--tenant", "name=a,share=0"],
             "share=\"0\"",
         ),
+        (&["--gpu", "soft", "--tenant", "foo=1"], "foo"),
+        (
+            &["--gpu", "soft", "--tenant", "name=a,mode=gang,job=j"],
+            "--tenant: ",
+        ),
         (
             &["--gpu", "soft", "--tenant", "name=a", "--tenant", "name=a"],
             "two tenants",
         ),
-        (&["--gpu", "7", "--tenant", "name=a"], "there is no GPU"),
     ] {
         let output = home.gpushare(&[&["bench", "share"], flags].concat());
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(matches!(output.status.code(), Some(1 | 2)), "{said}");
+        assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(said.contains(blamed), "{said}");
     }
+    // It is understood, and cannot be had.
+    let output = home.gpushare(&["bench", "share", "--gpu", "7", "--tenant", "name=a"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(matches!(output.status.code(), Some(1 | 2)), "{said}");
+    assert!(said.contains("there is no GPU"), "{said}");
 }
 
 #[test]

@@ -180,12 +180,12 @@ fn pairs_of_runs_are_one_table_in_markdown() {
     let flags = ["--markdown", &path, "--seconds", "1", "--preset", "gaps-2"];
     let all = measured(
         &home,
-        &[&flags[..], &["--compare-bare", "--pairs", "2"]].concat(),
+        &[&flags[..], &["--compare-bare", "--pairs", "3"]].concat(),
     );
     let runs = |key: &str| all[key].as_array().map_or(0, Vec::len);
     assert_eq!(
         (runs("experiments"), runs("without"), runs("comparisons")),
-        (2, 2, 1)
+        (3, 3, 1)
     );
     let both = &all["comparisons"][0];
     for figure in ["useful", "used"] {
@@ -196,7 +196,7 @@ fn pairs_of_runs_are_one_table_in_markdown() {
         }
     }
     let table = fs::read_to_string(&file).expect("it was written");
-    assert!(table.contains("2 pairs of runs") && table.contains("| gaps-2 | all |"));
+    assert!(table.contains("3 pairs of runs") && table.contains("| gaps-2 | all |"));
     assert!(
         table.contains("| | a |") && table.contains("| | b |"),
         "{table}"
@@ -207,6 +207,21 @@ fn pairs_of_runs_are_one_table_in_markdown() {
         !refused.status.success() && said.contains("--compare-bare"),
         "{said}"
     );
+}
+
+#[test]
+fn pairs_of_runs_without_a_middle_one_are_refused() {
+    let home = Home::new("");
+    for pairs in ["2", "0", "101", "many"] {
+        let refused = bench(&home, &["--compare-bare", "--pairs", pairs]);
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{said}");
+        assert!(said.contains("an odd number from 1 to 99"), "{said}");
+    }
+    let flags = ["--compare-bare", "--pairs", "99", "--preset", "none"];
+    let refused = bench(&home, &flags);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(said.contains("accepted: equal"), "{said}");
 }
 
 /// `scripts/bench_together.sh` in a folder of its own, with commands that measure nothing: its page

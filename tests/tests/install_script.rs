@@ -2,6 +2,7 @@
 //! removal leaves nothing but what is not its own.
 
 mod engines;
+mod nothing;
 mod settings;
 mod units;
 mod unpacked;
@@ -253,6 +254,9 @@ fn a_prefix_that_the_unit_hides_from_its_daemon_is_refused() {
     let (unpacked, root) = (unpacked(), tempfile::tempdir().expect("a folder"));
     let unit = fs::read_to_string(unpacked.path().join("gpushared.service")).expect("text");
     assert!(unit.contains("ProtectHome=yes") && unit.contains("PrivateTmp=yes"));
+    // An installation of an older script is removed.
+    let older = root.path().join("home/me/lib/gpushare");
+    fs::create_dir_all(older).expect("made");
     let removed = install(
         unpacked.path(),
         root.path(),

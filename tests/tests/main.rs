@@ -1,6 +1,7 @@
 //! Real programs under the library, one module per behaviour. A new file needs a line here.
 
 mod admitted_between;
+mod archives_script;
 mod arrows;
 mod bad_limits;
 mod barrier;
@@ -149,6 +150,7 @@ mod pools_room;
 mod procaddr;
 mod prometheus;
 mod ps_places;
+mod quickstart_script;
 mod quota;
 mod race;
 mod registering;

@@ -42,8 +42,13 @@ fn said(home: &Home, arguments: &[&str]) -> String {
 
 /// The message of a refused command.
 fn refused(home: &Home, arguments: &[&str]) -> String {
+    refused_with(1, home, arguments)
+}
+
+/// The same, where the command ends with this status.
+fn refused_with(code: i32, home: &Home, arguments: &[&str]) -> String {
     let Output { status, stderr, .. } = home.gpushare(arguments);
-    assert_eq!(status.code(), Some(1), "{arguments:?}");
+    assert_eq!(status.code(), Some(code), "{arguments:?}");
     String::from_utf8(stderr).expect("text")
 }
 
@@ -356,10 +361,24 @@ fn a_benchmark_of_moves_is_refused_where_nothing_can_move() {
     assert!(no_host.contains("[swap] host"), "{no_host}");
     let no_vmm = bench(&home, &["--gpu", "soft:mem=64MiB,vmm=off"]);
     assert!(no_vmm.contains("virtual memory management"), "{no_vmm}");
+}
+
+#[test]
+fn a_wrong_size_is_usage_and_its_form_is_judged_without_a_daemon() {
+    let gpu = ["bench", "swap", "--gpu", "soft:mem=64MiB,ctx=2MiB"];
+    let bench = |home: &Home, size: &str| {
+        let arguments = [&gpu[..], &["--size", size]].concat();
+        refused_with(2, home, &arguments)
+    };
+    // Where nothing can move.
+    let home = Home::new("");
+    for size in ["1x", "60%"] {
+        let said = bench(&home, size);
+        assert!(said.contains("--size=") && said.contains(size), "{said}");
+    }
     let home = Home::with_config("", NODE);
-    let fit = bench(
-        &home,
-        &["--gpu", "soft:mem=64MiB,ctx=2MiB", "--size", "8MiB"],
-    );
-    assert!(fit.contains("more than half"), "{fit}");
+    for size in ["8MiB", "64MiB"] {
+        let said = bench(&home, size);
+        assert!(said.contains("more than half"), "{said}");
+    }
 }

@@ -57,8 +57,9 @@ pub(crate) struct BenchShare {
     /// several pairs every second one runs with it first.
     #[arg(long, conflicts_with = "bare", help_heading = BARE)]
     pub(crate) compare_bare: bool,
-    /// With --compare-bare: run each pair so often, and keep the middle one of each figure.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=99), requires = "compare_bare", help_heading = BARE)]
+    /// With --compare-bare: run each pair so often, an odd number, and keep the middle one of each
+    /// figure.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = odd, requires = "compare_bare", help_heading = BARE)]
     pub(crate) pairs: u32,
     /// With --compare-bare: write one table of all experiments to this file, as Markdown.
     #[arg(long, value_name = "FILE", requires = "compare_bare", help_heading = OUTPUT)]
@@ -135,6 +136,13 @@ pub(crate) struct BenchWorker {
     /// Which member it is, and how many there are: 0/2.
     #[arg(long, requires = "board", value_parser = place)]
     pub(crate) place: Option<(usize, usize)>,
+}
+
+/// A number of pairs of which one is the middle one.
+fn odd(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok();
+    let middle = number.filter(|number| (1..=99).contains(number) && number % 2 == 1);
+    middle.ok_or_else(|| "accepted: an odd number from 1 to 99".to_owned())
 }
 
 /// `0/2`.

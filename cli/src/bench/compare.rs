@@ -1,7 +1,7 @@
 //! The same tenants without and with gpushare, next to each other. Shows whether sharing costs
 //! device work or tenants' time.
 
-use super::measure::Percentiles;
+use super::measure::{OF_P99, OF_P999, Percentiles};
 use super::report::{TOLD, time};
 use super::result::{Outcome, Row};
 use serde::Serialize;
@@ -48,6 +48,8 @@ pub(crate) struct Tenant {
     pub(crate) wait_p50: Option<Pair>,
     pub(crate) wait_p99: Option<Pair>,
     pub(crate) wait_p999: Option<Pair>,
+    /// The number of requests that these are of; of several pairs of runs the fewest.
+    pub(crate) waits: Option<Pair>,
     /// The median time in the calls that launch a request (ns).
     pub(crate) launching_p50: Option<Pair>,
     /// Cores that its processes used, driver and benchmark included. The software GPU's own threads
@@ -65,6 +67,8 @@ pub(crate) struct Tenant {
     pub(crate) newcomer: Option<Pair>,
     /// The same of their second 100 ms.
     pub(crate) newcomer_second: Option<Pair>,
+    /// The number of processes that these are of; of several pairs of runs the fewest.
+    pub(crate) visits: Option<Pair>,
 }
 
 impl Pair {
@@ -81,8 +85,20 @@ impl Pair {
         }
     }
 
+    /// Of each side the smaller one.
+    fn smaller(self, other: Self) -> Self {
+        Self {
+            bare: self.bare.min(other.bare),
+            shared: self.shared.min(other.shared),
+        }
+    }
+
     fn most(self) -> f64 {
         self.bare.max(self.shared)
+    }
+
+    fn least(self) -> f64 {
+        self.bare.min(self.shared)
     }
 
     /// The parts as processor time that other machines took.
@@ -229,6 +245,13 @@ pub(crate) fn middles(pairs: Vec<Vec<Comparison>>) -> Vec<Comparison> {
             let lines = runs.iter();
             let lines = lines.filter_map(|run| run.tenants.get(place)?.in_line);
             tenant.in_line = lines.reduce(Pair::larger);
+            let fewest = |count: fn(&Tenant) -> Option<Pair>| {
+                let counts = runs.iter();
+                let counts = counts.filter_map(|run| run.tenants.get(place).and_then(count));
+                counts.reduce(Pair::smaller)
+            };
+            tenant.waits = fewest(|tenant| tenant.waits);
+            tenant.visits = fewest(|tenant| tenant.visits);
             tenant.copied = middle(|tenant| tenant.copied);
             tenant.newcomer = middle(|tenant| tenant.newcomer);
             tenant.newcomer_second = middle(|tenant| tenant.newcomer_second);
@@ -260,6 +283,7 @@ fn tenant(bare: &Row, shared: &Row) -> Tenant {
         wait_p50: wait(|waited| waited.p50_ns),
         wait_p99: wait(|waited| waited.p99_ns),
         wait_p999: wait(|waited| waited.p999_ns),
+        waits: both(&|row| row.waited.map(|waited| waited.count as f64)),
         launching_p50: both(&|row| row.launching.map(|calls| calls.p50_ns as f64)),
         cores: Pair {
             bare: bare.cores,
@@ -270,6 +294,7 @@ fn tenant(bare: &Row, shared: &Row) -> Tenant {
         copied: both(&|row| row.copied_per_s),
         newcomer: both(&|row| row.newcomer.map(|newcomer| newcomer.median)),
         newcomer_second: both(&|row| row.newcomer.and_then(|newcomer| newcomer.second_median)),
+        visits: both(&|row| row.newcomer.map(|newcomer| newcomer.visits as f64)),
     }
 }
 
@@ -296,6 +321,26 @@ impl Tenant {
         Some(format!(
             "{bare:.0} requests still in line, with {shared:.0}: waits are at least so long"
         ))
+    }
+
+    /// The number of requests, where it is too small for one of the percentiles.
+    pub(crate) fn few(&self) -> Option<String> {
+        let waits = self.waits?;
+        let Pair { bare, shared } = waits;
+        let longest = match waits.least() {
+            few if few < OF_P99 as f64 => format!("p99 of fewer than {OF_P99}, and p99.9,"),
+            few if few < OF_P999 as f64 => format!("p99.9 of fewer than {OF_P999}"),
+            _ => return None,
+        };
+        Some(format!(
+            "{bare:.0} waits, with {shared:.0}: {longest} is the longest"
+        ))
+    }
+
+    /// The number of processes that the median of its newcomers is of.
+    pub(crate) fn newcomers(&self) -> Option<String> {
+        let Pair { bare, shared } = self.visits?;
+        Some(format!("median visit of {bare:.0}, with {shared:.0}"))
     }
 
     fn text(&self) -> String {
@@ -328,17 +373,19 @@ impl Tenant {
                 ""
             ));
         }
-        lines.extend(self.line().map(|said| format!("  {:<12} {said}", "")));
+        let said = [self.few(), self.line()].into_iter().flatten();
+        lines.extend(said.map(|said| format!("  {:<12} {said}", "")));
         if let Some(error) = self.error_pp {
             lines.push(format!("  {:<12} {error:+.2} pp from its share", ""));
         }
         let newcomers = [(self.newcomer, "first"), (self.newcomer_second, "second")];
         for (newcomer, which) in newcomers {
             if let Some(newcomer) = newcomer {
-                let said = format!("of its requested GPU time in the {which} 100 ms, median visit");
+                let said = format!("of its requested GPU time in the {which} 100 ms");
                 lines.push(format!("  {:<12} {} {said}", "", newcomer.text()));
             }
         }
+        lines.extend(self.newcomers().map(|said| format!("  {:<12} {said}", "")));
         lines.join("\n")
     }
 }
@@ -354,120 +401,4 @@ pub(crate) fn whole(ns: f64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn pair(bare: f64, shared: f64) -> Pair {
-        Pair { bare, shared }
-    }
-
-    #[test]
-    fn the_bare_run_is_first_in_every_other_pair() {
-        let order = std::cell::RefCell::new(Vec::new());
-        let run = |side: &'static str| {
-            order.borrow_mut().push(side);
-            Ok::<_, ()>(side)
-        };
-        for pair in 0..3 {
-            let both = in_order(pair, || run("bare"), || run("shared"));
-            assert_eq!(both, Ok(("bare", "shared")));
-        }
-        let ran = ["bare", "shared", "shared", "bare", "bare", "shared"];
-        assert_eq!(order.into_inner(), ran);
-    }
-
-    #[test]
-    fn a_ratio_is_what_is_left_and_nothing_has_none() {
-        assert_eq!(pair(0.5, 0.25).ratio(), Some(0.5));
-        assert_eq!(pair(0.0, 0.25).ratio(), None);
-        assert_eq!(pair(0.5, 0.25).text(), "  50.00%   25.00%  0.500");
-    }
-
-    #[test]
-    fn from_nothing_to_something_is_the_largest_ratio() {
-        let middle = |all: [(f64, f64); 3]| {
-            let all = all.map(|(bare, shared)| pair(bare, shared));
-            Pair::middle(all.to_vec()).map(|pair| (pair.bare, pair.shared))
-        };
-        let ties = [(0.0, 3.0), (0.0, 41.0), (0.0, 5.0)];
-        assert_eq!(middle(ties), Some((0.0, 5.0)));
-        let mixed = [(0.0, 900.0), (100.0, 250.0), (80.0, 160.0)];
-        assert_eq!(middle(mixed), Some((100.0, 250.0)));
-        // Nothing in both is no change.
-        let none = [(0.0, 0.0), (2.0, 1.0), (1.0, 2.0)];
-        assert_eq!(middle(none), Some((0.0, 0.0)));
-    }
-
-    #[test]
-    fn of_several_pairs_the_middle_one_of_each_figure_is_kept_whole() {
-        let run = |useful: Pair, wait, changes| Comparison {
-            name: "x".to_owned(),
-            useful,
-            used: Some(useful),
-            rates: None,
-            mode_changes_a_minute: changes,
-            stolen: (useful.bare < 0.5).then_some(pair(0.0, 0.123)),
-            tenants: vec![Tenant {
-                name: "a".to_owned(),
-                device: useful,
-                asked: None,
-                error_pp: Some(useful.bare - useful.shared),
-                wait_p50: None,
-                wait_p99: Some(wait),
-                wait_p999: None,
-                launching_p50: None,
-                cores: useful,
-                missed: None,
-                in_line: Some(wait),
-                copied: None,
-                newcomer: None,
-                newcomer_second: None,
-            }],
-        };
-        // The second run has the median of the first figure, the third run that of the other.
-        let runs = vec![
-            vec![run(pair(0.5, 0.45), pair(10.0, 5.0), Some(9.0))],
-            vec![run(pair(0.4, 0.38), pair(30.0, 90.0), Some(2.0))],
-            vec![run(pair(0.6, 0.6), pair(20.0, 30.0), Some(4.0))],
-        ];
-        let lines = [(60.0, 0.0), (0.0, 0.0), (0.0, 4.0)];
-        let mut lined = runs.clone();
-        for (run, (bare, shared)) in lined.iter_mut().zip(lines) {
-            run[0].tenants[0].in_line = Some(pair(bare, shared));
-        }
-        let most = middles(lined)[0].tenants[0].in_line;
-        assert_eq!(most, Some(pair(60.0, 4.0)), "of any pair");
-        let kept = middles(runs);
-        assert_eq!(kept.len(), 1);
-        assert_eq!(kept[0].useful, pair(0.4, 0.38));
-        assert_eq!(kept[0].tenants[0].wait_p99, Some(pair(20.0, 30.0)));
-        let error = kept[0].tenants[0].error_pp;
-        assert!(error.is_some_and(|error| (error - 0.02).abs() < 1e-9));
-        assert_eq!(middle_number(vec![-3.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(middle_number(Vec::new()), None);
-        assert_eq!(kept[0].tenants[0].cores, pair(0.4, 0.38));
-        assert!(
-            kept[0].text().contains(" 0.400  0.380\n"),
-            "{}",
-            kept[0].text()
-        );
-        let line = "  30 requests still in line, with 90: waits are at least so long";
-        assert!(kept[0].text().contains(line), "{}", kept[0].text());
-        let mut empty = kept[0].clone();
-        empty.tenants[0].in_line = Some(pair(0.0, 0.0));
-        assert!(!empty.text().contains("in line"), "{}", empty.text());
-        assert_eq!(kept[0].rates, None);
-        assert_eq!(kept[0].mode_changes_a_minute, Some(4.0));
-        assert!(kept[0].text().contains("  4 mode changes a minute"));
-        assert_eq!(kept[0].stolen, Some(pair(0.0, 0.123)), "of the worst pair");
-        let said = "  other machines took 0.0 % of the processors, with 12.3 %";
-        assert!(kept[0].text().contains(said), "{}", kept[0].text());
-        let turns = Comparison {
-            mode_changes_a_minute: None,
-            stolen: None,
-            ..kept[0].clone()
-        };
-        assert!(!turns.text().contains("mode changes") && !turns.text().contains("machines"));
-        assert!(middles(Vec::new()).is_empty());
-    }
-}
+mod tests;

@@ -60,6 +60,7 @@ fn tenant(tenant: &Tenant) -> String {
     if let Some(error) = tenant.error_pp {
         rest.push(format!("{error:+.2} pp from its share"));
     }
+    rest.extend(tenant.few());
     rest.extend(tenant.line());
     if let Some(Pair { bare, shared }) = tenant.copied {
         rest.push(format!(
@@ -78,6 +79,7 @@ fn tenant(tenant: &Tenant) -> String {
             rest.push(format!("{which} 100 ms {bare} of asked, with {shared}"));
         }
     }
+    rest.extend(tenant.newcomers());
     format!(
         "| | {} | {bare} | {shared} | {ratio} | {asked} | | | | {p99_bare} | {p99_shared} | {p99_ratio} | {p999_bare} | {p999_shared} | {missed_bare} | {missed_shared} | {} |\n",
         tenant.name,
@@ -119,13 +121,15 @@ mod tests {
             wait_p50: None,
             wait_p99: Some(pair(2e6, 1e6)),
             wait_p999: Some(pair(3e6, 3e6)),
+            waits: Some(pair(250.0, 200.0)),
             launching_p50: Some(pair(4e3, 5e3)),
             cores: pair(0.05, 0.07),
             missed: Some(pair(7.0, 1.0)),
             in_line: Some(pair(60.0, 0.0)),
             copied: Some(pair(2e9, 1e9)),
-            newcomer: None,
+            newcomer: Some(pair(0.2, 0.3)),
             newcomer_second: None,
+            visits: Some(pair(2.0, 1.0)),
         };
         let comparison = Comparison {
             name: "serving-1".to_owned(),
@@ -152,5 +156,9 @@ mod tests {
         assert!(rows[3].contains("| 0.050 cores, with 0.070; -0.50 pp from its share"));
         assert!(rows[3].contains("60 requests still in line, with 0: waits are at least so long"));
         assert!(rows[3].contains("2.00 GB/s copied, with 1.00"));
+        let few = "; 250 waits, with 200: p99.9 of fewer than 1000 is the longest; ";
+        assert!(rows[3].contains(few), "{text}");
+        let first = "first 100 ms 20.0 % of asked, with 30.0 %; median visit of 2, with 1 |";
+        assert!(rows[3].ends_with(first), "{text}");
     }
 }

@@ -46,13 +46,18 @@ pub(crate) fn copied<'a>(logs: impl IntoIterator<Item = &'a Log>, span: Span) ->
     inside.map(|(_, bytes)| bytes).sum()
 }
 
+/// The fewest values of which the 99th percentile is not the largest.
+pub(crate) const OF_P99: usize = 100;
+/// The same for p99.9.
+pub(crate) const OF_P999: usize = 1_000;
+
 /// For a tenant that starts and stops: the served fraction of the device time that its processes
 /// requested in their first 100 ms and in their second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Newcomer {
     /// Processes that began within the span.
     pub(crate) visits: usize,
-    /// The median.
+    /// The median; of an even number of processes the lower of the two in the middle.
     pub(crate) median: f64,
     /// The worst.
     pub(crate) worst: f64,
@@ -70,7 +75,7 @@ pub(crate) fn newcomer<'a>(
     let inside: Vec<&Visit> = inside.collect();
     let parts = sorted(inside.iter().map(|visit| (visit.asked, visit.got_ns)));
     let seconds = sorted(inside.iter().filter_map(|visit| visit.second));
-    let median = |parts: &[f64]| parts.get(parts.len() / 2).copied();
+    let median = |parts: &[f64]| parts.get(parts.len().checked_sub(1)? / 2).copied();
     Some(Newcomer {
         visits: parts.len(),
         median: median(&parts)?,
@@ -312,8 +317,28 @@ mod tests {
             (3, 0.9, 0.5)
         );
         // Two lived for as long as that, the span's first visit did not.
-        assert_eq!(newcomer.second_median, Some(0.6));
+        assert_eq!(newcomer.second_median, Some(0.5));
         assert_eq!(super::newcomer(&[Log::default()], ALL), None);
+    }
+
+    #[test]
+    fn of_two_visits_the_worse_one_is_the_median() {
+        let visit = |got_ns| Visit {
+            from: 100,
+            asked: 100.0,
+            got_ns,
+            second: Some((100.0, got_ns)),
+        };
+        let of = |got: &[u64]| {
+            let log = Log {
+                visits: got.iter().map(|got| visit(*got)).collect(),
+                ..Log::default()
+            };
+            newcomer([&log], ALL).map(|all| (all.visits, all.median, all.second_median))
+        };
+        assert_eq!(of(&[100, 20]), Some((2, 0.2, Some(0.2))));
+        assert_eq!(of(&[20]), Some((1, 0.2, Some(0.2))));
+        assert_eq!(of(&[100, 20, 50]), Some((3, 0.5, Some(0.5))));
     }
 
     #[test]
@@ -348,6 +373,14 @@ mod tests {
         let of_many = Percentiles::of((1..=5_000).collect()).unwrap();
         assert_eq!((of_many.p99_ns, of_many.p999_ns), (4_950, 4_995));
         assert_eq!(Percentiles::of(vec![7]).unwrap().p99_ns, 7);
+        for (count, is_largest) in [(OF_P99 - 1, true), (OF_P99, false)] {
+            let all = Percentiles::of((0..count as u64).collect()).unwrap();
+            assert_eq!(all.p99_ns == all.max_ns, is_largest, "{count}");
+        }
+        for (count, is_largest) in [(OF_P999 - 1, true), (OF_P999, false)] {
+            let all = Percentiles::of((0..count as u64).collect()).unwrap();
+            assert_eq!(all.p999_ns == all.max_ns, is_largest, "{count}");
+        }
         assert!(Percentiles::of(Vec::new()).is_none());
     }
 

@@ -174,18 +174,18 @@ fn experiments(arguments: &BenchShare) -> Result<Vec<Experiment>, Failure> {
     if !arguments.tenant.is_empty() {
         let tenants = arguments.tenant.iter().map(|text| {
             text.parse::<Tenant>()
-                .map_err(|why| Failure::ours(format!("--tenant={text:?} is refused: {why}")))
+                .map_err(|why| Failure::usage(format!("--tenant={text:?} is refused: {why}")))
         });
         let tenants = tenants.collect::<Result<Vec<_>, _>>()?;
         for (at, tenant) in tenants.iter().enumerate() {
             if tenants[..at].iter().any(|other| other.name == tenant.name) {
-                return Err(Failure::ours(format!(
+                return Err(Failure::usage(format!(
                     "two tenants are named {:?}; processes of one tenant are procs=N",
                     tenant.name
                 )));
             }
         }
-        jobs::check(&tenants).map_err(|why| Failure::ours(format!("--tenant: {why}")))?;
+        jobs::check(&tenants).map_err(|why| Failure::usage(format!("--tenant: {why}")))?;
         let (name, about) = ("tenants".to_owned(), "as given".to_owned());
         experiments.push(Experiment {
             name,

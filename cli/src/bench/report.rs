@@ -1,6 +1,6 @@
 //! An outcome as text: a table, and a line of blocks for each tenant's device time per second.
 
-use super::measure::{Newcomer, Percentiles};
+use super::measure::{Newcomer, OF_P99, Percentiles};
 use super::result::{Outcome, Row};
 use super::turns::Turns;
 
@@ -172,6 +172,14 @@ fn notes(outcome: &Outcome) -> Vec<String> {
             notes.push(format!(
                 "{}: {missed} periods without a request",
                 row.tenant.name
+            ));
+        }
+    }
+    for row in &outcome.tenants {
+        if let Some(waited) = row.waited.filter(|waited| waited.count < OF_P99) {
+            notes.push(format!(
+                "{}: {} waits, p99 of fewer than {OF_P99} is the longest",
+                row.tenant.name, waited.count
             ));
         }
     }

@@ -38,6 +38,8 @@ const GLANCE: u64 = 10_000_000;
 
 /// Measures and shows all of it.
 pub(crate) fn run(arguments: &BenchSwap) -> Result<ExitCode, Failure> {
+    // A word that is no size needs no daemon to be refused.
+    let given = arguments.size.as_deref().map(given).transpose()?;
     let (backend, device) = Backend::new(&arguments.gpu, Some("on"))?;
     let known = backend.devices.first();
     let known = known.ok_or_else(|| Failure::ours("there is no GPU"))?;
@@ -47,7 +49,7 @@ pub(crate) fn run(arguments: &BenchSwap) -> Result<ExitCode, Failure> {
         )));
     }
     let little = Player::tenant(&backend, "little", LITTLE)?;
-    let size = size(arguments, known.memory.min(capacity(known.uuid)?))?;
+    let size = size(given, known.memory.min(capacity(known.uuid)?))?;
     let link = link(&backend, size)?;
     let small = small(&backend)?;
     let idle = idle(&backend, little, size, arguments)?;
@@ -78,20 +80,21 @@ pub(crate) fn run(arguments: &BenchSwap) -> Result<ExitCode, Failure> {
     }
 }
 
+/// `--size`.
+fn given(text: &str) -> Result<u64, Failure> {
+    match Size::parse(text) {
+        Ok(Size::Bytes(bytes)) => Ok(bytes),
+        _ => Err(Failure::usage(format!(
+            "--size={text:?} is refused; accepted: a size such as 64MiB"
+        ))),
+    }
+}
+
 /// The memory of each tenant: as given, else three fifths of the device, so that no two fit.
-fn size(arguments: &BenchSwap, memory: u64) -> Result<u64, Failure> {
-    let size = match arguments.size.as_deref().map(Size::parse) {
-        None => memory / 5 * 3,
-        Some(Ok(Size::Bytes(bytes))) => bytes,
-        Some(_) => {
-            return Err(Failure::ours(
-                "--size is refused; accepted: a size such as 64MiB",
-            ));
-        }
-    };
-    let size = size.next_multiple_of(LITTLE);
+fn size(given: Option<u64>, memory: u64) -> Result<u64, Failure> {
+    let size = given.unwrap_or(memory / 5 * 3).next_multiple_of(LITTLE);
     if size <= memory / 2 || size >= memory {
-        return Err(Failure::ours(format!(
+        return Err(Failure::usage(format!(
             "--size {} is refused: two tenants of that size must not fit on a device of {} and one must; accepted: \
              more than half of it",
             Bytes(size).human(),

@@ -1,4 +1,5 @@
 use super::super::log::Piece;
+use super::super::report;
 use super::*;
 
 /// Tenants that had the device for these parts of 1000 ns, one after the other.
@@ -162,4 +163,20 @@ fn where_priorities_or_pauses_decide_there_is_no_error() {
             None
         );
     }
+}
+
+#[test]
+fn a_p99_of_few_requests_is_said_to_be_the_longest_wait() {
+    let outcome = measured(&["name=a,mode=sync,every=1ms", "name=b"], &[290, 600], None);
+    let text = report::text(&outcome);
+    let said = "a: 1 waits, p99 of fewer than 100 is the longest";
+    assert!(text.contains(said), "{text}");
+    assert!(
+        !text.contains("b: 1 waits"),
+        "it does not wait for each: {text}"
+    );
+    let mut many = outcome;
+    let waited = many.tenants[0].waited.as_mut();
+    waited.expect("it waits").count = 100;
+    assert!(!report::text(&many).contains("longest"));
 }
