@@ -38,16 +38,15 @@ const SCHEMA: u32 = 1;
 struct Told {
     /// How the devices' time is shared.
     sharing: Vec<SharingRow>,
-    /// Memory that tenants hold on a device beyond their grants, where the daemon says it.
+    /// Memory that tenants hold on a device beyond their grants.
     excess: BTreeMap<[u8; 16], u64>,
 }
 
 impl Told {
     /// What a daemon says of its devices.
-    fn add(&mut self, devices: &[DeviceRow], excess: Option<&[ExcessRow]>) {
+    fn add(&mut self, devices: &[DeviceRow], excess: &[ExcessRow]) {
         for device in devices {
-            let Some(rows) = excess else { return };
-            let on = rows.iter().filter(|row| row.device == device.uuid);
+            let on = excess.iter().filter(|row| row.device == device.uuid);
             let bytes = on.map(|row| row.bytes).sum();
             self.excess.insert(device.uuid, bytes);
         }
@@ -130,7 +129,7 @@ fn daemons_rows() -> (Vec<DeviceRow>, Told) {
     // Where daemons cannot even be looked for, the driver's answer is all there is.
     let (answers, lost) = daemon::answers(&mut daemon::all().serving, ask);
     for (devices, excess, sharing) in answers {
-        told.add(&devices, excess.as_deref());
+        told.add(&devices, &excess);
         told.sharing.extend(sharing);
         rows.extend(devices);
     }
@@ -322,7 +321,7 @@ mod tests {
             device,
             bytes,
         };
-        let shown = |rows: Option<&[ExcessRow]>| {
+        let shown = |rows: &[ExcessRow]| {
             let (known, mut told) = (known(), Told::default());
             told.add(known.1.as_slice(), rows);
             (
@@ -335,16 +334,14 @@ mod tests {
             excess(GPU, 3 << 30),
             excess([8; 16], 1),
         ];
-        let (text, data) = shown(Some(&rows));
+        let (text, data) = shown(&rows);
         assert!(
             text.contains("kept back, 5 GiB of tenants beyond what they may; lost"),
             "{text}"
         );
         assert_eq!(data, 5_u64 << 30);
-        let (text, data) = shown(Some(&[]));
+        let (text, data) = shown(&[]);
         assert!(text.contains("kept back; lost"), "{text}");
         assert_eq!(data, 0);
-        // An earlier daemon does not say.
-        assert_eq!(shown(None).1, Value::Null);
     }
 }

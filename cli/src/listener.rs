@@ -35,8 +35,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Hears the daemon out until the program has ended.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    /// The connection in use, to hang up, and the protocol's minor at its other end.
-    socket: Arc<Mutex<(UnixStream, u16)>>,
+    /// The connection in use, to hang up.
+    socket: Arc<Mutex<UnixStream>>,
     /// Is sent the program, once it runs, and dropped at its end.
     runs: Sender<Pid>,
     /// Closed when no more messages will come.
@@ -47,7 +47,7 @@ pub(crate) struct Listener {
 #[derive(Debug)]
 struct Hearing {
     talk: Talk,
-    socket: Arc<Mutex<(UnixStream, u16)>>,
+    socket: Arc<Mutex<UnixStream>>,
     /// Whether the daemon at the other end of `talk` was there when it was last asked.
     is_there: bool,
     tenant: String,
@@ -71,7 +71,7 @@ impl Listener {
     /// Makes the thread, which listens once there is a program to [`follow`](Self::follow).
     pub(crate) fn start(registered: Registered, plan: &Plan) -> Result<Self, Failure> {
         let Registered { talk, request } = registered;
-        let socket = (talk.socket().map_err(Failure::ours)?, talk.minor());
+        let socket = talk.socket().map_err(Failure::ours)?;
         let socket = Arc::new(Mutex::new(socket));
         let (runs, ends) = channel::<Pid>();
         let (speaks, silence) = channel::<()>();
@@ -118,9 +118,9 @@ impl Listener {
 
 impl Listener {
     fn say_last(&self, status: Option<u8>) {
-        let (socket, minor) = &mut *self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         let mut frame = Vec::new();
-        if let (Some(status), 8..) = (status, *minor)
+        if let Some(status) = status
             && encode(0, &Control::Ended { status }, &mut frame).is_ok()
         {
             let _ = socket.write_all(&frame);
@@ -195,8 +195,7 @@ impl Hearing {
     fn claims(&mut self) -> io::Result<Answer> {
         if !self.is_there {
             let talk = self.talk.again()?;
-            *self.socket.lock().unwrap_or_else(PoisonError::into_inner) =
-                (talk.socket()?, talk.minor());
+            *self.socket.lock().unwrap_or_else(PoisonError::into_inner) = talk.socket()?;
             self.talk = talk;
         }
         let attach = Control::Attach {

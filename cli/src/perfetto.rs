@@ -68,13 +68,7 @@ fn trace(records: &[EventRecord], kept: &Kept, now_ms: u64) -> Value {
     trace.show_waits(kept, last, now_ms);
     trace.clip(kept.window.from_ms);
     for row in &kept.series {
-        trace.count(row, !kept.uses.is_empty(), now_ms);
-    }
-    for row in &kept.uses {
-        trace.count_use(row, now_ms);
-    }
-    for row in &kept.grants {
-        trace.count_grants(row, now_ms);
+        trace.count(row, now_ms);
     }
     trace.end_counters();
     trace.leases(&kept.leases, &kept.lives, now_ms);
@@ -316,7 +310,7 @@ impl Trace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpushare_protocol::wire::{EventDevice, Fact, GrantsRow, LeaseChange, LeaseWas};
+    use gpushare_protocol::wire::{EventDevice, Fact, LeaseChange, LeaseWas};
     use gpushare_protocol::wire::{LeasesRow, SeriesRow};
 
     pub(super) fn record(
@@ -370,18 +364,14 @@ mod tests {
             charged_mib: vec![0, 512],
             held: vec![0, 250],
             waited: vec![0, 10],
-        };
-        let grants = GrantsRow {
-            name: "web".to_owned(),
-            device: [7; 16],
-            step_ms: 10_000,
-            age_ms: 500,
             grant_mib: vec![256, 768],
+            had: vec![0, 250],
+            on_mib: vec![0, 512],
+            away_mib: vec![0, 0],
         };
         let kept = Kept {
             lives: Lives::of(&records),
             series: vec![series],
-            grants: vec![grants],
             leases: leases(),
             ..Kept::default()
         };

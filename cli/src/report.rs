@@ -35,9 +35,9 @@ pub(crate) fn report(arguments: &Report) -> Result<ExitCode, Failure> {
     let mut daemon = the_daemon_or_journal()?;
     daemon.iter_mut().for_each(|talk| talk.end_within(PATIENCE));
     let now_ms = when::now_ms();
-    let (mut snapshot, mut hour, mut uses) = (Snapshot::default(), Vec::new(), Vec::new());
+    let (mut snapshot, mut hour) = (Snapshot::default(), Vec::new());
     if let [talk] = &mut daemon[..] {
-        (snapshot, hour, uses) = (Snapshot::read(talk)?, talk.history()?, talk.uses()?);
+        (snapshot, hour) = (Snapshot::read(talk)?, talk.history()?);
     }
     let shown = Shown {
         host: host(),
@@ -46,7 +46,6 @@ pub(crate) fn report(arguments: &Report) -> Result<ExitCode, Failure> {
         is_unserved: daemon.is_empty(),
         snapshot,
         history: hour,
-        uses,
         events: history::read(&mut daemon, now_ms.saturating_sub(HOUR_MS), None)?,
         events_lack: None,
     };

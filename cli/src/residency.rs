@@ -16,7 +16,7 @@ pub(crate) fn of<'a>(
     rows.find(|row| row.name == name && row.device == device)
 }
 
-/// Each tenant's moves; empty from a daemon before minor 15.
+/// Each tenant's moves.
 pub(crate) fn swaps(daemon: &mut Talk) -> Result<Vec<TenantSwaps>, TalkError> {
     let rows = daemon.swaps()?.into_iter();
     let tenants = rows.filter_map(|row| match row {
@@ -26,7 +26,7 @@ pub(crate) fn swaps(daemon: &mut Talk) -> Result<Vec<TenantSwaps>, TalkError> {
     Ok(tenants.collect())
 }
 
-/// A tenant's moves on a device; `None` from a daemon before minor 15.
+/// A tenant's moves on a device.
 pub(crate) fn swaps_of<'a>(
     rows: &'a [TenantSwaps],
     (name, device): (&str, [u8; 16]),
@@ -260,7 +260,6 @@ mod tests {
             None,
             "nothing moved"
         );
-        assert_eq!(moved(&row, None), None, "an older daemon");
     }
 
     #[test]

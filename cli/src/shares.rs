@@ -1,10 +1,10 @@
 //! How a device's time is shared, as `gpushare ps` shows it.
 
 use gpushare_exporter::Had;
-use gpushare_protocol::wire::{AloneRow, ShareRow, ShareState, TenantRow};
+use gpushare_protocol::wire::{ShareRow, ShareState, TenantRow};
 use serde_json::{Value, json};
 
-/// The share that belongs to a tenant's row; none from a daemon that shares no time.
+/// The share that belongs to a tenant's row.
 pub(crate) fn of<'a>(row: &TenantRow, shares: &'a [ShareRow]) -> Option<&'a ShareRow> {
     shares
         .iter()
@@ -13,8 +13,7 @@ pub(crate) fn of<'a>(row: &TenantRow, shares: &'a [ShareRow]) -> Option<&'a Shar
 
 /// For `--json`: parts are in percent of the device's time.
 /// `mps`: it has processes that are MPS clients.
-/// `alone`: what it had while it was alone there, where that is known.
-pub(crate) fn data(share: &ShareRow, alone: Option<&AloneRow>, mps: bool) -> Value {
+pub(crate) fn data(share: &ShareRow, mps: bool) -> Value {
     let percent = |thousandths: u32| f64::from(thousandths) / 10.0;
     let (state, for_us) = state(&share.state);
     json!({
@@ -22,7 +21,7 @@ pub(crate) fn data(share: &ShareRow, alone: Option<&AloneRow>, mps: bool) -> Val
         "request": share.request.map(percent),
         "cap": share.cap.map(percent),
         "held": percent(share.held),
-        "alone": alone.filter(|row| row.over_ms > 0).map(|row| percent(row.part)),
+        "alone": share.alone.filter(|alone| alone.over_ms > 0).map(|alone| percent(alone.part)),
         "over_ms": share.over_ms,
         "state": state,
         "for_us": for_us,
@@ -36,7 +35,7 @@ pub(crate) fn data(share: &ShareRow, alone: Option<&AloneRow>, mps: bool) -> Val
 /// For the table: the time it had lately, the time it would get if all wanted the device, and its
 /// state. Of one that is alone, and billed nothing, the time that NVML saw its kernels run. A
 /// tenant with MPS clients has a part of what MPS shares: `mps`.
-pub(crate) fn text(share: Option<&ShareRow>, alone: Option<&AloneRow>, mps: bool) -> String {
+pub(crate) fn text(share: Option<&ShareRow>, mps: bool) -> String {
     let Some(share) = share else {
         return "-".to_owned();
     };
@@ -50,7 +49,7 @@ pub(crate) fn text(share: Option<&ShareRow>, alone: Option<&AloneRow>, mps: bool
     if mps {
         return format!("mps{cap}");
     }
-    let had = Had::of(share, alone);
+    let had = Had::of(share);
     match (&share.state, share.weight) {
         (ShareState::Free, _) => match had.part {
             Some(part) => format!("{} alone{cap}", percent(part)),
@@ -84,6 +83,7 @@ fn state(state: &ShareState) -> (&'static str, Option<u64>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpushare_protocol::wire::Alone;
 
     fn share(weight: u32, state: ShareState) -> ShareRow {
         ShareRow {
@@ -97,6 +97,7 @@ mod tests {
             state,
             turns: 4,
             overruns: 1,
+            alone: None,
             ungated: 0,
         }
     }
@@ -104,14 +105,14 @@ mod tests {
     #[test]
     fn a_share_is_said_in_percent_with_what_the_tenant_is_doing() {
         let mut row = share(300, ShareState::Waiting { for_us: 7 });
-        assert_eq!(text(Some(&row), None, false), "29.8% of 30%, waiting");
+        assert_eq!(text(Some(&row), false), "29.8% of 30%, waiting");
         row.cap = Some(505);
         assert_eq!(
-            text(Some(&row), None, false),
+            text(Some(&row), false),
             "29.8% of 30%, at most 50.5%, waiting"
         );
-        assert_eq!(text(Some(&row), None, true), "mps, at most 50.5%");
-        let json = data(&row, None, false);
+        assert_eq!(text(Some(&row), true), "mps, at most 50.5%");
+        let json = data(&row, false);
         assert_eq!(
             (&json["held"], &json["cap"], &json["for_us"]),
             (&json!(29.8), &json!(50.5), &json!(7))
@@ -120,32 +121,26 @@ mod tests {
 
     #[test]
     fn one_alone_or_not_on_the_device_has_no_part_to_show() {
-        assert_eq!(text(None, None, false), "-");
-        assert_eq!(
-            text(Some(&share(1000, ShareState::Free)), None, false),
-            "free"
-        );
-        assert_eq!(text(Some(&share(0, ShareState::Idle)), None, false), "-");
-        assert_eq!(text(Some(&share(0, ShareState::Idle)), None, true), "mps");
+        assert_eq!(text(None, false), "-");
+        assert_eq!(text(Some(&share(1000, ShareState::Free)), false), "free");
+        assert_eq!(text(Some(&share(0, ShareState::Idle)), false), "-");
+        assert_eq!(text(Some(&share(0, ShareState::Idle)), true), "mps");
     }
 
     #[test]
     fn one_alone_has_what_nvml_saw_and_one_not_counted_has_no_part() {
         let mut row = share(1000, ShareState::Free);
         row.held = 0;
-        let mut alone = AloneRow {
-            name: "a".to_owned(),
-            device: [7; 16],
-            part: 931,
-            over_ms: 9_000,
-        };
-        assert_eq!(text(Some(&row), Some(&alone), false), "93.1% alone");
-        assert_eq!(data(&row, Some(&alone), false)["alone"], json!(93.1));
-        alone.over_ms = 0;
-        assert_eq!(text(Some(&row), Some(&alone), false), "free");
-        assert_eq!(data(&row, Some(&alone), false)["alone"], Value::Null);
+        let alone = |over_ms| Some(Alone { part: 931, over_ms });
+        row.alone = alone(9_000);
+        assert_eq!(text(Some(&row), false), "93.1% alone");
+        assert_eq!(data(&row, false)["alone"], json!(93.1));
+        row.alone = alone(0);
+        assert_eq!(text(Some(&row), false), "free");
+        assert_eq!(data(&row, false)["alone"], Value::Null);
+        row.alone = None;
         row.state = ShareState::Sharing { for_us: 1 };
         row.over_ms = 0;
-        assert_eq!(text(Some(&row), None, false), "- of 100%, sharing");
+        assert_eq!(text(Some(&row), false), "- of 100%, sharing");
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 /// Books that are off the clock by more thousandths of the time are worth a line.
 const OFF: i32 = 50;
 
-/// The row of a device; none from a daemon of before minor 5.
+/// The row of a device.
 pub(crate) fn of(device: [u8; 16], rows: &[SharingRow]) -> Option<&SharingRow> {
     rows.iter().find(|row| row.device == device)
 }

@@ -30,8 +30,6 @@ const MOVES: [&str; 6] = [
     "slow-return",
     "no-return",
 ];
-/// The first minor of the protocol that stores memory in files.
-const SINCE: u16 = 14;
 
 /// Moves a tenant's memory to the host, or to a file.
 pub(crate) fn suspend(given: &Suspend) -> Result<ExitCode, Failure> {
@@ -56,10 +54,6 @@ pub(crate) fn suspend(given: &Suspend) -> Result<ExitCode, Failure> {
         Failure::ours(format!("no file can be made in {folder}: {error}{hint}"))
     })?;
     order::give((&tenant, given.json), |daemon| {
-        if daemon.minor() < SINCE {
-            let message = "this daemon is too old to store memory in files".to_owned();
-            return Err(TalkError { message });
-        }
         let request = Control::SuspendTo {
             tenant: tenant.clone(),
         };

@@ -1,7 +1,7 @@
 //! Events of a daemon: those that it remembers, and those that come.
 
 use crate::{Talk, TalkError};
-use gpushare_protocol::wire::{Control, ControlReply, EventRecord};
+use gpushare_protocol::wire::{Control, ControlReply, EventRecord, Listing};
 use std::io::ErrorKind;
 
 impl Talk {
@@ -18,13 +18,13 @@ impl Talk {
     /// # Errors
     /// As [`Talk::tenants`].
     pub fn last(&mut self, most: u32) -> Result<Vec<EventRecord>, TalkError> {
-        let follow = self.ask(&self.following(most))?;
-        let end = self.ask(&Control::Devices)?;
+        let follow = self.ask(&Control::Follow { past: most })?;
+        let end = self.ask(&Listing::Devices.first())?;
         let mut past = Vec::new();
         // Replies come in order: what precedes the answer to the later question is the past.
         loop {
             match self.next().map_err(|error| self.lost(&error))? {
-                (id, reply) if id == follow => past.extend(record(reply)),
+                (id, ControlReply::Event(record)) if id == follow => past.push(record),
                 (id, _) if id == end => return Ok(past),
                 _ => {}
             }
@@ -48,8 +48,7 @@ impl Talk {
         loop {
             let before = last;
             self.follow_once(past, |record| {
-                // A daemon of before minor 8 gives no numbers.
-                if record.number > 0 && record.number <= last {
+                if record.number <= last {
                     return Ok(());
                 }
                 last = record.number;
@@ -72,38 +71,18 @@ impl Talk {
         past: u32,
         mut each: impl FnMut(EventRecord) -> Result<(), E>,
     ) -> Result<(), E> {
-        let follow = self.ask(&self.following(past))?;
+        let follow = self.ask(&Control::Follow { past })?;
         loop {
             match self.next() {
                 // Too many follow already.
                 Ok((id, ControlReply::Error(error))) if id == follow => {
                     return Err(TalkError::new(error).into());
                 }
-                Ok((id, reply)) if id == follow => {
-                    if let Some(record) = record(reply) {
-                        each(record)?;
-                    }
-                }
+                Ok((id, ControlReply::Event(record))) if id == follow => each(record)?,
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(()),
                 Err(error) => return Err(TalkError::new(error).into()),
             }
         }
-    }
-
-    fn following(&self, past: u32) -> Control {
-        match self.minor() {
-            0..8 => Control::Follow { past },
-            _ => Control::FollowRecords { past },
-        }
-    }
-}
-
-/// The event of a reply, with its facts where the daemon knows them.
-fn record(reply: ControlReply) -> Option<EventRecord> {
-    match reply {
-        ControlReply::Record(record) => Some(record),
-        ControlReply::Event(row) => Some(row.into()),
-        _ => None,
     }
 }

@@ -2,9 +2,7 @@
 
 use crate::TalkError;
 use gpushare_protocol::sockets;
-use gpushare_protocol::wire::{
-    Control, ControlReply, Decoder, Hello, MAGIC, MAJOR, decode, encode,
-};
+use gpushare_protocol::wire::{Control, ControlReply, Decoder, Hello, decode, encode};
 use nix::sys::socket::{
     AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, connect, getsockopt,
     sendmsg, socket, sockopt,
@@ -98,14 +96,7 @@ impl Talk {
         talk.send(0, &Hello::of_this_build(0))?;
         let (_, body) = talk.read()?;
         let theirs: Hello = decode(0, &body).map_err(invalid)?;
-        if (theirs.magic, theirs.major) != (MAGIC, MAJOR) {
-            let text = format!(
-                "the daemon at {} speaks protocol {}, this is {MAJOR}",
-                folder.display(),
-                theirs.major
-            );
-            return Err(invalid(text));
-        }
+        theirs.check("this command").map_err(invalid)?;
         (talk.minor, talk.instance) = (theirs.minor, theirs.instance);
         talk.socket.set_read_timeout(patience)?;
         talk.socket.set_write_timeout(patience)?;
@@ -154,7 +145,7 @@ impl Talk {
         &self.folder
     }
 
-    /// The minor version of the daemon's protocol: it does not know later requests.
+    /// The minor version of the daemon's protocol.
     pub fn minor(&self) -> u16 {
         self.minor
     }

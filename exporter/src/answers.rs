@@ -139,7 +139,6 @@ fn report(talk: &mut Talk) -> Result<Report, TalkError> {
         now_ms,
         snapshot: Snapshot::read(talk)?,
         history: talk.history()?,
-        uses: talk.uses()?,
         events: talk.past()?,
         ..Report::default()
     })
@@ -187,7 +186,7 @@ pub fn note(line: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpushare_protocol::wire::{Control, ControlReply, Decoder, EventRecord, Hello, encode};
+    use gpushare_protocol::wire::{ControlReply, Decoder, EventRecord, Hello, Listing, encode};
     use std::io::Read;
     use std::os::unix::net::UnixListener;
 
@@ -219,7 +218,7 @@ mod tests {
         answers_at_once(folder.path());
         let whole = (Instant::now() + SCRAPE, SCRAPE);
         let mut talk = connect(folder.path(), whole).expect("it greets");
-        let list = |talk: &mut Talk| talk.call(&Control::List);
+        let list = |talk: &mut Talk| talk.call(&Listing::Tenants.first());
         assert!(matches!(list(&mut talk), Ok(ControlReply::Done)));
         talk.end_within(Duration::ZERO);
         let late = list(&mut talk).expect_err("its time is over");

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use gpushare_protocol::histogram::BOUNDS;
-use gpushare_protocol::wire::{DeviceRow, EventRecord, ProcessState, SeriesRow, TenantRow, UseRow};
+use gpushare_protocol::wire::{DeviceRow, EventRecord, ProcessState, SeriesRow, TenantRow};
 
 use crate::names::Names;
 use crate::snapshot::{Had, Snapshot, above_limit, device_name, without_use};
@@ -31,8 +31,6 @@ pub struct Report {
     pub snapshot: Snapshot,
     /// Each tenant's last hour.
     pub history: Vec<SeriesRow>,
-    /// More of it; none of a daemon before minor 25.
-    pub uses: Vec<UseRow>,
     /// The events, oldest first.
     pub events: Vec<EventRecord>,
     /// Why those of before the daemon's start are not among them, where that is so.
@@ -115,18 +113,12 @@ fn memory(out: &mut String, report: &Report, names: &Names, row: &DeviceRow) {
     let mut show = |title: &str, most: f64, lines: &[Line]| {
         out.push_str(&picture(title, (most, "GiB"), true, reach, lines));
     };
-    if report.uses.is_empty() {
-        let charged = lines(&report.history, (names, row.uuid), |one| {
-            gib(&one.charged_mib)
-        });
-        show("Memory charged", most, &charged);
-    } else {
-        let on = lines(&report.uses, (names, row.uuid), |one| gib(&one.on_mib));
-        show("Memory charged, on the GPU", most, &on);
-        let away = lines(&report.uses, (names, row.uuid), |one| gib(&one.away_mib));
-        if away.iter().any(|line| line.values.iter().any(|v| *v > 0.0)) {
-            show("Memory charged, off the GPU", 0.0, &away);
-        }
+    let of = (names, row.uuid);
+    let on = lines(&report.history, of, |one| gib(&one.on_mib));
+    show("Memory charged, on the GPU", most, &on);
+    let away = lines(&report.history, of, |one| gib(&one.away_mib));
+    if away.iter().any(|line| line.values.iter().any(|v| *v > 0.0)) {
+        show("Memory charged, off the GPU", 0.0, &away);
     }
     let own = report.snapshot.residency.iter();
     let away = own.filter(|one| one.device == row.uuid).map(|one| one.away);
@@ -155,22 +147,18 @@ fn time(out: &mut String, report: &Report, names: &Names, device: [u8; 16]) {
     let percent = |parts: &[u16]| parts.iter().map(|part| f64::from(*part) / 10.0).collect();
     let (all, reach) = ((100.0, "%"), reach(report));
     let of = (names, device);
-    let had = match report.uses.is_empty() {
-        true => lines(&report.history, of, |one| percent(&one.held)),
-        false => lines(&report.uses, of, |one| percent(&one.had)),
-    };
+    let had = lines(&report.history, of, |one| percent(&one.had));
     let mut own = report.snapshot.shares.iter();
     let is_unseen = own.any(|row| {
         let had = report.snapshot.had(&row.name, device);
         row.device == device && had.is_some_and(|had| had.is_alone && had.part.is_none())
     });
-    let alone = match (report.uses.is_empty(), is_unseen) {
-        (true, _) => "A tenant that is alone on the GPU is billed nothing: that time is not here.",
-        (_, true) => {
+    let alone = match is_unseen {
+        true => {
             "What a tenant was billed. One that is alone on the GPU is billed nothing, and NVML does \
              not say here whose kernels ran: that time is missing."
         }
-        (_, false) => {
+        false => {
             "What a tenant was billed beside others; and what it had alone, in which time nothing is \
              billed: there NVML saw its kernels run."
         }
@@ -196,39 +184,20 @@ fn reach(report: &Report) -> Reach {
     Reach::of(oldest.max().unwrap_or(0))
 }
 
-/// A series of values: its tenant, its device, the time between two values, and the last one's age.
-trait Series {
-    fn head(&self) -> (&str, [u8; 16], u64, u64);
-}
-
-impl Series for SeriesRow {
-    fn head(&self) -> (&str, [u8; 16], u64, u64) {
-        (&self.name, self.device, self.step_ms, self.age_ms)
-    }
-}
-
-impl Series for UseRow {
-    fn head(&self) -> (&str, [u8; 16], u64, u64) {
-        (&self.name, self.device, self.step_ms, self.age_ms)
-    }
-}
-
 /// The series of a device, each placed at its age.
-fn lines<S: Series>(
-    all: &[S],
+fn lines(
+    all: &[SeriesRow],
     (names, device): (&Names, [u8; 16]),
-    values: impl Fn(&S) -> Vec<f64>,
+    values: impl Fn(&SeriesRow) -> Vec<f64>,
 ) -> Vec<Line> {
-    let line = |row: &S| {
-        let (name, of, step_ms, age_ms) = row.head();
-        (of == device).then(|| Line {
-            name: names.shown(name).to_owned(),
-            step_ms,
-            age_ms,
-            values: values(row),
-        })
+    let line = |row: &SeriesRow| Line {
+        name: names.shown(&row.name).to_owned(),
+        step_ms: row.step_ms,
+        age_ms: row.age_ms,
+        values: values(row),
     };
-    all.iter().filter_map(line).collect()
+    let own = all.iter().filter(|row| row.device == device);
+    own.map(line).collect()
 }
 
 fn tenants(out: &mut String, report: &Report, names: &Names) {

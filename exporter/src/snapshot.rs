@@ -7,9 +7,9 @@ use gpushare_client::{Talk, TalkError};
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{
-    AloneRow, BusyRow, DeviceMetrics, DeviceRow, EndRow, EventCountRow, ExcessRow, FurtherRow,
-    HealthRow, Identity, MetricsRow, NodeMetrics, PodRow, QueuedTenant, RefusedRow, ResidencyRow,
-    ShareRow, ShareState, SharingRow, SwapRoom, SwapRow, TenantMetrics, TenantRow, TenantSwaps,
+    DeviceMetrics, DeviceRow, EndRow, EventCountRow, ExcessRow, HealthRow, Identity, MetricsRow,
+    NodeMetrics, PodRow, QueuedTenant, ResidencyRow, ShareRow, ShareState, SharingRow, SwapRoom,
+    SwapRow, TenantMetrics, TenantRow, TenantSwaps,
 };
 
 /// How many more devices a tenant may use, on which it has used nothing; `None`: there are none.
@@ -42,11 +42,12 @@ pub struct Had {
 }
 
 impl Had {
-    /// By a tenant's share, and what it had alone where that is told.
+    /// By a tenant's share.
     #[must_use]
-    pub fn of(share: &ShareRow, alone: Option<&AloneRow>) -> Self {
+    pub fn of(share: &ShareRow) -> Self {
         let is_alone = share.state == ShareState::Free;
-        let alone = alone.filter(|row| row.over_ms > 0).map(|row| row.part);
+        let alone = share.alone.filter(|alone| alone.over_ms > 0);
+        let alone = alone.map(|alone| alone.part);
         let is_known = share.over_ms > 0 && (alone.is_some() || !is_alone);
         let part = share.held.saturating_add(alone.unwrap_or(0)).min(1000);
         Self {
@@ -59,7 +60,7 @@ impl Had {
 /// See the module's page. Each list is in the daemon's order.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// The daemon itself; `None` of a daemon before minor 9.
+    /// The daemon itself; `None` where none serves.
     pub node: Option<NodeMetrics>,
     /// The devices.
     pub devices: Vec<DeviceRow>,
@@ -79,19 +80,10 @@ pub struct Snapshot {
     pub pods: Vec<PodRow>,
     /// The devices as NVML shows them.
     pub health: Vec<HealthRow>,
-    /// Allocations refused on each device.
-    pub refused: Vec<RefusedRow>,
-    /// Memory that tenants hold beyond what they may; `None` of a daemon before minor 20.
-    pub excess: Option<Vec<ExcessRow>>,
-    /// How many events of each kind there were; `None` of a daemon before minor 21.
-    pub event_counts: Option<Vec<EventCountRow>>,
-    /// For how long tenants' kernels ran; `None` of a daemon before minor 21.
-    pub busy: Option<Vec<BusyRow>>,
-    /// The time that tenants had lately while they were alone on a device; `None` of a daemon
-    /// before minor 25.
-    pub alone: Option<Vec<AloneRow>>,
-    /// Further counts; none of a daemon before minor 26.
-    pub further: Vec<FurtherRow>,
+    /// Memory that tenants hold beyond what they may.
+    pub excess: Vec<ExcessRow>,
+    /// How many events of each kind there were.
+    pub event_counts: Vec<EventCountRow>,
     /// Tenants that wait for admission.
     pub queued: Vec<QueuedTenant>,
     /// Where the memory of tenants that can move is.
@@ -102,7 +94,7 @@ pub struct Snapshot {
     pub room: Option<SwapRoom>,
     /// Tenants that will be ended in time.
     pub ends: Vec<EndRow>,
-    /// Names of tenants that have clients of MPS; none of a daemon before minor 4.
+    /// Names of tenants that have clients of MPS.
     pub mps: Vec<String>,
 }
 
@@ -132,12 +124,8 @@ impl Snapshot {
             residency: talk.residency()?,
             pods: talk.pods()?,
             health: talk.health()?,
-            refused: talk.refused()?,
             excess: talk.excess()?,
-            busy: talk.busy()?,
-            alone: talk.alone()?,
             event_counts: talk.event_counts()?,
-            further: talk.further()?,
             ends: talk.ends()?,
             mps: talk.mps_clients()?,
             ..Self::default()
@@ -183,19 +171,10 @@ impl Snapshot {
             };
         }
         on_devices!(&mut self.tenants, &mut self.shares, &mut self.measures);
-        on_devices!(&mut self.residency, &mut self.swaps);
+        on_devices!(&mut self.residency, &mut self.swaps, &mut self.excess);
         by_name!(&mut self.identities, &mut self.pods);
         by_name!(&mut self.queued, &mut self.ends);
         last_of_each(&mut self.mps, String::clone);
-        if let Some(rows) = &mut self.excess {
-            on_devices!(rows);
-        }
-        if let Some(rows) = &mut self.busy {
-            on_devices!(rows);
-        }
-        if let Some(rows) = &mut self.alone {
-            on_devices!(rows);
-        }
     }
 
     /// Where a tenant's memory of a device is, if it can move.
@@ -248,12 +227,6 @@ impl Snapshot {
         all.find(|row| row.device == device && row.name == name)
     }
 
-    /// Whether the daemon tells what tenants hold beyond what they may.
-    #[must_use]
-    pub fn knows_excess(&self) -> bool {
-        self.excess.is_some()
-    }
-
     /// Memory that a tenant holds on a device beyond its grant.
     #[must_use]
     pub fn excess_of(&self, name: &str, device: [u8; 16]) -> u64 {
@@ -267,7 +240,7 @@ impl Snapshot {
     }
 
     fn sum_excess(&self, of: impl Fn(&ExcessRow) -> bool) -> u64 {
-        let all = self.excess.iter().flatten();
+        let all = self.excess.iter();
         all.filter(|row| of(row)).map(|row| row.bytes).sum()
     }
 
@@ -296,9 +269,7 @@ impl Snapshot {
     /// The part of a device's time that a tenant had lately; `None` where it has no share there.
     #[must_use]
     pub fn had(&self, name: &str, device: [u8; 16]) -> Option<Had> {
-        let mut alone = self.alone.iter().flatten();
-        let alone = alone.find(|row| row.device == device && row.name == name);
-        Some(Had::of(self.share(name, device)?, alone))
+        Some(Had::of(self.share(name, device)?))
     }
 
     /// A tenant's share of a device.

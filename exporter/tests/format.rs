@@ -114,9 +114,7 @@ fn a_tenant_that_a_list_has_twice_has_its_last_row_alone() {
     snapshot.pods.extend_from_within(..1);
     snapshot.ends.extend_from_within(..1);
     snapshot.mps.extend_from_within(..1);
-    if let Some(busy) = &mut snapshot.busy {
-        busy.extend_from_within(..1);
-    }
+    snapshot.excess.extend_from_within(..1);
     assert!(series(&snapshot).len() > once.len());
     snapshot.has_each_once();
     let sorted = |mut names: Vec<String>| {

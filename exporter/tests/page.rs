@@ -2,7 +2,7 @@
 
 use gpushare_exporter::{Report, Snapshot, page};
 use gpushare_protocol::units::GIB;
-use gpushare_protocol::wire::{AloneRow, EventRecord, Fact, SeriesRow, ShareState, UseRow};
+use gpushare_protocol::wire::{Alone, EventRecord, Fact, SeriesRow, ShareState};
 
 use crate::sample;
 
@@ -15,6 +15,10 @@ fn report() -> Report {
         charged_mib: vec![mib; 360],
         held: vec![400; 360],
         waited: vec![20; 360],
+        grant_mib: vec![mib; 360],
+        had: vec![400; 360],
+        on_mib: vec![mib; 360],
+        away_mib: vec![0; 360],
     };
     let event = |number: u64, kind: &str, text: &str| EventRecord {
         instance: 1,
@@ -33,7 +37,6 @@ fn report() -> Report {
         is_unserved: false,
         snapshot: sample::node(),
         history: vec![series("serve", 28 * 1024), series("gone", 8 * 1024)],
-        uses: Vec::new(),
         events: vec![
             event(1, "admitted", "may run"),
             event(2, "refused", "<script>alert(1)</script>"),
@@ -169,23 +172,14 @@ fn figure<'a>(text: &'a str, title: &str) -> &'a str {
     rest.split_once("</figure>").expect("its end").0
 }
 
-fn uses(name: &str, had: u16, on: u32, away: u32) -> UseRow {
-    UseRow {
-        name: name.to_owned(),
-        device: sample::GPU,
-        step_ms: 10_000,
-        age_ms: 2_000,
-        had: vec![had; 360],
-        on_mib: vec![on; 360],
-        away_mib: vec![away; 360],
-    }
-}
-
-/// Billed nothing, all the hour.
-fn alone() -> Report {
+/// Billed nothing, all the hour. NVML saw kernels in this part of the time, if it tells.
+fn alone(had: Option<u32>) -> Report {
     let mut alone = report();
     alone.history.truncate(1);
     alone.history[0].held = vec![0; 360];
+    alone.history[0].had = vec![had.unwrap_or(0).try_into().expect("thousandths"); 360];
+    let over_ms = 9_000;
+    alone.snapshot.shares[0].alone = had.map(|part| Alone { part, over_ms });
     (
         alone.snapshot.shares[0].held,
         alone.snapshot.shares[0].state,
@@ -195,15 +189,7 @@ fn alone() -> Report {
 
 #[test]
 fn a_tenant_alone_is_not_shown_as_one_that_had_nothing() {
-    let mut seen = alone();
-    seen.uses = vec![uses("serve", 930, 28 * 1024, 0)];
-    seen.snapshot.alone = Some(vec![AloneRow {
-        name: "serve".to_owned(),
-        device: sample::GPU,
-        part: 930,
-        over_ms: 9_000,
-    }]);
-    let text = page(&seen);
+    let text = page(&alone(Some(930)));
     let time = figure(&text, "Time had");
     assert!(
         time.contains("<polygon") && time.contains("serve"),
@@ -211,16 +197,11 @@ fn a_tenant_alone_is_not_shown_as_one_that_had_nothing() {
     );
     assert!(text.contains("<td>93.0 % alone</td>"), "{text}");
     assert!(text.contains("there NVML saw its kernels run"), "{text}");
-    // Where NVML does not tell, and from a daemon before minor 25, the page says what is missing.
-    let mut blind = alone();
-    blind.uses = vec![uses("serve", 0, 28 * 1024, 0)];
-    assert!(page(&blind).contains("that time is missing"));
-    for unseen in [blind, alone()] {
-        let text = page(&unseen);
-        assert!(text.contains("<td>alone</td>"), "{text}");
-        assert!(!text.contains("<td>0.0 %</td>"), "{text}");
-    }
-    assert!(page(&alone()).contains("that time is not here"));
+    // Where NVML does not tell, the page says what is missing.
+    let text = page(&alone(None));
+    assert!(text.contains("that time is missing"), "{text}");
+    assert!(text.contains("<td>alone</td>"), "{text}");
+    assert!(!text.contains("<td>0.0 %</td>"), "{text}");
 }
 
 #[test]
@@ -235,10 +216,16 @@ fn memory_off_the_gpu_has_its_own_picture_and_hides_no_tenant() {
     let mut swap = report();
     let gib = 1024;
     // Three of 60 GiB on 80 GiB: one is there, and half of another.
-    swap.uses = vec![
-        uses("serve", 400, 50 * gib, 10 * gib),
-        uses("train", 400, 20 * gib, 40 * gib),
-        uses("gone", 400, 0, 60 * gib),
+    let uses = |name: &str, on: u32, away: u32| SeriesRow {
+        name: name.to_owned(),
+        on_mib: vec![on; 360],
+        away_mib: vec![away; 360],
+        ..swap.history[0].clone()
+    };
+    swap.history = vec![
+        uses("serve", 50 * gib, 10 * gib),
+        uses("train", 20 * gib, 40 * gib),
+        uses("gone", 0, 60 * gib),
     ];
     let text = page(&swap);
     let on = figure(&text, "Memory charged, on the GPU");
@@ -247,7 +234,7 @@ fn memory_off_the_gpu_has_its_own_picture_and_hides_no_tenant() {
     let off = figure(&text, "Memory charged, off the GPU");
     assert!(off.contains(">110 GiB<"), "{off}");
     assert_eq!(off.matches("<polygon").count(), 3, "{off}");
-    for one in &mut swap.uses {
+    for one in &mut swap.history {
         one.away_mib = vec![0; 360];
     }
     assert!(!page(&swap).contains("off the GPU</figcaption>"));

@@ -64,6 +64,7 @@ fn share(name: &str, cap: Option<u32>, state: ShareState) -> ShareRow {
         turns: 12,
         overruns: 1,
         ungated: 0,
+        alone: None,
     }
 }
 
@@ -82,6 +83,7 @@ fn measures(name: &str) -> TenantMetrics {
         waiting_ns: 800_000,
         turns: 12,
         overruns: 1,
+        busy_ns: None,
     }
 }
 
@@ -102,6 +104,7 @@ pub(crate) fn node() -> Snapshot {
             ended_idle: 2,
             ended_run_limit: 0,
             ended_unmanaged: 0,
+            ended_command: 3,
         }),
         devices: vec![
             device(GPU, "H100 80GB", &["process-memory"]),
@@ -114,41 +117,26 @@ pub(crate) fn node() -> Snapshot {
             idle_held_ns: 250_000_000,
             unmanaged: 1,
             look_failures: 0,
+            moving_ns: 4_500_000_000,
+            refused: Refusals {
+                limit: 7,
+                wait_timeout: 5,
+                no_room: 2,
+                driver: 1,
+                host_full: 4,
+            },
         }],
-        refused: vec![RefusedRow {
-            device: GPU,
-            limit: 7,
-            wait_timeout: 5,
-            no_room: 2,
-            driver: 1,
-            host_full: 4,
-        }],
-        excess: Some(vec![ExcessRow {
+        excess: vec![ExcessRow {
             name: "train".to_owned(),
             device: GPU,
             bytes: 5 * GIB,
-        }]),
-        event_counts: Some(
-            [("memory-lost", 1), ("set", 5), ("unsaved", 0)]
-                .map(|(kind, count)| EventCountRow {
-                    kind: kind.to_owned(),
-                    count,
-                })
-                .to_vec(),
-        ),
-        further: vec![
-            FurtherRow::EndedByCommand(3),
-            FurtherRow::Moving {
-                device: GPU,
-                ns: 4_500_000_000,
-            },
-        ],
-        busy: Some(vec![BusyRow {
-            name: "serve".to_owned(),
-            device: GPU,
-            busy_ns: 7_500_000_000,
-        }]),
-        alone: Some(vec![]),
+        }],
+        event_counts: [("memory-lost", 1), ("set", 5), ("unsaved", 0)]
+            .map(|(kind, count)| EventCountRow {
+                kind: kind.to_owned(),
+                count,
+            })
+            .to_vec(),
         sharing: vec![],
         tenants: vec![
             tenant("serve", vec![process(11_000, ProcessState::Running)]),
@@ -164,7 +152,13 @@ pub(crate) fn node() -> Snapshot {
             share("serve", None, ShareState::Holding { for_us: 14_000 }),
             share("train", Some(300), ShareState::Waiting { for_us: 800 }),
         ],
-        measures: vec![measures("serve"), measures("train")],
+        measures: vec![
+            TenantMetrics {
+                busy_ns: Some(7_500_000_000),
+                ..measures("serve")
+            },
+            measures("train"),
+        ],
         identities: vec![
             Identity {
                 name: "serve".to_owned(),

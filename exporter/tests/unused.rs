@@ -2,7 +2,7 @@
 
 use gpushare_exporter::{Family, Format, Sample, Snapshot, encode, families};
 use gpushare_protocol::histogram::Histogram;
-use gpushare_protocol::wire::{BusyRow, TenantMetrics, TenantRow};
+use gpushare_protocol::wire::{TenantMetrics, TenantRow};
 
 use crate::sample::{self, GPU};
 
@@ -28,6 +28,7 @@ fn nothing_counted(name: &str, device: [u8; 16]) -> TenantMetrics {
         waiting_ns: 0,
         turns: 0,
         overruns: 0,
+        busy_ns: None,
     }
 }
 
@@ -57,7 +58,6 @@ fn may_use_eight(tenants: usize, uses: impl Fn(u8) -> bool) -> Snapshot {
     node.tenants.clear();
     (node.measures, node.shares, node.identities) = (vec![], vec![], vec![]);
     (node.residency, node.swaps) = (vec![], vec![]);
-    let mut busy = Vec::new();
     for tenant in 0..tenants {
         let name = format!("run-{tenant:012x}");
         for at in 0..DEVICES {
@@ -77,11 +77,6 @@ fn may_use_eight(tenants: usize, uses: impl Fn(u8) -> bool) -> Snapshot {
                 },
                 false => nothing_counted(&name(), device),
             });
-            busy.push(BusyRow {
-                name: name(),
-                device,
-                busy_ns: u64::from(used),
-            });
             let (mut share, mut place, mut moves) = (share.clone(), place.clone(), moves.clone());
             (share.name, share.device) = (name(), device);
             (place.name, place.device) = (name(), device);
@@ -94,7 +89,6 @@ fn may_use_eight(tenants: usize, uses: impl Fn(u8) -> bool) -> Snapshot {
             node.swaps.push(moves);
         }
     }
-    node.busy = Some(busy);
     node
 }
 
@@ -141,10 +135,8 @@ fn a_device_is_used_once_something_is_held_or_counted_there() {
     assert!(is_used(|node| node.measures[0].refused_limit = 1));
     assert!(is_used(|node| node.measures[0].gate_waits.record(1)));
     assert!(is_used(|node| node.residency[0].moved = 1));
-    assert!(is_used(|node| {
-        let busy = node.busy.as_mut().expect("it tells");
-        busy[0].busy_ns = 1;
-    }));
+    assert!(is_used(|node| node.measures[0].busy_ns = Some(1)));
+    assert!(!is_used(|node| node.measures[0].busy_ns = Some(0)));
     assert!(!is_used(|node| node.tenants[1].overhead = 1), "another");
 }
 
@@ -156,7 +148,7 @@ fn what_an_alert_is_for_is_told_of_any_device() {
         on(&node, 0)
     };
     let excess = node(|node| {
-        let row = &mut node.excess.as_mut().expect("it tells")[0];
+        let row = &mut node.excess[0];
         (row.name, row.device) = ("run-000000000000".to_owned(), GPU);
     });
     assert!(excess.contains(&"gpushare_tenant_memory_excess_bytes"));

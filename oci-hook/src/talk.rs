@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use gpushare_inject::Request;
 use gpushare_protocol::wire::{
-    Control, ControlReply, Decoder, ErrorCode, Hello, Injection, MAGIC, MAJOR, decode, encode,
+    Control, ControlReply, Decoder, ErrorCode, Hello, Injection, decode, encode,
 };
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
@@ -24,10 +24,6 @@ use crate::{Failure, mandatory};
 const PATIENCE: Duration = Duration::from_secs(4);
 /// Between attempts.
 const PAUSE: Duration = Duration::from_millis(50);
-/// The first minor of the protocol that knows containers.
-const SINCE: u16 = 7;
-/// The first minor of daemons that keep which containers a rule allows.
-const KEEPS: u16 = 27;
 
 /// The daemon, as far as it has been reached.
 #[derive(Debug)]
@@ -49,11 +45,7 @@ pub struct Asked<'a> {
 
 enum Answer {
     Folder(String),
-    Unlimited {
-        takes_maxima: bool,
-        /// The protocol's minor that the daemon speaks.
-        minor: u16,
-    },
+    Unlimited { takes_maxima: bool },
     Refused(String),
     Later(String),
 }
@@ -126,17 +118,9 @@ pub fn takes_maxima(
         labels: request.labels.clone(),
     };
     match Daemon::reach(daemon).say(question, Some(init)).answered() {
-        Ok(Answer::Unlimited {
-            takes_maxima,
-            minor,
-        }) => {
-            if !takes_maxima && minor < KEEPS {
-                warn(id, &format!("the daemon speaks protocol {MAJOR}.{minor}"));
-            }
-            Ok(takes_maxima)
-        }
+        Ok(Answer::Unlimited { takes_maxima }) => Ok(takes_maxima),
         Err(Unanswered::Silent(_)) if mandatory::allows(daemon, &request.labels) => {
-            warn(id, "no daemon answers");
+            warn(id);
             Ok(false)
         }
         Err(why) => Err(why.into()),
@@ -224,27 +208,14 @@ fn ask(
 fn heard(socket: &mut UnixStream) -> io::Result<Answer> {
     let mut decoder = Decoder::default();
     let hello: Hello = decode(0, &frame(socket, &mut decoder, 0)?).map_err(io::Error::other)?;
-    if hello.magic != MAGIC || hello.major != MAJOR || hello.minor < SINCE {
-        return Ok(Answer::Refused(format!(
-            "the daemon speaks protocol {}.{}, and containers need {MAJOR}.{SINCE}: update gpushared",
-            hello.major, hello.minor
-        )));
+    if let Err(why) = hello.check("this hook") {
+        return Ok(Answer::Refused(why));
     }
     let reply: ControlReply =
         decode(1, &frame(socket, &mut decoder, 1)?).map_err(io::Error::other)?;
     Ok(match reply {
         ControlReply::Created { folder, .. } => Answer::Folder(folder),
-        ControlReply::Unlimited { takes_maxima } => Answer::Unlimited {
-            takes_maxima,
-            minor: hello.minor,
-        },
-        // An older daemon has no rule about such containers.
-        ControlReply::Error(error) if error.code == ErrorCode::UnknownRequest => {
-            Answer::Unlimited {
-                takes_maxima: false,
-                minor: hello.minor,
-            }
-        }
+        ControlReply::Unlimited { takes_maxima } => Answer::Unlimited { takes_maxima },
         ControlReply::Error(error) if error.can_retry && error.code == ErrorCode::Full => {
             Answer::Later(error.message)
         }
@@ -255,9 +226,9 @@ fn heard(socket: &mut UnixStream) -> io::Result<Answer> {
 
 /// Says in the machine's log that the daemon does not know a container that starts without limits.
 /// Not on the standard error: some runtimes take that for the container's own.
-fn warn(id: &str, why: &str) {
+fn warn(id: &str) {
     Log::here().warns(&format!(
-        "container {id} starts without limits, and {why}: unmanaged = \"end\" may end its processes"
+        "container {id} starts without limits, and no daemon answers: unmanaged = \"end\" may end its processes"
     ));
 }
 
@@ -304,7 +275,7 @@ mod tests {
     use std::io::IoSliceMut;
     use std::os::unix::net::UnixListener;
 
-    use gpushare_protocol::wire::WireError;
+    use gpushare_protocol::wire::{MAJOR, WireError};
     use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
     use super::*;
@@ -341,9 +312,9 @@ mod tests {
         Failure::from(failed).0
     }
 
-    /// A daemon of this minor that answers so, and what a hook makes of it; with the descriptors
+    /// A daemon of this major that answers so, and what a hook makes of it; with the descriptors
     /// that came with the question.
-    fn judged(minor: u16, reply: &ControlReply) -> (Result<bool, String>, usize) {
+    fn judged(major: u16, reply: &ControlReply) -> (Result<bool, String>, usize) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("control.sock");
         let listener = UnixListener::bind(&path).unwrap();
@@ -366,7 +337,7 @@ mod tests {
             };
             let descriptors = passed.drain().map(descriptors).sum();
             let hello = Hello {
-                minor,
+                major,
                 ..Hello::of_this_build(0)
             };
             let mut frames = Vec::new();
@@ -379,19 +350,26 @@ mod tests {
     }
 
     #[test]
-    fn the_first_process_goes_with_the_question_whatever_the_daemons_minor() {
-        let unknown = WireError::new(ErrorCode::UnknownRequest, "?");
+    fn the_first_process_goes_with_the_question() {
         let forbidden = WireError::new(ErrorCode::Forbidden, "no");
         let answer = |takes_maxima| ControlReply::Unlimited { takes_maxima };
-        for (minor, reply, told) in [
-            (21, ControlReply::Error(unknown), Ok(false)),
-            (KEEPS - 1, answer(false), Ok(false)),
-            (KEEPS - 1, answer(true), Ok(true)),
-            (KEEPS, answer(false), Ok(false)),
-            (KEEPS, answer(true), Ok(true)),
-            (KEEPS, ControlReply::Error(forbidden), Err("no".to_owned())),
+        for (reply, told) in [
+            (answer(false), Ok(false)),
+            (answer(true), Ok(true)),
+            (ControlReply::Error(forbidden), Err("no".to_owned())),
         ] {
-            assert_eq!(judged(minor, &reply), (told, 1), "{minor} {reply:?}");
+            assert_eq!(judged(MAJOR, &reply), (told, 1), "{reply:?}");
+        }
+    }
+
+    #[test]
+    fn a_daemon_of_another_major_is_no_answer_and_the_hook_says_what_to_do() {
+        let answer = ControlReply::Unlimited {
+            takes_maxima: false,
+        };
+        for (major, what) in [(1, "update the daemon"), (MAJOR + 1, "update this hook")] {
+            let why = judged(major, &answer).0.unwrap_err();
+            assert!(why.contains(what) && why.contains("protocol"), "{why}");
         }
     }
 

@@ -168,7 +168,6 @@ fn what_the_daemon_said_last_holds_while_it_does_not_answer() {
         let allowed = scope.spawn(|| hooked_without_a_daemon(put(&allow, 0o644)));
         let open = scope.spawn(|| hooked_without_a_daemon(put(&allow, 0o646)));
         let linked = scope.spawn(|| hooked_without_a_daemon(link));
-        // An older daemon's is empty.
         let texts = ["", &of_other, &unknown, &deny, &maxima];
         let refused =
             texts.map(|text| scope.spawn(move || hooked_without_a_daemon(put(text, 0o644))));

@@ -30,8 +30,7 @@ pub const REMOVED: &str = "removed";
 /// about containers that have a GPU and ask for nothing. It is there where some of them may not run
 /// without limits, or where a rule says of some that they may. It stays while no daemon serves, and
 /// has the daemon's rules for that time: `{"rules": [{"namespace": "a", "unlimited": "allow"},
-/// …]}`, of which the first that fits counts. Older daemons leave it empty: then no container is
-/// allowed.
+/// …]}`, of which the first that fits counts.
 pub const MANDATORY: &str = "mandatory";
 /// The beginning of a GPU's file in `/dev`, before its minor number: so a hook names a device that
 /// a container has and that nothing else names.

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use gpushare_protocol::units::MIB;
 use gpushare_protocol::wire::{
-    Ask, Control, ControlReply, Decoder, Reply, Request, decode, encode,
+    Ask, Control, ControlReply, Decoder, Listing, Reply, Request, Rows, decode, encode,
 };
 use gpushared::server::{CONTROL, SOCKET};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -191,8 +191,11 @@ fn play(folder: &Path, tenants: usize) {
 }
 
 fn show_turns(folder: &Path) {
-    match Wire::connect(&folder.join(CONTROL)).call(&Control::Shares) {
-        ControlReply::Shares(rows) => {
+    match Wire::connect(&folder.join(CONTROL)).call(&Listing::Shares.first()) {
+        ControlReply::Page {
+            rows: Rows::Shares(rows),
+            ..
+        } => {
             for row in rows.iter().filter(|row| row.turns > 1) {
                 println!(
                     "  {}: {} turns, {} overruns, {:.1} % of the last {:.1} s",

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use gpushare_protocol::wire::{Decoder, FrameError, encode};
+use gpushare_protocol::wire::{Decoder, FrameError, MAJOR, encode};
 use nix::errno::Errno;
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use serde::Serialize;
@@ -46,6 +46,12 @@ pub enum Closed {
     /// The peer violated the protocol.
     #[error(transparent)]
     Protocol(#[from] FrameError),
+    /// It is of another major version, and has heard this daemon's.
+    #[error("it speaks protocol {theirs}, this daemon {MAJOR}")]
+    Version {
+        /// Its major version.
+        theirs: u16,
+    },
     /// It sent more descriptors than the protocol has use for.
     #[error("more than {MAX_DESCRIPTORS} descriptors without a message that needs one")]
     Descriptors,

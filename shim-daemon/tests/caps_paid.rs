@@ -213,12 +213,7 @@ fn client(connection: ConnId, tenant: TenantId) -> Client {
         tenant,
         process: None,
         gated: true,
-        tells: true,
-        repeats: true,
         moves: false,
-        by_parts: false,
-        stores: false,
-        managed: false,
     }
 }
 

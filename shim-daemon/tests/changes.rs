@@ -33,12 +33,18 @@ fn after_on(devices: FakeDevices, own: Pairs<'_>, changes: Pairs<'_>) -> (u64, u
     };
     let done: ControlReply = command.call(&set);
     assert!(matches!(done, ControlReply::Done), "{done:?}");
-    let (limit, request) = match command.call(&Control::List) {
-        ControlReply::Tenants(rows) => (rows[0].limit / GIB, rows[0].request / GIB),
+    let (limit, request) = match command.call(&Listing::Tenants.first()) {
+        ControlReply::Page {
+            rows: Rows::Tenants(rows),
+            ..
+        } => (rows[0].limit / GIB, rows[0].request / GIB),
         other => panic!("{other:?}"),
     };
-    match command.call(&Control::Shares) {
-        ControlReply::Shares(rows) => (limit, request, rows[0].cap),
+    match command.call(&Listing::Shares.first()) {
+        ControlReply::Page {
+            rows: Rows::Shares(rows),
+            ..
+        } => (limit, request, rows[0].cap),
         other => panic!("{other:?}"),
     }
 }
@@ -187,8 +193,11 @@ fn all_that_can_be_said_of_sixteen_devices_is_taken_and_changed() {
         changes: all_of_sixteen("2GiB"),
     };
     assert_eq!(command.call::<_, ControlReply>(&set), ControlReply::Done);
-    match command.call(&Control::List) {
-        ControlReply::Tenants(rows) => assert_eq!(rows[0].limit, 2 * GIB),
+    match command.call(&Listing::Tenants.first()) {
+        ControlReply::Page {
+            rows: Rows::Tenants(rows),
+            ..
+        } => assert_eq!(rows[0].limit, 2 * GIB),
         other => panic!("{other:?}"),
     }
 }

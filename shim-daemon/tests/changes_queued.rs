@@ -28,8 +28,11 @@ fn set(daemon: &Daemon, name: &str, changes: &[(&str, &str)]) -> ControlReply {
 
 /// All tenants that have begun, by name, with their requests in GiB.
 fn requests(wire: &mut Wire) -> Vec<(String, u64)> {
-    match wire.call(&Control::List) {
-        ControlReply::Tenants(rows) => {
+    match wire.call(&Listing::Tenants.first()) {
+        ControlReply::Page {
+            rows: Rows::Tenants(rows),
+            ..
+        } => {
             let mut all: Vec<_> = rows
                 .into_iter()
                 .map(|row| (row.name, row.request))
@@ -95,8 +98,11 @@ fn a_queued_tenant_that_fits_by_a_change_begins_with_it() {
     let process = Client::register(&socket);
     let limit = process.page().devices[0].limit.load(Ordering::Relaxed);
     assert_eq!(limit, 8 * GIB);
-    match waits.call(&Control::Shares) {
-        ControlReply::Shares(rows) => assert!(rows.iter().any(|row| row.cap == Some(300))),
+    match waits.call(&Listing::Shares.first()) {
+        ControlReply::Page {
+            rows: Rows::Shares(rows),
+            ..
+        } => assert!(rows.iter().any(|row| row.cap == Some(300))),
         other => panic!("{other:?}"),
     }
     // The next daemon gives it as much.

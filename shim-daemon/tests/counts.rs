@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use crate::metrics::{HALF, in_turns, rows, tenant};
 use crate::support::gate::{Gated, is_closed};
-use crate::support::{Client, Daemon, FakeDevices, GPU, until};
+use crate::support::{Client, Daemon, FakeDevices, until};
 use gpushare_core::Nanos;
 use gpushare_protocol::wire::*;
 
@@ -40,11 +40,18 @@ fn events_are_counted_by_kind_from_the_daemons_start() {
     assert_eq!(told, [one("admitted"), one("set")]);
 }
 
-fn busy(daemon: &Daemon) -> Vec<BusyRow> {
-    match &rows(daemon, Listing::Busy)[..] {
-        [Rows::Busy(rows)] => rows.clone(),
+/// The names of admitted tenants, each with the time of its kernels on the device.
+fn busy(daemon: &Daemon) -> Vec<(String, Option<u64>)> {
+    let rows = rows(daemon, Listing::Metrics);
+    let rows = rows.iter().flat_map(|rows| match rows {
+        Rows::Metrics(rows) => &rows[..],
         other => panic!("{other:?}"),
-    }
+    });
+    let tenants = rows.filter_map(|row| match row {
+        MetricsRow::Tenant(row) => Some((row.name.clone(), row.busy_ns)),
+        _ => None,
+    });
+    tenants.collect()
 }
 
 #[test]
@@ -55,11 +62,7 @@ fn the_time_of_a_tenants_kernels_is_told_also_while_it_is_alone() {
     let (_b, _) = daemon.tenant("b", &HALF);
     let mut client = Client::register(&a);
     client.open();
-    let row = |name: &str, busy_ns| BusyRow {
-        name: name.to_owned(),
-        device: GPU,
-        busy_ns,
-    };
+    let row = |name: &str, busy_ns| (name.to_owned(), Some(busy_ns));
     assert_eq!(busy(&daemon), [row("a", 0), row("b", 0)]);
     let second = Nanos::secs(1).0;
     let pid = client.process.pid();
@@ -76,11 +79,12 @@ fn the_time_of_a_tenants_kernels_is_told_also_while_it_is_alone() {
     );
 }
 
-fn alone(daemon: &Daemon) -> Vec<AloneRow> {
-    match &rows(daemon, Listing::Alone)[..] {
-        [Rows::Alone(rows)] => rows.clone(),
-        other => panic!("{other:?}"),
-    }
+/// What a tenant had alone, where that is told.
+fn alone(daemon: &Daemon, name: &str) -> Option<Alone> {
+    let [Rows::Shares(rows)] = &rows(daemon, Listing::Shares)[..] else {
+        panic!("no shares")
+    };
+    rows.iter().find(|row| row.name == name)?.alone
 }
 
 #[test]
@@ -94,12 +98,11 @@ fn a_tenant_that_is_billed_nothing_has_what_nvml_saw() {
         // More than there is: all of the time between two looks.
         daemon.devices.0.lock().unwrap().busy = vec![(pid, 60 * Nanos::secs(1).0)];
     };
-    let of = |name: &str| alone(&daemon).into_iter().find(|row| row.name == name);
-    assert_eq!(of("b"), None, "it has no process there");
+    assert_eq!(alone(&daemon, "b"), None, "it has no process there");
     let pid = first.client.process.pid();
     until("what it had alone is told", || {
         run(pid);
-        of("a").is_some_and(|row| row.part == 1000 && row.over_ms > 0)
+        alone(&daemon, "a").is_some_and(|alone| alone.part == 1000 && alone.over_ms > 0)
     });
 }
 
@@ -132,12 +135,7 @@ fn the_time_of_a_process_that_has_ended_since_the_last_look_counts() {
     until("their tenant, too", || busy(&daemon).len() == 1);
     daemon.devices.0.lock().unwrap().busy = ended.map(|pid| (pid, second)).to_vec();
     daemon.devices.until_looked_at();
-    let row = |busy_ns| BusyRow {
-        name: "a".to_owned(),
-        device: GPU,
-        busy_ns,
-    };
-    assert_eq!(busy(&daemon), [row(2 * second)]);
+    assert_eq!(busy(&daemon), [("a".to_owned(), Some(2 * second))]);
 }
 
 #[test]
@@ -147,8 +145,8 @@ fn no_time_of_kernels_is_told_where_nvml_knows_none() {
     devices.0.lock().unwrap().mig = true;
     let daemon = Daemon::with(folder.path(), devices);
     let (_a, _) = daemon.tenant("a", &HALF);
-    assert_eq!(busy(&daemon), []);
-    assert_eq!(alone(&daemon), []);
+    assert_eq!(busy(&daemon), [("a".to_owned(), None)]);
+    assert_eq!(alone(&daemon, "a"), None);
 }
 
 /// A virtual GPU, or an older driver. A 0 would say that the tenant used nothing.
@@ -160,8 +158,8 @@ fn no_time_of_kernels_is_told_where_nvml_refuses_its_samples() {
     let daemon = Daemon::with(folder.path(), devices);
     let (_a, _) = daemon.tenant("a", &HALF);
     daemon.devices.until_looked_at();
-    assert_eq!(busy(&daemon), []);
-    assert_eq!(alone(&daemon), []);
+    assert_eq!(busy(&daemon), [("a".to_owned(), None)]);
+    assert_eq!(alone(&daemon, "a"), None);
 }
 
 #[test]
@@ -214,17 +212,18 @@ fn a_tenant_with_two_processes_is_not_alone_beside_another() {
         daemon.devices.0.lock().unwrap().busy = all.collect();
         daemon.devices.until_looked_at();
     };
-    let row = || {
-        let is_told = |row: &AloneRow| row.name == "a" && row.over_ms > 0;
-        until("the time of a second is told", || {
-            alone(&daemon).iter().any(is_told)
-        });
-        alone(&daemon).into_iter().find(is_told).unwrap()
+    let told = || {
+        let told = alone(&daemon, "a").filter(|alone| alone.over_ms > 0);
+        told.map(|alone| alone.part)
+    };
+    let part = || {
+        until("the time of a second is told", || told().is_some());
+        told().unwrap()
     };
     let pids = [&first, &second].map(|one| one.client.process.pid());
     ran(&pids);
-    assert_eq!(row().part, 0, "its bill had grown");
+    assert_eq!(part(), 0, "its bill had grown");
     // The other one has the device, and nothing more is billed.
     ran(&pids);
-    until("it is told", || row().part > 0);
+    until("it is told", || part() > 0);
 }

@@ -17,9 +17,12 @@ fn limit(environment: &[(&str, &str)]) -> u64 {
     let daemon = Daemon::with_settings(folder.path(), FakeDevices::default(), settings);
     let _owner = daemon.tenant("one", environment);
     let mut command = daemon.command();
-    let id = command.ask(&Control::List);
+    let id = command.ask(&Listing::Tenants.first());
     match command.answer::<ControlReply>(id) {
-        ControlReply::Tenants(rows) => rows[0].limit,
+        ControlReply::Page {
+            rows: Rows::Tenants(rows),
+            ..
+        } => rows[0].limit,
         other => panic!("{other:?}"),
     }
 }

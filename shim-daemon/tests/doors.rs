@@ -170,13 +170,19 @@ fn callers_beyond_the_descriptors(at: impl Fn(&Binary) -> PathBuf) {
     let spent = used(daemon.child.id()) - before;
     assert!(spent < 30, "{spent} of 200 ticks, without a client");
     assert!(matches!(
-        greeted.call(&Control::Devices),
-        ControlReply::Devices(_)
+        greeted.call(&Listing::Devices.first()),
+        ControlReply::Page {
+            rows: Rows::Devices(_),
+            ..
+        }
     ));
     drop(callers);
     assert!(matches!(
-        daemon.command().call(&Control::Devices),
-        ControlReply::Devices(_)
+        daemon.command().call(&Listing::Devices.first()),
+        ControlReply::Page {
+            rows: Rows::Devices(_),
+            ..
+        }
     ));
 }
 

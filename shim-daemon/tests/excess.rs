@@ -11,8 +11,11 @@ const LIMITS: [(&str, &str); 2] = [
 ];
 
 fn device(daemon: &Daemon) -> DeviceRow {
-    match daemon.command().call(&Control::Devices) {
-        ControlReply::Devices(mut rows) => rows.remove(0),
+    match daemon.command().call(&Listing::Devices.first()) {
+        ControlReply::Page {
+            rows: Rows::Devices(mut rows),
+            ..
+        } => rows.remove(0),
         other => panic!("{other:?}"),
     }
 }

@@ -4,11 +4,12 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::driver::{Backend, Driver, FIRST, SECOND};
 use gpushare_core::{Nanos, ProcessId, TenantId};
 use gpushare_protocol::units::{Bytes, GIB, MIB};
-use gpushare_protocol::wire::{Control, ControlReply, Register, Reply, Request};
+use gpushare_protocol::wire::{Control, ControlReply, Listing, Register, Reply, Request, Rows};
 use gpushared::devices::{Devices, carry_out};
 use gpushared::node::{Client, ConnId, Effect, Node, Registration, Settings};
 use gpushared::peer::{Peer, inspect};
@@ -88,7 +89,8 @@ impl Bench {
                 Effect::Unlisten { name, .. } => drop(self.remembered.remove(&name)),
                 Effect::Command { reply, .. } => self.replies.push(reply),
                 Effect::Event { record, .. } => {
-                    self.replies.push(ControlReply::Event(record.plain()));
+                    self.replies
+                        .push(ControlReply::Event(Arc::unwrap_or_clone(record)));
                 }
                 Effect::Client { reply, .. } => self.client_replies.push(reply),
                 Effect::Copy(job) => self.node.copied(self.now, job.carry_out()),
@@ -136,12 +138,7 @@ impl Bench {
             tenant,
             process: None,
             gated: false,
-            tells: false,
-            repeats: true,
             moves: false,
-            by_parts: false,
-            stores: false,
-            managed: false,
         };
         let pid = std::process::id();
         let peer = Peer {
@@ -176,6 +173,9 @@ impl Bench {
             self.client_replies.pop(),
             Some(Reply::Granted { .. })
         ));
+        let made = Request::ContextMade { device_index: 0 };
+        self.node.request(self.now, client, 3, &made);
+        self.work();
     }
 
     fn tick(&mut self) {
@@ -388,9 +388,12 @@ fn a_device_whose_driver_has_no_limits_is_not_said_to_have_them() {
     let capabilities = |bench: &mut Bench| {
         bench.replies.clear();
         let from = bench.connection();
-        bench.command(from, &Control::Devices);
+        bench.command(from, &Listing::Devices.first());
         match bench.replies.pop() {
-            Some(ControlReply::Devices(rows)) => rows[0].capabilities.clone(),
+            Some(ControlReply::Page {
+                rows: Rows::Devices(rows),
+                ..
+            }) => rows[0].capabilities.clone(),
             other => panic!("{other:?}"),
         }
     };

@@ -6,8 +6,11 @@ use gpushare_protocol::units::{Bytes, GIB, MIB};
 use gpushare_protocol::wire::*;
 
 fn overhead(daemon: &Daemon) -> u64 {
-    match daemon.command().call(&Control::List) {
-        ControlReply::Tenants(rows) => rows.iter().map(|row| row.overhead).sum(),
+    match daemon.command().call(&Listing::Tenants.first()) {
+        ControlReply::Page {
+            rows: Rows::Tenants(rows),
+            ..
+        } => rows.iter().map(|row| row.overhead).sum(),
         other => panic!("{other:?}"),
     }
 }

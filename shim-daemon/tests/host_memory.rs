@@ -169,12 +169,7 @@ fn of_run(lab: &mut Lab, table: &str) {
         tenant: lab.machine.made[0].0,
         process: None,
         gated: false,
-        tells: false,
-        repeats: true,
         moves: true,
-        by_parts: true,
-        stores: true,
-        managed: true,
     };
     let register = Register {
         pid: 1,

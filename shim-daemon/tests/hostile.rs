@@ -397,8 +397,12 @@ fn a_client_is_no_command_and_a_command_no_client() {
     let reply: Reply = client.answer(id);
     assert!(matches!(reply, Reply::Error(_)), "{reply:?}");
     let mut command = daemon.command();
-    let rows: ControlReply = command.call(&Control::List);
-    let ControlReply::Tenants(rows) = rows else {
+    let rows: ControlReply = command.call(&Listing::Tenants.first());
+    let ControlReply::Page {
+        rows: Rows::Tenants(rows),
+        ..
+    } = rows
+    else {
         panic!("{rows:?}")
     };
     assert_eq!(rows[0].limit, 4 * GIB);
@@ -429,7 +433,11 @@ fn a_page_without_a_previous_daemon_is_refused_and_grants_nothing() {
         ),
         "{refused:?}"
     );
-    let ControlReply::Tenants(rows) = command.call(&Control::List) else {
+    let ControlReply::Page {
+        rows: Rows::Tenants(rows),
+        ..
+    } = command.call(&Listing::Tenants.first())
+    else {
         panic!("a list")
     };
     let grants: Vec<_> = rows

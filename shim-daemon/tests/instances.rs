@@ -6,12 +6,17 @@ use crate::binary::Binary;
 use crate::container_node::First;
 use gpushare_protocol::units::GIB;
 use gpushare_protocol::uuid::Uuid;
-use gpushare_protocol::wire::{Control, ControlReply, DeviceRow, Injection, WireError};
+use gpushare_protocol::wire::{
+    Control, ControlReply, DeviceRow, Injection, Listing, Rows, WireError,
+};
 use std::os::fd::AsRawFd;
 
 fn devices(daemon: &Binary) -> Vec<DeviceRow> {
-    match daemon.command().call(&Control::Devices) {
-        ControlReply::Devices(rows) => rows,
+    match daemon.command().call(&Listing::Devices.first()) {
+        ControlReply::Page {
+            rows: Rows::Devices(rows),
+            ..
+        } => rows,
         other => panic!("{other:?}"),
     }
 }
@@ -101,7 +106,11 @@ fn a_tenant_is_registered_on_an_instance_by_uuid_and_part() {
         matches!(created, ControlReply::Created { .. }),
         "{created:?}"
     );
-    let ControlReply::Tenants(rows) = wire.call(&Control::List) else {
+    let ControlReply::Page {
+        rows: Rows::Tenants(rows),
+        ..
+    } = wire.call(&Listing::Tenants.first())
+    else {
         panic!("a list")
     };
     assert_eq!((rows[0].device, rows[0].limit), (uuid(LARGE), 20 * GIB));
@@ -126,8 +135,11 @@ fn inject(daemon: &Binary, first: &First, device: &str) -> Result<[u8; 16], Wire
         ControlReply::Error(error) => return Err(error),
         other => panic!("{other:?}"),
     }
-    match wire.call(&Control::List) {
-        ControlReply::Tenants(rows) => Ok(rows[0].device),
+    match wire.call(&Listing::Tenants.first()) {
+        ControlReply::Page {
+            rows: Rows::Tenants(rows),
+            ..
+        } => Ok(rows[0].device),
         other => panic!("{other:?}"),
     }
 }
@@ -152,8 +164,8 @@ fn a_container_names_an_instance_by_index_or_uuid_not_by_its_file() {
         assert_eq!(inject(&daemon, &first, named).unwrap(), uuid(is), "{named}");
         drop(first);
         crate::support::until("its tenant ends with it", || {
-            let rows: ControlReply = daemon.command().call(&Control::List);
-            matches!(rows, ControlReply::Tenants(rows) if rows.is_empty())
+            let rows: ControlReply = daemon.command().call(&Listing::Tenants.first());
+            matches!(rows, ControlReply::Page { rows: Rows::Tenants(rows), .. } if rows.is_empty())
         });
     }
     let first = First::start("");
@@ -181,7 +193,7 @@ fn a_gpu_lost_at_the_start_leaves_the_others_served() {
 /// The events of this daemon so far that tell of a lost GPU.
 fn lost(daemon: &Binary, served: &str) -> Vec<String> {
     let mut command = daemon.command();
-    let id = command.ask(&Control::FollowRecords { past: 100 });
+    let id = command.ask(&Control::Follow { past: 100 });
     let mut told = Vec::new();
     // The last event is that of a tenant, which comes when the past is told.
     let named = Control::Create {
@@ -196,7 +208,7 @@ fn lost(daemon: &Binary, served: &str) -> Vec<String> {
         "{created:?}"
     );
     loop {
-        let ControlReply::Record(record) = command.answer(id) else {
+        let ControlReply::Event(record) = command.answer(id) else {
             panic!("an event")
         };
         match &*record.kind {

@@ -96,12 +96,7 @@ impl Machine {
             tenant,
             process: None,
             gated: false,
-            tells: false,
-            repeats: true,
             moves: false,
-            by_parts: false,
-            stores: false,
-            managed: false,
         };
         let peer = Peer {
             pid: pid.cast_signed(),

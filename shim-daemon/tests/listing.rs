@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 
 use crate::driver::{Backend, Driver};
-use crate::support::{Daemon, GPU, Wire, create};
+use crate::support::{Daemon, GPU, create};
 use gpushare_core::{Nanos, TenantId};
 use gpushare_protocol::limits::Selector;
 use gpushare_protocol::uuid::Uuid;
@@ -66,12 +66,7 @@ impl Crowd {
             tenant,
             process: None,
             gated: false,
-            tells: false,
-            repeats: true,
             moves: false,
-            by_parts: false,
-            stores: false,
-            managed: false,
         };
         let peer = Peer {
             pid: pid.cast_signed(),
@@ -134,49 +129,39 @@ fn processes(pages: &[Rows]) -> BTreeMap<(String, [u8; 16]), usize> {
 fn every_row_is_in_one_page_and_every_page_in_a_frame() {
     let mut crowd = Crowd::new();
     (0..210).for_each(|_| crowd.tenant());
-    let ControlReply::Tenants(whole) = crowd.ask(&Control::List) else {
-        panic!("a list")
+    let devices = match &crowd.pages(Listing::Devices, |_| {})[..] {
+        [Rows::Devices(rows)] => rows.len(),
+        other => panic!("{other:?}"),
     };
-    let pages = crowd.pages(Listing::Tenants, |_| {});
-    assert!(pages.len() > 1);
-    let mut paged = Vec::new();
-    for rows in pages {
-        match rows {
-            Rows::Tenants(rows) => paged.extend(rows),
-            other => panic!("{other:?}"),
-        }
+    for (of, each) in [
+        (Listing::Tenants, devices),
+        (Listing::Shares, devices),
+        (Listing::Ends, 1),
+    ] {
+        let pages = crowd.pages(of, |_| {});
+        assert!(pages.len() > 1 || of == Listing::Ends, "{of:?}");
+        let mut names = pages.iter().flat_map(names).collect::<Vec<_>>();
+        names.sort();
+        assert_eq!(names.len(), 210 * each, "{of:?}");
+        names.dedup();
+        assert_eq!(names.len(), 210 * each, "{of:?}");
     }
-    assert_eq!(paged, whole);
-    let ControlReply::Shares(whole) = crowd.ask(&Control::Shares) else {
-        panic!("shares")
-    };
-    let mut paged = Vec::new();
-    for rows in crowd.pages(Listing::Shares, |_| {}) {
-        match rows {
-            Rows::Shares(rows) => paged.extend(rows),
-            other => panic!("{other:?}"),
-        }
+}
+
+/// The rows' tenants, each with its device where it has a row for each.
+fn names(rows: &Rows) -> Vec<(String, [u8; 16])> {
+    match rows {
+        Rows::Tenants(rows) => rows
+            .iter()
+            .map(|row| (row.name.clone(), row.device))
+            .collect(),
+        Rows::Shares(rows) => rows
+            .iter()
+            .map(|row| (row.name.clone(), row.device))
+            .collect(),
+        Rows::Ends(rows) => rows.iter().map(|row| (row.name.clone(), [0; 16])).collect(),
+        other => panic!("{other:?}"),
     }
-    assert_eq!(paged, whole);
-    let ControlReply::Ends(whole) = crowd.ask(&Control::Ends) else {
-        panic!("ends")
-    };
-    assert_eq!(whole.len(), 210);
-    let mut paged = Vec::new();
-    for rows in crowd.pages(Listing::Ends, |_| {}) {
-        match rows {
-            Rows::Ends(rows) => paged.extend(rows),
-            other => panic!("{other:?}"),
-        }
-    }
-    assert_eq!(paged, whole);
-    let ControlReply::Devices(whole) = crowd.ask(&Control::Devices) else {
-        panic!("devices")
-    };
-    assert_eq!(
-        crowd.pages(Listing::Devices, |_| {}),
-        [Rows::Devices(whole)]
-    );
 }
 
 #[test]
@@ -266,9 +251,9 @@ fn who_follows_is_told_all_of_the_past_and_then_what_they_asked_next() {
     }
     let mut follower = daemon.command();
     let follow = follower.ask(&Control::Follow { past: u32::MAX });
-    let end = follower.ask(&Control::Devices);
+    let end = follower.ask(&Listing::Devices.first());
     // When this is answered, the daemon has begun to send to the follower, which has read nothing.
-    let _: ControlReply = command.call(&Control::Devices);
+    let _: ControlReply = command.call(&Listing::Devices.first());
     let (mut told, mut bytes) = (0, 0);
     loop {
         if told == 1024 {
@@ -285,7 +270,16 @@ fn who_follows_is_told_all_of_the_past_and_then_what_they_asked_next() {
         "more than a connection may leave unread: {bytes}"
     );
     let reply: ControlReply = follower.answer(end);
-    assert!(matches!(reply, ControlReply::Devices(_)), "{reply:?}");
+    assert!(
+        matches!(
+            reply,
+            ControlReply::Page {
+                rows: Rows::Devices(_),
+                ..
+            }
+        ),
+        "{reply:?}"
+    );
     let set = Control::Set {
         tenant: "one".to_owned(),
         changes: long(1),
@@ -312,7 +306,7 @@ fn what_was_asked_with_the_past_is_answered_while_new_events_make_room() {
     // At once, so that the daemon reads them together.
     let (mut frames, [follow, end]) = (Vec::new(), [1, 2]);
     encode(follow, &Control::Follow { past: u32::MAX }, &mut frames).unwrap();
-    encode(end, &Control::Devices, &mut frames).unwrap();
+    encode(end, &Listing::Devices.first(), &mut frames).unwrap();
     follower.socket.write_all(&frames).unwrap();
     // The socket is never so empty that the daemon is told of it: each new event finds that there
     // is room, and sends what waits.
@@ -353,33 +347,4 @@ fn hung_up(socket: &UnixStream) -> bool {
     use std::os::fd::AsFd;
     let mut fds = [PollFd::new(socket.as_fd(), PollFlags::empty())];
     poll(&mut fds, PollTimeout::ZERO).unwrap() > 0
-}
-
-/// A command of this minor.
-fn of_minor(daemon: &Daemon, minor: u16) -> Wire {
-    let mut wire = daemon.command();
-    wire.socket = UnixStream::connect(daemon.folder.join("control.sock")).unwrap();
-    let hello = Hello {
-        minor,
-        ..Hello::of_this_build(0)
-    };
-    wire.send(0, &hello);
-    let _: Hello = wire.answer(0);
-    wire
-}
-
-#[test]
-fn a_command_of_before_pages_has_its_list() {
-    let folder = tempfile::tempdir().unwrap();
-    let daemon = Daemon::start(folder.path());
-    let limits = [
-        ("GPUSHARE_MEM_REQUEST", "1MiB"),
-        ("GPUSHARE_MEM_LIMIT", "1GiB"),
-    ];
-    let (_one, _socket) = daemon.tenant("one", &limits);
-    let mut old = of_minor(&daemon, 2);
-    let ControlReply::Tenants(rows) = old.call(&Control::List) else {
-        panic!("a list")
-    };
-    assert_eq!(rows.len(), 1);
 }

@@ -36,8 +36,11 @@ fn lose(daemon: &Daemon, command: &mut Wire) {
 }
 
 fn devices(command: &mut Wire) -> Vec<DeviceRow> {
-    match command.call(&Control::Devices) {
-        ControlReply::Devices(rows) => rows,
+    match command.call(&Listing::Devices.first()) {
+        ControlReply::Page {
+            rows: Rows::Devices(rows),
+            ..
+        } => rows,
         other => panic!("{other:?}"),
     }
 }
@@ -87,9 +90,9 @@ fn a_lost_device_keeps_its_place_and_has_no_memory_to_give() {
 
 /// The first event of a kind.
 fn told(command: &mut Wire, kind: &str) -> EventRecord {
-    let id = command.ask(&Control::FollowRecords { past: 100 });
+    let id = command.ask(&Control::Follow { past: 100 });
     loop {
-        let ControlReply::Record(record) = command.answer(id) else {
+        let ControlReply::Event(record) = command.answer(id) else {
             panic!("an event")
         };
         if record.kind == kind {
@@ -228,7 +231,11 @@ fn who_waits_there_is_told_and_goes_on_elsewhere() {
         let answer: Reply = client.wire.answer(elsewhere);
         assert!(matches!(answer, Reply::Granted { .. }), "{answer:?}");
     }
-    let ControlReply::Tenants(rows) = command.call(&Control::List) else {
+    let ControlReply::Page {
+        rows: Rows::Tenants(rows),
+        ..
+    } = command.call(&Listing::Tenants.first())
+    else {
         panic!("a list")
     };
     let shown: Vec<_> = rows
@@ -246,7 +253,11 @@ fn a_new_tenant_gets_what_is_left_but_not_the_lost_device() {
     lose(&daemon, &mut command);
     let all: ControlReply = command.call(&create("all", &LIMITS));
     assert!(matches!(all, ControlReply::Created { .. }), "{all:?}");
-    let ControlReply::Tenants(rows) = command.call(&Control::List) else {
+    let ControlReply::Page {
+        rows: Rows::Tenants(rows),
+        ..
+    } = command.call(&Listing::Tenants.first())
+    else {
         panic!("a list")
     };
     let devices: Vec<_> = rows.iter().map(|row| row.device).collect();

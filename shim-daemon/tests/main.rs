@@ -59,4 +59,5 @@ mod unmanaged;
 mod unread_log;
 mod unrestored;
 mod users;
+mod versions;
 mod words;

@@ -36,8 +36,11 @@ fn refusal(reply: ControlReply) -> String {
 }
 
 fn limit(daemon: &Daemon, name: &str) -> u64 {
-    match asks(daemon, &Control::List) {
-        ControlReply::Tenants(rows) => rows.iter().find(|row| row.name == name).unwrap().limit,
+    match asks(daemon, &Listing::Tenants.first()) {
+        ControlReply::Page {
+            rows: Rows::Tenants(rows),
+            ..
+        } => rows.iter().find(|row| row.name == name).unwrap().limit,
         other => panic!("{other:?}"),
     }
 }
@@ -165,8 +168,12 @@ fn a_device_is_listed_with_the_capacity_that_is_set() {
         ("capacity = \"99GiB\"\nreserve = \"1GiB\"\n", 16),
     ] {
         let folder = tempfile::tempdir().unwrap();
-        let reply = asks(&daemon(folder.path(), file), &Control::Devices);
-        let ControlReply::Devices(rows) = reply else {
+        let reply = asks(&daemon(folder.path(), file), &Listing::Devices.first());
+        let ControlReply::Page {
+            rows: Rows::Devices(rows),
+            ..
+        } = reply
+        else {
             panic!("{reply:?}")
         };
         assert_eq!((rows[0].capacity, rows[0].reserve), (most * GIB, GIB));

@@ -33,8 +33,17 @@ fn peak(daemon: &Binary) -> u64 {
 }
 
 fn serves(daemon: &Binary) {
-    let reply: ControlReply = daemon.command().call(&Control::List);
-    assert!(matches!(reply, ControlReply::Tenants(_)), "{reply:?}");
+    let reply: ControlReply = daemon.command().call(&Listing::Tenants.first());
+    assert!(
+        matches!(
+            reply,
+            ControlReply::Page {
+                rows: Rows::Tenants(_),
+                ..
+            }
+        ),
+        "{reply:?}"
+    );
 }
 
 fn frame(id: u32, message: &impl serde::Serialize) -> Vec<u8> {
@@ -223,16 +232,34 @@ fn one_connection_that_follows_ten_thousand_times_is_told_each_event_once() {
     for _ in 0..10_000 {
         follower.ask(&Control::Follow { past: 0 });
     }
-    let last = follower.ask(&Control::Devices);
+    let last = follower.ask(&Listing::Devices.first());
     let devices: ControlReply = follower.answer(last);
-    assert!(matches!(devices, ControlReply::Devices(_)), "{devices:?}");
+    assert!(
+        matches!(
+            devices,
+            ControlReply::Page {
+                rows: Rows::Devices(_),
+                ..
+            }
+        ),
+        "{devices:?}"
+    );
     let mut owner = daemon.command();
     let reply: ControlReply = owner.call(&support::create("one", &[]));
     assert!(matches!(reply, ControlReply::Created { .. }), "{reply:?}");
     // All its events come before the answer to a later request.
-    let last = follower.ask(&Control::Devices);
+    let last = follower.ask(&Listing::Devices.first());
     let answer: ControlReply = follower.answer(last);
-    assert!(matches!(answer, ControlReply::Devices(_)), "{answer:?}");
+    assert!(
+        matches!(
+            answer,
+            ControlReply::Page {
+                rows: Rows::Devices(_),
+                ..
+            }
+        ),
+        "{answer:?}"
+    );
     let told = follower.kept_replies();
     let admitted = told
         .iter()
@@ -282,7 +309,7 @@ fn limits_of_any_length_are_neither_taken_nor_told_in_full() {
     }
     let mut follower: Wire = daemon.command();
     follower.ask(&Control::Follow { past: 1024 });
-    let last = follower.ask(&Control::Devices);
+    let last = follower.ask(&Listing::Devices.first());
     let _: ControlReply = follower.answer(last);
     let told = follower.kept_replies();
     let texts = told.iter().filter_map(|reply| match reply {

@@ -467,7 +467,11 @@ fn an_unset_request_is_nothing_where_tenants_swap_and_a_set_one_holds() {
         ("GPUSHARE_MEM_REQUEST", "6GiB"),
     ];
     let (_kept, _socket) = daemon.tenant("set", &set);
-    let ControlReply::Tenants(rows) = daemon.command().call(&Control::List) else {
+    let ControlReply::Page {
+        rows: Rows::Tenants(rows),
+        ..
+    } = daemon.command().call(&Listing::Tenants.first())
+    else {
         panic!("a list")
     };
     let requests = rows.iter().map(|row| (row.name.as_str(), row.request));

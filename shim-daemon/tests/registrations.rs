@@ -15,8 +15,11 @@ const BURST: [(&str, &str); 2] = [
 ];
 
 fn row(daemon: &Daemon, name: &str) -> TenantRow {
-    match daemon.command().call(&Control::List) {
-        ControlReply::Tenants(rows) => rows.into_iter().find(|row| row.name == name).unwrap(),
+    match daemon.command().call(&Listing::Tenants.first()) {
+        ControlReply::Page {
+            rows: Rows::Tenants(rows),
+            ..
+        } => rows.into_iter().find(|row| row.name == name).unwrap(),
         other => panic!("{other:?}"),
     }
 }

@@ -30,8 +30,11 @@ fn limit_after(first: &str, second: &str) -> u64 {
     file.becomes(second);
     daemon.devices.until_looked_at();
     let _owner = daemon.tenant("one", &[]);
-    match daemon.command().call(&Control::List) {
-        ControlReply::Tenants(rows) => rows[0].limit / GIB,
+    match daemon.command().call(&Listing::Tenants.first()) {
+        ControlReply::Page {
+            rows: Rows::Tenants(rows),
+            ..
+        } => rows[0].limit / GIB,
         other => panic!("{other:?}"),
     }
 }

@@ -20,8 +20,12 @@ const BURST: [(&str, &str); 2] = [
 ];
 
 fn row(daemon: &Daemon, name: &str) -> TenantRow {
-    let rows: ControlReply = daemon.command().call(&Control::List);
-    let ControlReply::Tenants(rows) = rows else {
+    let rows: ControlReply = daemon.command().call(&Listing::Tenants.first());
+    let ControlReply::Page {
+        rows: Rows::Tenants(rows),
+        ..
+    } = rows
+    else {
         panic!("{rows:?}")
     };
     rows.into_iter().find(|row| row.name == name).unwrap()
@@ -198,8 +202,11 @@ fn what_is_held_above_a_lowered_limit_is_so_under_the_next_daemons() {
 #[test]
 fn a_run_limit_does_not_start_anew() {
     let folder = tempfile::tempdir().unwrap();
-    let ends_in = |daemon: &Daemon| match daemon.command().call(&Control::Ends) {
-        ControlReply::Ends(rows) => Duration::from_millis(rows[0].in_ms),
+    let ends_in = |daemon: &Daemon| match daemon.command().call(&Listing::Ends.first()) {
+        ControlReply::Page {
+            rows: Rows::Ends(rows),
+            ..
+        } => Duration::from_millis(rows[0].in_ms),
         other => panic!("{other:?}"),
     };
     let hour = Duration::from_secs(3600);
@@ -290,8 +297,17 @@ fn raised_beside(held: u64) -> ControlReply {
         tenant: "raised".to_owned(),
         changes: vec![("GPUSHARE_MEM_REQUEST".to_owned(), "8GiB".to_owned())],
     });
-    let listed: ControlReply = command.call(&Control::List);
-    assert!(matches!(listed, ControlReply::Tenants(_)), "it was read");
+    let listed: ControlReply = command.call(&Listing::Tenants.first());
+    assert!(
+        matches!(
+            listed,
+            ControlReply::Page {
+                rows: Rows::Tenants(_),
+                ..
+            }
+        ),
+        "it was read"
+    );
     for (client, socket) in [&mut raised, &mut holder] {
         assert!(matches!(client.reconnect(socket), Reply::Registered(_)));
     }

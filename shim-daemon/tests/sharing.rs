@@ -1,8 +1,6 @@
 //! The shares of a device's time that commands are shown.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::os::unix::net::UnixStream;
-
 use crate::support::gate::Gated;
 use crate::support::{Daemon, FakeDevices, Wire};
 use gpushare_protocol::wire::*;
@@ -44,29 +42,13 @@ fn a_device_is_listed_with_the_regime_of_the_settings() {
 }
 
 #[test]
-fn an_older_command_is_told_of_two_that_share_as_of_two_that_hold() {
+fn two_that_work_beside_each_other_are_told_as_sharing() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
     let (_one, one) = daemon.tenant("one", &PLAIN);
     let (_two, two) = daemon.tenant("two", &PLAIN);
     let _gates = [Gated::join(&one), Gated::join(&two)];
-    let mut old = daemon.command();
-    old.socket = UnixStream::connect(daemon.folder.join("control.sock")).unwrap();
-    let hello = Hello {
-        minor: 4,
-        ..Hello::of_this_build(0)
-    };
-    old.send(0, &hello);
-    let _: Hello = old.answer(0);
-    for (mut wire, shares) in [(old, false), (daemon.command(), true)] {
-        let states = states(&mut wire);
-        assert_eq!(states.len(), 2);
-        for state in states {
-            match state {
-                ShareState::Sharing { .. } => assert!(shares),
-                ShareState::Holding { .. } => assert!(!shares),
-                other => panic!("{other:?}"),
-            }
-        }
-    }
+    let states = states(&mut daemon.command());
+    let shares = |state: &ShareState| matches!(state, ShareState::Sharing { .. });
+    assert!(states.len() == 2 && states.iter().all(shares), "{states:?}");
 }

@@ -31,7 +31,7 @@ pub(crate) fn until_written_down(folder: &Path, tenant: &str, processes: &[&Stan
 }
 
 /// A client that holds 3 of its tenant's 4 GiB, and says nothing while one daemon follows another.
-fn idle(folder: &Path, settings: Settings, devices: FakeDevices) -> (Daemon, Client) {
+pub(crate) fn idle(folder: &Path, settings: Settings, devices: FakeDevices) -> (Daemon, Client) {
     let daemon = Daemon::start(folder);
     let (_owner, socket) = daemon.tenant("one", &LIMIT);
     let mut client = Client::register(&socket);
@@ -41,6 +41,22 @@ fn idle(folder: &Path, settings: Settings, devices: FakeDevices) -> (Daemon, Cli
     until_written_down(folder, "one", &[&client.process]);
     drop(daemon);
     (Daemon::with_settings(folder, devices, settings), client)
+}
+
+/// What the daemon has told of processes that are not registered again.
+pub(crate) fn not_registered(daemon: &Daemon) -> Vec<String> {
+    let _last = daemon.tenant("last", &LIMIT);
+    let mut wire = daemon.command();
+    let id = wire.ask(&Control::Follow { past: 1024 });
+    let mut told = Vec::new();
+    loop {
+        match wire.answer::<ControlReply>(id) {
+            ControlReply::Event(row) if row.kind == "not-registered" => told.push(row.text),
+            ControlReply::Event(row) if row.tenant.as_deref() == Some("last") => return told,
+            ControlReply::Event(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
 }
 
 pub(crate) fn soon() -> Settings {
@@ -56,7 +72,7 @@ pub(crate) fn socket(folder: &Path) -> std::path::PathBuf {
 
 /// The answer to a process that registers for the first time, once it is not the recovery any more
 /// that it waits for.
-fn comes(process: &mut StandIn, socket: &Path) -> (Reply, Wire) {
+pub(crate) fn comes(process: &mut StandIn, socket: &Path) -> (Reply, Wire) {
     loop {
         let mut wire = Wire::greet(process.connect(socket), 0);
         let register = Register {
@@ -220,18 +236,7 @@ fn a_page_that_is_refused_again_and_again_is_told_once() {
             assert!(matches!(refused, Reply::Error(_)), "{refused:?}");
         }
     }
-    let _last = daemon.tenant("last", &LIMIT);
-    let mut wire = daemon.command();
-    let id = wire.ask(&Control::Follow { past: 1024 });
-    let mut told = Vec::new();
-    loop {
-        match wire.answer::<ControlReply>(id) {
-            ControlReply::Event(row) if row.kind == "not-registered" => told.push(row.text),
-            ControlReply::Event(row) if row.tenant.as_deref() == Some("last") => break,
-            ControlReply::Event(_) => {}
-            other => panic!("{other:?}"),
-        }
-    }
+    let told = not_registered(&daemon);
     assert_eq!(told.len(), 2, "{told:?}");
     for (client, text) in [&a, &b].into_iter().zip(told) {
         let pid = client.process.pid();

@@ -50,7 +50,6 @@ struct Scene {
     usage: UsagePage,
     client: Client,
     /// How its memory moves.
-    how: &'static str,
     /// Its memory file, as a child that it forked may have it.
     memory: Option<Arc<HostFile>>,
     page: Option<&'static ControlPage>,
@@ -114,13 +113,12 @@ impl Scene {
         let tenant = node.restore(NOW, &registration("one", how)).unwrap();
         let usage = UsagePage::create().unwrap();
         usage.view().found(1, 0);
-        let client = client(ConnId(1), tenant, None, how);
+        let client = client(ConnId(1), tenant, None);
         Self {
             node,
             tenant,
             usage,
             client,
-            how,
             memory: None,
             page: None,
             replies: vec![],
@@ -132,7 +130,7 @@ impl Scene {
 
     /// The process comes over a connection, the first time or again.
     fn registers(&mut self, connection: ConnId) {
-        let new = client(connection, self.tenant, None, self.how);
+        let new = client(connection, self.tenant, None);
         self.registers_as(new, std::process::id(), 0);
     }
 
@@ -371,18 +369,13 @@ fn registration(name: &str, how: &str) -> Registration {
     }
 }
 
-fn client(connection: ConnId, tenant: TenantId, process: Option<ProcessId>, how: &str) -> Client {
+fn client(connection: ConnId, tenant: TenantId, process: Option<ProcessId>) -> Client {
     Client {
         connection,
         tenant,
         process,
         gated: true,
-        tells: false,
-        repeats: true,
         moves: true,
-        by_parts: true,
-        stores: true,
-        managed: how == "uvm",
     }
 }
 

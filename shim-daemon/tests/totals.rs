@@ -37,9 +37,9 @@ fn runs(daemon: &Daemon, client: &Client, seconds: u64) {
 /// The most that was charged and the milliseconds of kernels, as the next end of a tenant tells.
 fn next_end(daemon: &Daemon) -> (Option<u64>, Option<u64>) {
     let mut command = daemon.command();
-    let id = command.ask(&Control::FollowRecords { past: 100 });
+    let id = command.ask(&Control::Follow { past: 100 });
     loop {
-        let ControlReply::Record(record) = command.answer(id) else {
+        let ControlReply::Event(record) = command.answer(id) else {
             panic!("an event")
         };
         if record.kind == "gone" {
@@ -67,16 +67,16 @@ fn another_tenant_of_that_name_begins_at_nothing() {
     let daemon = Daemon::start(folder.path());
     assert_eq!(next_end(&daemon), (Some(8 * GIB), Some(3000)));
     let mut command = daemon.command();
-    let id = command.ask(&Control::FollowRecords { past: 0 });
+    let id = command.ask(&Control::Follow { past: 0 });
     drop(daemon.tenant("one", &LIMIT));
     loop {
         match command.answer(id) {
-            ControlReply::Record(record) if record.kind == "gone" => {
+            ControlReply::Event(record) if record.kind == "gone" => {
                 assert_eq!(record.number_of("peak_bytes"), Some(0));
                 assert_eq!(record.number_of("busy_ms").unwrap_or(0), 0);
                 break;
             }
-            ControlReply::Record(_) => {}
+            ControlReply::Event(_) => {}
             other => panic!("{other:?}"),
         }
     }

@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::support::gate::{Gated, is_closed, is_open};
+use crate::support::gate::Gated;
 use crate::support::{Client, Daemon, FakeDevices, Wire, until};
 use gpushare_core::{LeasePolicy, Nanos, Policy};
 use gpushare_protocol::page::lease::LeaseState;
@@ -46,14 +46,17 @@ fn share(percent: &'static str) -> [(&'static str, &'static str); 2] {
 const PLAIN: [(&str, &str); 1] = [("GPUSHARE_MEM_LIMIT", "2GiB")];
 
 fn shares(wire: &mut Wire) -> Vec<ShareRow> {
-    match wire.call(&Control::Shares) {
-        ControlReply::Shares(rows) => rows,
+    match wire.call(&Listing::Shares.first()) {
+        ControlReply::Page {
+            rows: Rows::Shares(rows),
+            ..
+        } => rows,
         other => panic!("{other:?}"),
     }
 }
 
 /// Waits for an event of this kind about this tenant.
-fn event(daemon: &Daemon, kind: &str, tenant: &str) -> EventRow {
+fn event(daemon: &Daemon, kind: &str, tenant: &str) -> EventRecord {
     let mut wire = daemon.command();
     let id = wire.ask(&Control::Follow { past: 1000 });
     loop {
@@ -266,29 +269,6 @@ fn a_library_without_a_gate_takes_no_turns_and_holds_nobody_up() {
     );
 }
 
-#[test]
-fn a_drain_that_is_foretold_lets_nobody_in_before_it_ends() {
-    let folder = tempfile::tempdir().unwrap();
-    let daemon = daemon(folder.path(), HOUR);
-    let (_a, a) = daemon.tenant("a", &PLAIN);
-    let (_b, b) = daemon.tenant("b", &PLAIN);
-    let (mut a, mut b) = (Gated::join(&a), Gated::join(&b));
-    let waits = b.until(is_closed).word.epoch();
-    b.want(waits);
-    let epoch = a.until(is_closed).word.epoch();
-    let (device_index, left) = (0, 1_000);
-    a.say(&Request::Ending {
-        device_index,
-        epoch,
-        left,
-    });
-    // Answered after the earlier report: that message is no protocol violation either.
-    assert!(matches!(a.client.open(), Reply::Granted { .. }));
-    assert!(!is_open(&b.turn(), waits));
-    a.drained(epoch);
-    b.until(|turn| is_open(turn, waits));
-}
-
 /// Everything a gate can say, of turns that were, may be and never will be.
 fn flood(wire: &mut Wire, epoch: u64, ends: &AtomicBool) {
     let mut frames = Vec::new();
@@ -311,11 +291,6 @@ fn flood(wire: &mut Wire, epoch: u64, ends: &AtomicBool) {
                 Request::Drained {
                     device_index,
                     epoch,
-                },
-                Request::Ending {
-                    device_index,
-                    epoch,
-                    left: 0,
                 },
             ] {
                 encode(7, &request, &mut frames).unwrap();

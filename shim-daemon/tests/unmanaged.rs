@@ -150,8 +150,11 @@ fn beside_a_client(own_pids: bool, pid: Option<u32>) -> (u64, u64) {
     let pid = pid.unwrap_or_else(|| client.process.pid());
     lists(&devices, &[pid], 4 * GIB + 64 * MIB);
     devices.until_looked_at();
-    match daemon.command().call(&Control::Devices) {
-        ControlReply::Devices(rows) => (rows[0].unmanaged, rows[0].overhead),
+    match daemon.command().call(&Listing::Devices.first()) {
+        ControlReply::Page {
+            rows: Rows::Devices(rows),
+            ..
+        } => (rows[0].unmanaged, rows[0].overhead),
         other => panic!("{other:?}"),
     }
 }

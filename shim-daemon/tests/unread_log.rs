@@ -3,7 +3,7 @@
 
 use crate::binary::Binary;
 use crate::support::{Wire, create};
-use gpushare_protocol::wire::{Control, ControlReply};
+use gpushare_protocol::wire::{Control, ControlReply, Listing, Rows};
 use std::io::{BufRead, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -51,7 +51,15 @@ fn a_log_that_is_not_read_stops_no_daemon() {
             rude.write_all(b"abc").unwrap();
         }
         let mut command = Wire::connect(&control);
-        (0..10).all(|_| matches!(command.call(&Control::List), ControlReply::Tenants(_)))
+        (0..10).all(|_| {
+            matches!(
+                command.call(&Listing::Tenants.first()),
+                ControlReply::Page {
+                    rows: Rows::Tenants(_),
+                    ..
+                }
+            )
+        })
     });
     assert_eq!(answered, Some(true));
     // Its reader finds all of it later.
@@ -77,8 +85,17 @@ fn a_user_that_is_cut_off_without_end_does_not_fill_the_log() {
             let mut rude = UnixStream::connect(daemon.control()).unwrap();
             rude.write_all(b"a").unwrap();
         }
-        let answer: ControlReply = command.call(&Control::List);
-        assert!(matches!(answer, ControlReply::Tenants(_)), "{answer:?}");
+        let answer: ControlReply = command.call(&Listing::Tenants.first());
+        assert!(
+            matches!(
+                answer,
+                ControlReply::Page {
+                    rows: Rows::Tenants(_),
+                    ..
+                }
+            ),
+            "{answer:?}"
+        );
     }
     drop(daemon);
     let told = read.join().unwrap();

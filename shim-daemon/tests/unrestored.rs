@@ -27,8 +27,11 @@ fn asks(daemon: &Daemon, request: &Control) -> ControlReply {
 }
 
 fn limit(daemon: &Daemon, name: &str) -> Option<u64> {
-    match asks(daemon, &Control::List) {
-        ControlReply::Tenants(rows) => {
+    match asks(daemon, &Listing::Tenants.first()) {
+        ControlReply::Page {
+            rows: Rows::Tenants(rows),
+            ..
+        } => {
             let found = rows.iter().find(|row| row.name == name);
             found.map(|row| row.limit)
         }
@@ -62,13 +65,13 @@ fn not_restored(folder: &Path) -> Vec<String> {
     let next = daemon(folder, "");
     drop(next.tenant("new", &[]));
     let mut command = next.command();
-    let id = command.ask(&Control::FollowRecords { past: 100 });
+    let id = command.ask(&Control::Follow { past: 100 });
     let mut told = Vec::new();
     loop {
         match command.answer(id) {
-            ControlReply::Record(record) if record.kind == "admitted" => break told,
-            ControlReply::Record(record) if record.kind == "not-restored" => told.push(record.text),
-            ControlReply::Record(_) => {}
+            ControlReply::Event(record) if record.kind == "admitted" => break told,
+            ControlReply::Event(record) if record.kind == "not-restored" => told.push(record.text),
+            ControlReply::Event(_) => {}
             other => panic!("{other:?}"),
         }
     }
@@ -132,8 +135,11 @@ fn reloaded_defaults_change_no_tenant_that_runs() {
 #[test]
 fn a_request_is_restored_where_a_larger_reserve_leaves_less() {
     let folder = tempfile::tempdir().unwrap();
-    let limit_and_request = |daemon: &Daemon| match asks(daemon, &Control::List) {
-        ControlReply::Tenants(rows) => rows
+    let limit_and_request = |daemon: &Daemon| match asks(daemon, &Listing::Tenants.first()) {
+        ControlReply::Page {
+            rows: Rows::Tenants(rows),
+            ..
+        } => rows
             .iter()
             .find(|row| row.name == "one")
             .map(|row| (row.limit, row.request)),

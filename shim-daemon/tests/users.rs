@@ -92,12 +92,7 @@ impl Machine {
             tenant: self.made[0].0,
             process: None,
             gated: false,
-            tells: false,
-            repeats: true,
             moves: false,
-            by_parts: false,
-            stores: false,
-            managed: false,
         };
         let peer = Peer {
             pid: pid.cast_signed(),
@@ -156,8 +151,10 @@ fn another_user_sees_it_and_neither_joins_nor_changes_it() {
     forbidden(&machine.set(BOB, "GPUSHARE_MEM_LIMIT", "2GiB"));
     forbidden(&machine.ask(BOB, &attach));
     assert!(!machine.joins(1002));
-    let rows = machine.ask(BOB, &Control::List);
-    assert!(matches!(rows, ControlReply::Tenants(rows) if rows[0].name == "shared"));
+    let rows = machine.ask(BOB, &Listing::Tenants.first());
+    assert!(
+        matches!(rows, ControlReply::Page { rows: Rows::Tenants(rows), .. } if rows[0].name == "shared")
+    );
     assert_eq!(
         machine.set(ROOT, "GPUSHARE_MEM_LIMIT", "2GiB"),
         ControlReply::Done
@@ -241,7 +238,7 @@ impl Machine {
     /// The events of this kind and tenant that a command is told that comes now.
     fn past(&mut self, kind: &str, tenant: &str) -> usize {
         let from = self.connection();
-        let follow = Control::FollowRecords { past: 1024 };
+        let follow = Control::Follow { past: 1024 };
         self.node.command_came(from, "/user.slice", None);
         self.node.command(Nanos::secs(100), from, 1, &follow);
         let mut all = 0;
@@ -291,7 +288,7 @@ impl Machine {
     }
 
     fn follows_again(&mut self, from: ConnId) -> Option<usize> {
-        let follow = Control::FollowRecords { past: 1024 };
+        let follow = Control::Follow { past: 1024 };
         self.node.command(Nanos::secs(100), from, 1, &follow);
         let told: Vec<Effect> = std::iter::from_fn(|| self.node.poll_effect()).collect();
         let past = |effect: &&Effect| matches!(effect, Effect::Event { is_new: false, .. });
@@ -425,7 +422,7 @@ fn what_a_user_floods_with_is_counted_and_anothers_is_told() {
         assert_eq!(machine.past(kind, "bobs"), 1);
     }
     machine.node.tick(Nanos::secs(120));
-    machine.ask(ROOT, &Control::List);
+    machine.ask(ROOT, &Listing::Tenants.first());
     let left_out = machine
         .told
         .iter()

@@ -1,6 +1,6 @@
 //! A tenant's charge while its processes race.
 
-use gpushare_protocol::wire::{Control, ControlReply};
+use gpushare_protocol::wire::{ControlReply, Listing, Rows};
 
 use crate::daemon::Commands;
 
@@ -11,7 +11,11 @@ impl Commands {
     #[track_caller]
     pub fn charged(&mut self, name: &str) -> Option<u64> {
         let mut parts = || {
-            let ControlReply::Tenants(rows) = self.ask(&Control::List) else {
+            let ControlReply::Page {
+                rows: Rows::Tenants(rows),
+                ..
+            } = self.ask(&Listing::Tenants.first())
+            else {
                 panic!("the daemon lists its tenants");
             };
             let row = rows.into_iter().find(|row| row.name == name);

@@ -8,8 +8,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use gpushare_protocol::wire::{
-    Control, ControlReply, Decoder, EventRow, Hello, ProcessState, ShareRow, TenantRow, decode,
-    encode,
+    Control, ControlReply, Decoder, EventRecord, Hello, Listing, ProcessState, Rows, ShareRow,
+    TenantRow, decode, encode,
 };
 
 use serde::Serialize;
@@ -112,11 +112,6 @@ impl Daemon {
     /// not have.
     pub fn configured_in(gpu: &Gpu, text: &str, environment: &[(&str, &str)]) -> Self {
         Self::configured_of(gpu, text, environment, artefacts::gpushared())
-    }
-
-    /// As [`Daemon::configured`], with the program of another build.
-    pub fn configured_of_build(gpu: &Gpu, text: &str, program: PathBuf) -> Self {
-        Self::configured_of(gpu, text, &[], program)
     }
 
     fn configured_of(
@@ -245,18 +240,22 @@ impl Daemon {
 
     /// The rows of `ps` for a tenant, in its order of devices.
     pub fn rows(&self, name: &str) -> Vec<TenantRow> {
-        match self.commands().ask(&Control::List) {
-            ControlReply::Tenants(rows) => {
-                rows.into_iter().filter(|row| row.name == name).collect()
-            }
+        match self.commands().ask(&Listing::Tenants.first()) {
+            ControlReply::Page {
+                rows: Rows::Tenants(rows),
+                ..
+            } => rows.into_iter().filter(|row| row.name == name).collect(),
             other => panic!("{other:?}"),
         }
     }
 
     /// Each tenant's share of each device's time.
     pub fn shares(&self) -> Vec<ShareRow> {
-        match self.commands().ask(&Control::Shares) {
-            ControlReply::Shares(rows) => rows,
+        match self.commands().ask(&Listing::Shares.first()) {
+            ControlReply::Page {
+                rows: Rows::Shares(rows),
+                ..
+            } => rows,
             other => panic!("{other:?}"),
         }
     }
@@ -295,8 +294,22 @@ impl Daemon {
 
     /// The UUIDs of its devices, in NVML's order.
     pub fn devices(&self) -> Vec<[u8; 16]> {
-        match self.commands().ask(&Control::Devices) {
-            ControlReply::Devices(rows) => rows.iter().map(|row| row.uuid).collect(),
+        match self.commands().ask(&Listing::Devices.first()) {
+            ControlReply::Page {
+                rows: Rows::Devices(rows),
+                ..
+            } => rows.iter().map(|row| row.uuid).collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The memory of its first device that it counts as no tenant's.
+    pub fn unmanaged(&self) -> u64 {
+        match self.commands().ask(&Listing::Devices.first()) {
+            ControlReply::Page {
+                rows: Rows::Devices(rows),
+                ..
+            } => rows[0].unmanaged,
             other => panic!("{other:?}"),
         }
     }
@@ -430,13 +443,13 @@ impl Commands {
     }
 
     /// The past events that the daemon still keeps.
-    pub fn past(mut self) -> Vec<EventRow> {
+    pub fn past(mut self) -> Vec<EventRecord> {
         self.last += 1;
         let follows = self.last;
         self.send(follows, &Control::Follow { past: u32::MAX });
         // The answer to a later request ends the list.
         self.last += 1;
-        self.send(self.last, &Control::Devices);
+        self.send(self.last, &Listing::Devices.first());
         let mut past = Vec::new();
         loop {
             let (of, body) = self.frame();
@@ -450,7 +463,7 @@ impl Commands {
     }
 
     /// The events from now on, after `past` earlier ones.
-    pub fn follow(mut self, past: u32) -> impl Iterator<Item = EventRow> {
+    pub fn follow(mut self, past: u32) -> impl Iterator<Item = EventRecord> {
         self.last += 1;
         self.send(self.last, &Control::Follow { past });
         std::iter::from_fn(move || {

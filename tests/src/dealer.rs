@@ -14,7 +14,7 @@ use gpushare_protocol::page::Page;
 use gpushare_protocol::page::control::ControlPage;
 use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
 use gpushare_protocol::page::residency::{Movability, Order, OrderWord, Orders};
-use gpushare_protocol::wire::{MINOR, Reply, Request};
+use gpushare_protocol::wire::{MAJOR, Reply, Request};
 use gpushared::pages::{ControlPages, UsagePage};
 use softgpu::inspect::Observer;
 
@@ -28,6 +28,8 @@ use crate::{artefacts, clients};
 
 /// The longest wait for an expected state.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long an allocation may wait, unless the test says otherwise: as by default.
+const WAIT_MS: u64 = 30_000;
 
 /// The daemon, and its tenant.
 #[derive(Debug)]
@@ -39,8 +41,8 @@ pub struct Dealer {
     _observer: Observer,
     usage: UsagePage,
     instance: u64,
-    /// The minor version of the protocol that it speaks.
-    minor: u16,
+    /// The major version of the protocol that it speaks.
+    major: u16,
     serving: Option<Serving>,
     says: (Sender<Request>, Receiver<Request>),
     slots: Arc<AtomicU16>,
@@ -92,7 +94,7 @@ impl Dealer {
             _observer: observer,
             usage,
             instance: 0,
-            minor: MINOR,
+            major: MAJOR,
             serving: None,
             says: channel(),
             slots: Arc::default(),
@@ -314,9 +316,9 @@ impl Dealer {
         self.serving = None;
     }
 
-    /// The same with one that speaks this minor version of the protocol.
-    pub fn come_back_with(&mut self, minor: u16) {
-        self.minor = minor;
+    /// The same with one of this major version of the protocol.
+    pub fn come_back_of(&mut self, major: u16) {
+        self.major = major;
         self.come_back();
     }
 
@@ -325,6 +327,9 @@ impl Dealer {
         self.leave();
         self.instance += 1;
         let control = ControlPages::create(self.instance).expect("memory");
+        let header = &control.view().header;
+        header.wait_ms.store(WAIT_MS, Ordering::Relaxed);
+        header.guarantee_ms.store(WAIT_MS, Ordering::Relaxed);
         control.view().set_movability(self.movability);
         for device in &control.view().devices[..self.device_uuids.len()] {
             device.grant.store(GRANT, Ordering::Relaxed);
@@ -336,7 +341,7 @@ impl Dealer {
             pages: [copy(control.descriptor()), copy(self.usage.descriptor())],
             device_uuids: self.device_uuids.clone(),
             instance: self.instance,
-            minor: self.minor,
+            major: self.major,
             slots: Arc::clone(&self.slots),
             hung_up: Arc::clone(&self.hung_up),
             mixed_up: Arc::clone(&self.mixed_up),

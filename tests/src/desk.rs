@@ -40,7 +40,7 @@ pub(crate) struct Desk {
     pub(crate) pages: [OwnedFd; 2],
     pub(crate) device_uuids: Vec<[u8; 16]>,
     pub(crate) instance: u64,
-    pub(crate) minor: u16,
+    pub(crate) major: u16,
     pub(crate) slots: Arc<AtomicU16>,
     pub(crate) hung_up: Arc<AtomicU32>,
     pub(crate) mixed_up: Arc<AtomicBool>,
@@ -111,7 +111,7 @@ fn answer(
             }
         }
         let hello = Hello {
-            minor: desk.minor,
+            major: desk.major,
             ..Hello::of_this_build(desk.instance)
         };
         return line.send(0, &hello, Vec::new()).ok();
@@ -179,7 +179,6 @@ fn answer(
         | Request::Drained { .. }
         | Request::Idle { .. }
         | Request::Busy { .. }
-        | Request::Ending { .. }
         | Request::Residency(_)
         | Request::Sealed { .. }
         | Request::SealBusy { .. }

@@ -43,6 +43,11 @@ impl Rivals {
         until("a process greets", || self.state().first.is_some());
     }
 
+    /// How many connections there have been.
+    pub fn connections(&self) -> u64 {
+        self.state().count
+    }
+
     /// How often processes have registered.
     pub fn registrations(&self) -> u64 {
         self.state().registrations

@@ -96,7 +96,6 @@ fn answers(socket: &UnixStream, lists: usize) {
                     ControlReply::Page { rows, next: None }
                 }
                 // It ends the past of a follower.
-                Ok(Control::Devices) => ControlReply::Devices(Vec::new()),
                 _ => continue,
             };
             encode(id, &reply, &mut frames).expect("an answer");

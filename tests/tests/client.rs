@@ -5,7 +5,17 @@ use std::os::unix::net::UnixListener;
 use std::thread;
 
 use gpushare_client::Talk;
-use gpushare_protocol::wire::{Control, ControlReply, Decoder, Hello, decode, encode};
+use gpushare_protocol::wire::{
+    Control, ControlReply, Decoder, Hello, Listing, Rows, decode, encode,
+};
+
+/// The last page of the list of devices, of which there are none.
+fn devices() -> ControlReply {
+    ControlReply::Page {
+        rows: Rows::Devices(Vec::new()),
+        next: None,
+    }
+}
 
 /// A daemon that answers the first request at the second, before that one.
 fn late(listener: &UnixListener) {
@@ -27,7 +37,7 @@ fn late(listener: &UnixListener) {
         }
     }
     let mut frames = Vec::new();
-    let replies = [ControlReply::Done, ControlReply::Tenants(Vec::new())];
+    let replies = [ControlReply::Done, devices()];
     for (id, reply) in asked.iter().zip(replies) {
         encode(*id, &reply, &mut frames).expect("a reply");
     }
@@ -41,9 +51,9 @@ fn a_reply_to_an_earlier_request_is_kept_for_it() {
     let listener = UnixListener::bind(socket).expect("the folder is writable");
     let daemon = thread::spawn(move || late(&listener));
     let mut talk = Talk::connect(folder.path()).expect("it greets");
-    let first = talk.ask(&Control::List).expect("it listens");
-    let second = talk.call(&Control::List).expect("it answers");
-    assert_eq!(second, ControlReply::Tenants(Vec::new()));
+    let first = talk.ask(&Listing::Devices.first()).expect("it listens");
+    let second = talk.call(&Listing::Devices.first()).expect("it answers");
+    assert_eq!(second, devices());
     assert_eq!(talk.reply(first).expect("it was kept"), ControlReply::Done);
     daemon.join().expect("it served");
 }
@@ -55,8 +65,8 @@ fn what_came_early_comes_next() {
     let listener = UnixListener::bind(socket).expect("the folder is writable");
     let daemon = thread::spawn(move || late(&listener));
     let mut talk = Talk::connect(folder.path()).expect("it greets");
-    let first = talk.ask(&Control::List).expect("it listens");
-    talk.call(&Control::List).expect("it answers");
+    let first = talk.ask(&Listing::Devices.first()).expect("it listens");
+    talk.call(&Listing::Devices.first()).expect("it answers");
     let next = talk.next().expect("it came");
     assert_eq!(next, (first, ControlReply::Done));
     let ended = talk.next();

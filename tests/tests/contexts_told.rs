@@ -1,5 +1,5 @@
-//! What the library tells a daemon of its contexts, by the version of that daemon and across a
-//! change of daemons. The test plays the daemon.
+//! What the library tells a daemon of its contexts, also across a change of daemons. The test plays
+//! the daemon.
 
 use std::fs;
 use std::sync::atomic::Ordering;
@@ -7,11 +7,6 @@ use std::sync::mpsc::{Receiver, channel};
 
 use gpushare_protocol::wire::{Refusal, Reply, Request};
 use gpushare_tests::{Dealer, GIB, Gpu, Guest, clients, links, until};
-
-/// The minor before further contexts.
-const OLD: u16 = 22;
-/// The minor that is not told whether a call under way was let begin.
-const UNTOLD: u16 = 23;
 
 /// From now on every request for memory is granted, and is heard.
 fn heard(dealer: &Dealer) -> Receiver<Request> {
@@ -149,25 +144,6 @@ fn an_ask_for_a_context_that_is_given_up_is_done_and_others_are_cancelled() {
     guest.finish().silently();
 }
 
-#[test]
-fn an_older_daemon_hears_of_first_contexts_only() {
-    let mut dealer = Dealer::start(&Gpu::new(""));
-    dealer.come_back_with(OLD);
-    let said = heard(&dealer);
-    let mut guest = dealer.client("contexts");
-    guest.does("init");
-    guest.does("create");
-    guest.does("retain");
-    assert_eq!(contexts(&said), [1, 0]);
-    guest.does("release");
-    guest.does("destroy 2");
-    guest.does("create");
-    assert_eq!(contexts(&said), [1, 0], "again a first one");
-    let new = |said: &Request| matches!(said, Request::OpenDone { .. } | Request::NoContext { .. });
-    assert!(!dealer.said().iter().any(new));
-    guest.finish().silently();
-}
-
 /// A program whose primary context takes until the file is gone.
 fn held(dealer: &Dealer) -> (Guest, tempfile::TempPath) {
     let file = tempfile::NamedTempFile::new().expect("a file");
@@ -251,39 +227,6 @@ fn the_next_daemon_is_told_of_the_contexts_and_of_a_call_under_way() {
     drop(file);
     assert_eq!(guest.line(), "retain 0");
     dealer.hears_some(|said| matches!(said, Request::OpenDone { .. }).then_some(()));
-    guest.finish().silently();
-}
-
-#[test]
-fn a_daemon_of_minor_23_is_told_of_a_call_under_way_as_of_an_ask() {
-    let mut dealer = Dealer::start(&Gpu::new(""));
-    let (mut guest, file) = making(&dealer);
-    dealer.leave();
-    let said = heard(&dealer);
-    dealer.come_back_with(UNTOLD);
-    let again = Request::OpenMore {
-        device_index: 0,
-        patience_ms: Some(0),
-    };
-    assert!(said.iter().any(|said| said == again));
-    drop(file);
-    assert_eq!(guest.line(), "retain 0");
-    guest.finish().silently();
-}
-
-#[test]
-fn an_older_next_daemon_is_told_of_the_device_only() {
-    let mut dealer = Dealer::start(&Gpu::new(""));
-    let (mut guest, file) = making(&dealer);
-    dealer.leave();
-    let said = heard(&dealer);
-    dealer.come_back_with(OLD);
-    let first = said.recv().expect("it asks again");
-    assert_eq!(first, Request::Open { device_index: 0 });
-    drop(file);
-    assert_eq!(guest.line(), "retain 0");
-    guest.does("create");
-    assert_eq!(contexts(&said), [0, 0]);
     guest.finish().silently();
 }
 

@@ -1,7 +1,7 @@
 //! One GPU of several falls off the bus. NVML then fails each search by a UUID, whichever is
 //! sought.
 
-use gpushare_protocol::wire::{Control, ControlReply, DeviceRow};
+use gpushare_protocol::wire::{ControlReply, DeviceRow, Listing, Rows};
 use gpushare_tests::guest::plain;
 use gpushare_tests::{Daemon, Gpu, Guest, MIB, clients, until};
 
@@ -37,8 +37,11 @@ impl Scene {
     }
 
     fn rows(&self) -> Vec<DeviceRow> {
-        match self.daemon.commands().ask(&Control::Devices) {
-            ControlReply::Devices(rows) => rows,
+        match self.daemon.commands().ask(&Listing::Devices.first()) {
+            ControlReply::Page {
+                rows: Rows::Devices(rows),
+                ..
+            } => rows,
             other => panic!("{other:?}"),
         }
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
-use gpushare_protocol::wire::{Control, ControlReply};
+use gpushare_protocol::wire::{Control, ControlReply, Listing, Rows};
 use gpushare_tests::daemon::Commands;
 use gpushare_tests::runnable::not_runnable_here;
 use gpushare_tests::{Daemon, Gpu, Tenant, assert_measured};
@@ -85,7 +85,7 @@ impl Flood {
 
 fn lists(control: PathBuf) -> impl FnMut() + Send + 'static {
     let mut commands = Commands::open(&control);
-    move || drop(commands.ask(&Control::List))
+    move || drop(commands.ask(&Listing::Tenants.first()))
 }
 
 fn connects(control: PathBuf) -> impl FnMut() + Send + 'static {
@@ -138,7 +138,7 @@ fn a_users_flood_of_commands_is_served_seldom_and_roots_is_not_held_back() {
         return;
     };
     let times = 1_000;
-    let of = |user| beside(&daemon, user, lists, (&Control::List, times));
+    let of = |user| beside(&daemon, user, lists, (&Listing::Tenants.first(), times));
     let (alices, roots) = (of(ALICE), of(ROOT));
     assert_measured!(alices < u64::from(times) / 2, "{alices}");
     assert_measured!(roots > 2 * alices, "{roots} beside {alices}");
@@ -159,8 +159,17 @@ fn a_user_who_keeps_all_connections_leaves_others_theirs() {
     drop(alice);
     for other in [BOB, ROOT] {
         let _is = Is::user(other);
-        let reply = Commands::open(&control).ask(&Control::Devices);
-        assert!(matches!(reply, ControlReply::Devices(_)), "{reply:?}");
+        let reply = Commands::open(&control).ask(&Listing::Devices.first());
+        assert!(
+            matches!(
+                reply,
+                ControlReply::Page {
+                    rows: Rows::Devices(_),
+                    ..
+                }
+            ),
+            "{reply:?}"
+        );
     }
     drop(crowd);
 }
@@ -172,7 +181,7 @@ fn a_user_who_connects_without_end_does_not_hold_root_back() {
         return;
     };
     let times = 10_000;
-    let of = |user| beside(&daemon, user, connects, (&Control::Devices, times));
+    let of = |user| beside(&daemon, user, connects, (&Listing::Devices.first(), times));
     let (alices, roots) = (of(ALICE), of(ROOT));
     assert_measured!(alices < u64::from(times) / 8, "{alices}");
     assert_measured!(roots > 2 * alices, "{roots} beside {alices}");

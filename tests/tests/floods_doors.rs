@@ -116,7 +116,7 @@ fn greeted(daemon: &Daemon, user: Uid, socket: &Path) -> (u64, f64) {
         }
         // Until the flood has used all of its saved budget and continues.
         while served.load(Ordering::Relaxed) < SAVED + A_SECOND {
-            root.ask_often(&gpushare_protocol::wire::Control::Devices, 100);
+            root.ask_often(&gpushare_protocol::wire::Listing::Devices.first(), 100);
         }
         stop.store(true, Ordering::Relaxed);
     });

@@ -37,7 +37,7 @@ fn record(instance: u64, number: u64) -> EventRecord {
 fn reply(instance: u64, number: u64) -> ControlReply {
     match number {
         REFUSED => ControlReply::Error(WireError::retry(ErrorCode::Full, "too many")),
-        _ => ControlReply::Record(record(instance, number)),
+        _ => ControlReply::Event(record(instance, number)),
     }
 }
 

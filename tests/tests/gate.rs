@@ -1,7 +1,7 @@
 //! Launches pass the gate from everywhere: short-lived threads, destructors, signal handlers,
 //! during forks; with the gate free, with a daemon, and with a cap that keeps closing it.
 
-use gpushare_protocol::wire::{Control, ControlReply};
+use gpushare_protocol::wire::{ControlReply, Listing, Rows};
 use gpushare_tests::guest::{clean, command, plain};
 use gpushare_tests::{Alone, Daemon, Gpu, Guest, artefacts, clients};
 use std::path::{Path, PathBuf};
@@ -117,8 +117,11 @@ fn contended(parts: &[&str], microseconds: &str) -> (String, u64) {
         .env("GATE_SPIN", microseconds);
     let mut guest = Guest::start(command);
     let lines: Vec<String> = parts.iter().map(|_| guest.line()).collect();
-    let turns = match daemon.commands().ask(&Control::Shares) {
-        ControlReply::Shares(rows) => rows
+    let turns = match daemon.commands().ask(&Listing::Shares.first()) {
+        ControlReply::Page {
+            rows: Rows::Shares(rows),
+            ..
+        } => rows
             .iter()
             .find(|row| row.name == "mine")
             .map(|row| row.turns),

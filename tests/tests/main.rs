@@ -195,6 +195,5 @@ mod uvm_seen;
 mod verify;
 mod versions;
 mod versions_kept;
-mod versions_swap;
 mod waits_add_up;
 mod yielding;

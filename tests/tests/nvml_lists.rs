@@ -1,6 +1,5 @@
 //! NVML's lists of processes, in which drivers differ.
 
-use gpushare_protocol::wire::{Control, ControlReply};
 use gpushare_tests::guest::plain;
 use gpushare_tests::{Daemon, Gpu, Guest, MIB, Tenant, clients, until};
 use softgpu::inspect::ProcessTruth;
@@ -11,14 +10,6 @@ fn node(terms: &str) -> (Gpu, Daemon) {
     let gpu = Gpu::new(&format!("mem=512MiB,ctx=2MiB,{terms}"));
     let daemon = Daemon::configured(&gpu, "first_context = \"4MiB\"\n");
     (gpu, daemon)
-}
-
-/// The memory that a daemon counts as no tenant's on its first device.
-fn unmanaged(daemon: &Daemon) -> u64 {
-    match daemon.commands().ask(&Control::Devices) {
-        ControlReply::Devices(rows) => rows[0].unmanaged,
-        other => panic!("{other:?}"),
-    }
 }
 
 fn holds(guest: &mut Guest, bytes: u64) {
@@ -40,7 +31,7 @@ fn nothing_but_a_stranger_is_unmanaged(gpu: &Gpu, daemon: &Daemon) -> Guest {
     let mut stranger = Guest::start(plain(gpu, &clients::compile("quota", &[])));
     holds(&mut stranger, 64 * MIB);
     until("the stranger's memory is all that is unmanaged", || {
-        (66 * MIB..80 * MIB).contains(&unmanaged(daemon))
+        (66 * MIB..80 * MIB).contains(&daemon.unmanaged())
     });
     stranger
 }

@@ -450,37 +450,3 @@ fn unnamed_programs_of_two_namespaces_found_a_tenant_each() {
         "{names:?}"
     );
 }
-
-/// The first process of a namespace, as an earlier version left it: a program of its holds 50 MiB
-/// in a tenant of its pid and start alone. Then it runs an unnamed program.
-const EARLIER: &str = r#"
-mkfifo "$1/to" "$1/from"
-start=$(cut -d ' ' -f 22 /proc/$$/stat)
-GPUSHARE_TENANT=p$$-$start "$0" <"$1/to" >"$1/from" &
-exec 3>"$1/to" 4<"$1/from"
-for line in init "alloc 52428800"; do echo "$line" >&3; read -r said <&4; done
-"$0"
-exit
-"#;
-
-#[test]
-fn a_program_is_in_the_tenant_that_an_earlier_version_founded() {
-    if !possible() {
-        return;
-    }
-    let (gpu, folder) = (Gpu::new(""), runtime());
-    let program = clients::compile("quota", &[]);
-    let mut shell = guest::plain(&gpu, Path::new("sh"));
-    shell
-        .env("LD_PRELOAD", artefacts::interposer())
-        .env("XDG_RUNTIME_DIR", folder.path())
-        .env("GPUSHARE_MEM_LIMIT", "64MiB");
-    let mut nested = nested(&shell);
-    nested.args(["-c", EARLIER]).arg(program).arg(folder.path());
-    let mut guest = Guest::start(nested).started();
-    assert_eq!(
-        guest.ask("alloc 52428800"),
-        format!("alloc {OUT_OF_MEMORY}")
-    );
-    assert_eq!(guest.ask("alloc 1048576"), "alloc 0");
-}

@@ -1,134 +1,141 @@
-//! A running tenant keeps its library for months. Tested: an earlier build's library under this
-//! daemon, this library under that daemon, and daemons of both builds in sequence. Second tier,
-//! because it builds the earlier commit.
+//! A daemon and a library of different major versions do not talk, and each says so. A program
+//! that runs keeps what it has, and goes on. Tested with a daemon that the test plays, and, in the
+//! second tier, with the build of an earlier commit.
 
+use std::fs;
 use std::path::PathBuf;
 
+use gpushare_protocol::wire::{MAJOR, Request};
 use gpushare_tests::runnable::prepared;
-use gpushare_tests::{Daemon, GIB, Gpu, Guest, Tenant, artefacts};
+use gpushare_tests::{Daemon, Dealer, GIB, Gpu, Guest, MIB, Tenant, artefacts, until, until_some};
 
-/// The last commit whose protocol has minor 0.
-const PREVIOUS: &str = "b5bbaee";
-const GRANTED: &str = "alloc 0";
-const REFUSED: &str = "alloc 2";
-const BURST: [(&str, &str); 3] = [
+/// The last commit of major version 1.
+const PREVIOUS: &str = "5e937042";
+const LIMITS: [(&str, &str); 2] = [
     ("GPUSHARE_MEM_REQUEST", "1GiB"),
     ("GPUSHARE_MEM_LIMIT", "12GiB"),
-    ("GPUSHARE_WAIT_TIMEOUT", "20s"),
 ];
-
-/// A daemon and a library of one build.
-#[derive(Clone, Debug)]
-pub(crate) struct Build {
-    pub(crate) daemon: PathBuf,
-    pub(crate) library: PathBuf,
-}
-
-impl Build {
-    /// That of an earlier commit; `None`, which is noted, if it cannot be built.
-    pub(crate) fn of_commit(test: &str, commit: &str) -> Option<Self> {
-        let folder = prepared(test, "previous.sh", &[commit])?;
-        Some(Self {
-            daemon: folder.join("gpushared"),
-            library: folder.join("libgpushare.so"),
-        })
-    }
-
-    pub(crate) fn this() -> Self {
-        Self {
-            daemon: artefacts::gpushared(),
-            library: artefacts::interposer(),
-        }
-    }
-}
-
-/// The earlier build and this one.
-fn builds(test: &str) -> Option<[Build; 2]> {
-    Some([Build::of_commit(test, PREVIOUS)?, Build::this()])
-}
-
-fn ready(tenant: &Tenant, build: &Build) -> Guest {
-    let mut guest = tenant.client_of_build(&build.library, "quota");
-    assert_eq!(guest.ask("init"), "init 0", "{build:?}");
-    guest
-}
 
 fn alloc(bytes: u64) -> String {
     format!("alloc {bytes}")
 }
 
-/// Two bursts collide: the second waits, and is served when the first frees. A request above its
-/// limit is refused at once.
-fn collide(daemon: &Daemon, libraries: [&Build; 2]) {
-    let (a, b) = (daemon.tenant("a", &BURST), daemon.tenant("b", &BURST));
-    let (mut a, mut b) = (ready(&a, libraries[0]), ready(&b, libraries[1]));
-    assert_eq!(a.ask(&alloc(10 * GIB)), GRANTED);
-    assert_eq!(b.ask(&alloc(13 * GIB)), REFUSED, "above its limit");
-    b.send(&alloc(10 * GIB));
-    daemon.until_one_waits("b");
-    assert_eq!(a.ask("free 1"), "free 0");
-    assert_eq!(b.line(), GRANTED);
-    daemon.until("b", |row| row.charged == 10 * GIB);
-    for guest in [a, b] {
+/// A program that gets no CUDA says why in one line, and lives on.
+fn is_refused(mut guest: Guest, [theirs, ours]: [u16; 2]) {
+    assert_eq!(guest.ask("init"), "init 1", "it has no CUDA");
+    let told = guest.finish().stderr;
+    let versions = format!("the daemon speaks protocol {theirs}, this library");
+    assert_eq!(told.lines().count(), 1, "{told}");
+    assert!(told.contains(&versions), "{told}");
+    assert!(told.contains(&ours.to_string()), "{told}");
+}
+
+#[test]
+fn a_program_gets_no_cuda_under_a_daemon_of_another_major() {
+    for major in [MAJOR - 1, MAJOR + 1] {
+        let mut dealer = Dealer::start(&Gpu::new(""));
+        dealer.come_back_of(major);
+        is_refused(dealer.client("quota"), [major, MAJOR]);
+        assert_eq!(dealer.rivals().registrations(), 0);
+    }
+}
+
+#[test]
+fn a_program_goes_on_when_its_next_daemon_is_of_another_major() {
+    for major in [MAJOR - 1, MAJOR + 1] {
+        let mut dealer = Dealer::start(&Gpu::new(""));
+        let mut guest = dealer.client("quota");
+        guest.does("init");
+        assert_eq!(guest.ask(&alloc(MIB)), "alloc 0");
+        dealer.leave();
+        let before = dealer.rivals().connections();
+        dealer.come_back_of(major);
+        until("it greets", || dealer.rivals().connections() > before);
+        // Within what the last daemon granted.
+        assert_eq!(guest.ask(&alloc(MIB)), "alloc 0");
+        assert_eq!(guest.ask("check"), "check 2");
+        assert_eq!(guest.ask("free 1"), "free 0");
+        assert_eq!(dealer.rivals().registrations(), 1, "it says no more");
+        dealer.come_back_of(MAJOR);
+        dealer.hears_some(|said| matches!(said, Request::Adopted { .. }).then_some(()));
+        assert_eq!(guest.ask("check"), "check 1");
         guest.finish().silently();
     }
 }
 
-#[test]
-#[ignore = "builds an earlier commit"]
-fn a_collision_is_settled_between_builds() {
-    let Some([previous, this]) = builds("a_collision_is_settled_between_builds") else {
-        return;
+/// A daemon and a library of one build.
+#[derive(Clone, Debug)]
+struct Build {
+    daemon: PathBuf,
+    library: PathBuf,
+}
+
+/// That of the earlier commit, and this one; `None`, which is noted, if that cannot be built.
+fn builds(test: &str) -> Option<[Build; 2]> {
+    let folder = prepared(test, "previous.sh", &[PREVIOUS])?;
+    let previous = Build {
+        daemon: folder.join("gpushared"),
+        library: folder.join("libgpushare.so"),
     };
-    for (daemon, libraries) in [
-        (&this, [&previous, &previous]),
-        (&this, [&previous, &this]),
-        (&previous, [&this, &this]),
-        (&previous, [&this, &previous]),
-    ] {
-        let gpu = Gpu::new("mem=16GiB");
-        collide(&Daemon::of_build(&gpu, daemon.daemon.clone()), libraries);
-    }
+    let this = Build {
+        daemon: artefacts::gpushared(),
+        library: artefacts::interposer(),
+    };
+    Some([previous, this])
 }
 
-/// A daemon of one build is followed by one of the other, under clients of both.
-fn follow(first: &Build, next: &Build) {
-    let gpu = Gpu::new("mem=16GiB");
-    let mut daemon = Daemon::of_build(&gpu, first.daemon.clone());
-    let tenants = [daemon.tenant("a", &BURST), daemon.tenant("b", &BURST)];
-    let mut guests = [ready(&tenants[0], first), ready(&tenants[0], next)];
-    for guest in &mut guests {
-        assert_eq!(guest.ask(&alloc(4 * GIB)), GRANTED);
-    }
-    let mut waiter = ready(&tenants[1], first);
-    waiter.send(&alloc(9 * GIB));
-    daemon.until_one_waits("b");
-    daemon.replace(next.daemon.clone());
-    let row = daemon.until("a", |row| row.processes.len() == 2 && row.charged > 0);
-    assert_eq!(row.charged, 8 * GIB, "the books are exact");
-    assert_eq!(guests[0].ask("check"), "check 1");
-    for guest in &mut guests {
-        assert_eq!(guest.ask("free 1"), "free 0");
-    }
-    assert_eq!(
-        waiter.line(),
-        GRANTED,
-        "the waiting ask is served by the next daemon"
-    );
-    let mut late = ready(&tenants[1], next);
-    assert_eq!(late.ask(&alloc(4 * GIB)), REFUSED, "9 of 12 GiB are taken");
-    daemon.until("b", |row| {
-        row.charged == 9 * GIB && row.processes.len() == 2
-    });
+fn client(tenant: &Tenant, build: &Build) -> Guest {
+    tenant.client_of_build(&build.library, "quota")
 }
 
 #[test]
 #[ignore = "builds an earlier commit"]
-fn a_daemon_of_another_build_takes_over_clients_of_both() {
-    let test = "a_daemon_of_another_build_takes_over_clients_of_both";
+fn a_library_and_a_daemon_of_two_majors_refuse_each_other() {
+    let test = "a_library_and_a_daemon_of_two_majors_refuse_each_other";
     let Some([previous, this]) = builds(test) else {
         return;
     };
-    follow(&previous, &this);
-    follow(&this, &previous);
+    let daemon = Daemon::start(&Gpu::new(""));
+    let tenant = daemon.tenant("a", &LIMITS);
+    is_refused(client(&tenant, &previous), [MAJOR, 1]);
+    client(&tenant, &this).does("init");
+}
+
+/// What it holds counts as unmanaged, as the device shows it.
+#[test]
+#[ignore = "builds an earlier commit"]
+fn a_program_of_an_earlier_major_goes_on_and_is_told_of() {
+    let test = "a_program_of_an_earlier_major_goes_on_and_is_told_of";
+    let Some([previous, this]) = builds(test) else {
+        return;
+    };
+    let mut daemon = Daemon::start(&Gpu::new("mem=16GiB"));
+    let tenant = daemon.tenant("a", &LIMITS);
+    daemon.replace(previous.daemon.clone());
+    let mut guest = client(&tenant, &previous);
+    guest.does("init");
+    assert_eq!(guest.ask(&alloc(4 * GIB)), "alloc 0");
+    let kept = tenant.folder().join("../../registered/a.json");
+    let pid = format!("\"pid\":{}", guest.id());
+    until("the daemon has written it down", || {
+        fs::read_to_string(&kept).is_ok_and(|kept| kept.contains(&pid))
+    });
+    daemon.replace(this.daemon);
+    let told = until_some("it is told of", || {
+        let mut past = daemon.commands().past().into_iter();
+        past.find(|event| event.kind == "not-registered")
+    });
+    for part in [
+        &guest.id().to_string(),
+        "protocol 1, this daemon 2",
+        "end it",
+    ] {
+        assert!(told.text.contains(part), "{part}: {}", told.text);
+    }
+    until("its memory counts", || daemon.unmanaged() >= 4 * GIB);
+    assert_eq!(guest.ask("check"), "check 1");
+    assert_eq!(guest.ask("free 1"), "free 0");
+    assert_eq!(guest.ask(&alloc(GIB)), "alloc 0", "its grant is in force");
+    assert_eq!(guest.ask(&alloc(13 * GIB)), "alloc 2", "above its limit");
+    guest.finish().silently();
 }

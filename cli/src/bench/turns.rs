@@ -91,6 +91,7 @@ mod tests {
             turns,
             overruns,
             ungated: 0,
+            alone: None,
         }
     }
 

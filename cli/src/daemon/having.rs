@@ -49,8 +49,7 @@ fn has_on(
     is_meant: impl Fn([u8; 16]) -> bool,
 ) -> Result<Has, TalkError> {
     let (status, tenants) = (daemon.status()?, daemon.tenants()?);
-    // One of before minor 8 lists no owners. It gives the reason if it refuses.
-    let is_private = status.is_empty() || daemon.folder() != Path::new(NODE);
+    let is_private = daemon.folder() != Path::new(NODE);
     let status = status.iter().filter(|row| {
         let asks = &row.asks;
         row.name == name && (asks.is_empty() || asks.iter().any(|ask| is_meant(ask.device)))

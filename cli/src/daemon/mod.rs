@@ -182,6 +182,12 @@ fn died(folder: &Path, error: &Error) -> Option<String> {
             folder.display()
         ));
     }
+    if error.kind() == ErrorKind::InvalidData {
+        return Some(format!(
+            "your own daemon at {} is not to be used: {error}",
+            folder.display()
+        ));
+    }
     let kept = left::living(folder);
     (kept > 0).then(|| {
         let tenants = if kept == 1 { "tenant" } else { "tenants" };

@@ -129,8 +129,7 @@ pub(super) fn facts(gpu_text: &str) -> Result<Facts, Failure> {
     })
 }
 
-/// Whether these words for hooks let not every container run without limits. An older daemon's are
-/// empty.
+/// Whether these words for hooks let not every container run without limits.
 fn is_mandatory(rules: &[u8]) -> bool {
     let rules: Option<serde_json::Value> = serde_json::from_slice(rules).ok();
     let all = rules.as_ref().and_then(|rules| rules["rules"].as_array());

@@ -5,6 +5,7 @@ mod host;
 mod shell;
 
 use super::facts::{Facts, Outcome};
+use gpushare_protocol::wire::MAJOR;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -271,7 +272,7 @@ fn daemon(facts: &Facts) -> Judged {
     if let Some(daemon) = other {
         return warn(
             format!(
-                "the daemon at {} speaks protocol 1.{}, this command 1.{}",
+                "the daemon at {} speaks protocol {MAJOR}.{}, this command {MAJOR}.{}",
                 daemon.folder.display(),
                 daemon.minor,
                 facts.own_minor

@@ -2,7 +2,7 @@
 //! time.
 
 use super::Trace;
-use gpushare_protocol::wire::{GrantsRow, SeriesRow, UseRow};
+use gpushare_protocol::wire::SeriesRow;
 use serde_json::{Value, json};
 
 /// When a row's values were taken.
@@ -52,39 +52,24 @@ impl Counted {
 }
 
 impl Trace {
-    /// The values of a series. A tenant's part of the time is that of its use (`has_uses`) where
-    /// the daemon tells it: that counts what it had alone, too.
-    pub(super) fn count(&mut self, row: &SeriesRow, has_uses: bool, now_ms: u64) {
+    /// The values of a series. A tenant's part of the time counts what it had alone, too.
+    pub(super) fn count(&mut self, row: &SeriesRow, now_ms: u64) {
         let gpu = self.gpu(row.device);
-        let charged = format!("charged by {}", self.names.shown(&row.name));
+        let name = self.names.shown(&row.name).to_owned();
         let looks = Looks {
             many: row.charged_mib.len(),
             step_ms: row.step_ms,
             age_ms: row.age_ms,
             now_ms,
         };
-        self.bytes(gpu, &charged, looks, &row.charged_mib);
+        self.bytes(gpu, &format!("charged by {name}"), looks, &row.charged_mib);
+        self.bytes(gpu, &format!("granted to {name}"), looks, &row.grant_mib);
+        if row.away_mib.iter().any(|mib| *mib > 0) {
+            self.bytes(gpu, &format!("of {name} off the GPU"), looks, &row.away_mib);
+        }
         let of = (&*row.name, row.device);
         self.part(of, "waited", looks, &row.waited);
-        if !has_uses {
-            self.part(of, "had", looks, &row.held);
-        }
-    }
-
-    /// A tenant's part of the time, and its memory off the device.
-    pub(super) fn count_use(&mut self, row: &UseRow, now_ms: u64) {
-        let gpu = self.gpu(row.device);
-        let looks = Looks {
-            many: row.had.len(),
-            step_ms: row.step_ms,
-            age_ms: row.age_ms,
-            now_ms,
-        };
-        self.part((&row.name, row.device), "had", looks, &row.had);
-        if row.away_mib.iter().any(|mib| *mib > 0) {
-            let away = format!("of {} off the GPU", self.names.shown(&row.name));
-            self.bytes(gpu, &away, looks, &row.away_mib);
-        }
+        self.part(of, "had", looks, &row.had);
     }
 
     /// Parts of a device's time. Each device has counters of its own: those of one name are one.
@@ -103,19 +88,6 @@ impl Trace {
         let title = format!("part of the time of {}, %", super::short(device));
         let values = parts.iter().map(|part| json!(f64::from(*part) / 10.0));
         self.values((tenant, &title, what), looks, values);
-    }
-
-    /// The tenant's grants.
-    pub(super) fn count_grants(&mut self, row: &GrantsRow, now_ms: u64) {
-        let gpu = self.gpu(row.device);
-        let granted = format!("granted to {}", self.names.shown(&row.name));
-        let looks = Looks {
-            many: row.grant_mib.len(),
-            step_ms: row.step_ms,
-            age_ms: row.age_ms,
-            now_ms,
-        };
-        self.bytes(gpu, &granted, looks, &row.grant_mib);
     }
 
     fn bytes(&mut self, pid: u32, name: &str, looks: Looks, mib: &[u32]) {
@@ -203,6 +175,10 @@ mod tests {
             charged_mib: vec![0; held.len()],
             held: held.to_vec(),
             waited: vec![0; held.len()],
+            grant_mib: vec![0; held.len()],
+            had: held.to_vec(),
+            on_mib: vec![0; held.len()],
+            away_mib: vec![0; held.len()],
         }
     }
 
@@ -245,18 +221,14 @@ mod tests {
 
     #[test]
     fn the_time_that_one_had_alone_is_in_the_counter_and_memory_off_the_gpu() {
-        let uses = UseRow {
-            name: "web".to_owned(),
-            device: [1; 16],
-            step_ms: 10_000,
-            age_ms: 500,
+        let row = SeriesRow {
             had: vec![0, 930],
             on_mib: vec![4, 0],
             away_mib: vec![0, 4],
+            ..series(1, &[0, 0])
         };
         let kept = Kept {
-            series: vec![series(1, &[0, 0])],
-            uses: vec![uses],
+            series: vec![row],
             ..Kept::default()
         };
         let trace = trace(&[], &kept, 20_500);
@@ -269,32 +241,15 @@ mod tests {
 
     /// The values shown of a tenant whose rows have these ages, each of two values.
     fn aged(ages_ms: &[u64]) -> Value {
-        let ages = ages_ms.iter().copied();
-        let series = ages.clone().map(|age_ms| SeriesRow {
-            age_ms,
+        let series = ages_ms.iter().map(|age_ms| SeriesRow {
+            age_ms: *age_ms,
             charged_mib: vec![1, 2],
-            ..series(1, &[900, 800])
-        });
-        let uses = ages.clone().map(|age_ms| UseRow {
-            name: "web".to_owned(),
-            device: [1; 16],
-            step_ms: 10_000,
-            age_ms,
-            had: vec![900, 800],
-            on_mib: vec![0, 0],
-            away_mib: vec![1, 2],
-        });
-        let grants = ages.map(|age_ms| GrantsRow {
-            name: "web".to_owned(),
-            device: [1; 16],
-            step_ms: 10_000,
-            age_ms,
             grant_mib: vec![3, 3],
+            away_mib: vec![1, 2],
+            ..series(1, &[900, 800])
         });
         let kept = Kept {
             series: series.collect(),
-            uses: uses.collect(),
-            grants: grants.collect(),
             ..Kept::default()
         };
         trace(&[], &kept, 100_000)

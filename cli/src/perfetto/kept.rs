@@ -6,7 +6,7 @@ use super::{Lives, Trace};
 use crate::daemon::{self, Talk};
 use crate::failure::Failure;
 use crate::select::Wanted;
-use gpushare_protocol::wire::{GrantsRow, LeasesRow, SeriesRow, UseRow};
+use gpushare_protocol::wire::{LeasesRow, SeriesRow};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -30,8 +30,6 @@ pub(super) struct Kept {
     pub(super) lives: Lives,
     pub(super) waiting: Vec<WaitsNow>,
     pub(super) series: Vec<SeriesRow>,
-    pub(super) uses: Vec<UseRow>,
-    pub(super) grants: Vec<GrantsRow>,
     pub(super) leases: Vec<LeasesRow>,
 }
 
@@ -68,12 +66,6 @@ impl Kept {
         }
         let rows = daemon.history()?.into_iter();
         self.series
-            .extend(rows.filter(|row| has(&row.name, row.device)));
-        let rows = daemon.uses()?.into_iter();
-        self.uses
-            .extend(rows.filter(|row| has(&row.name, row.device)));
-        let rows = daemon.grants()?.into_iter();
-        self.grants
             .extend(rows.filter(|row| has(&row.name, row.device)));
         let rows = daemon.leases()?.into_iter();
         self.leases

@@ -8,8 +8,8 @@ use crate::select::Seen;
 use crate::{names, residency, shares, sharing};
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{
-    AloneRow, AskedRow, DeviceRow, EndRow, EndsBy, PodRow, ProcessRow, ProcessState, ResidencyRow,
-    ShareRow, ShareState, SharingRow, TenantRow, TenantStatusRow, TenantSwaps,
+    AskedRow, DeviceRow, EndRow, EndsBy, PodRow, ProcessRow, ProcessState, ResidencyRow, ShareRow,
+    ShareState, SharingRow, TenantRow, TenantStatusRow, TenantSwaps,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,8 +27,6 @@ pub(super) struct Known {
     tenants: Vec<TenantRow>,
     /// How their time is shared.
     times: Vec<ShareRow>,
-    /// The time that tenants had while they were alone.
-    alone: Vec<AloneRow>,
     /// Tenants with an end.
     ends: Vec<EndRow>,
     /// Tenants with MPS clients.
@@ -57,7 +55,6 @@ impl Known {
             status,
             tenants,
             times: daemon.shares()?,
-            alone: daemon.alone()?.unwrap_or_default(),
             ends: daemon.ends()?,
             mps: daemon.mps_clients()?.into_iter().collect(),
             sharing: daemon.sharing()?,
@@ -104,8 +101,6 @@ impl Known {
     fn row(&self, row: &TenantRow) -> Row {
         let (device, gpu) = self.name_of(row.device);
         let share = shares::of(row, &self.times);
-        let mut alone = self.alone.iter();
-        let alone = alone.find(|one| one.name == row.name && one.device == row.device);
         let mps = self.mps.contains(&row.name);
         let status = self.status.iter().find(|one| one.name == row.name);
         let place = residency::of(&self.residency, (&row.name, row.device));
@@ -125,7 +120,7 @@ impl Known {
             charged: row.charged,
             overhead: row.overhead,
             limbo: row.limbo,
-            time: share.map(|share| shares::data(share, alone, mps)),
+            time: share.map(|share| shares::data(share, mps)),
             sharing: sharing::of(row.device, &self.sharing).map(sharing::data),
             gang: self.gangs.get(&row.name).cloned(),
             pod: self.pods.get(&row.name).cloned(),
@@ -142,7 +137,7 @@ impl Known {
             used: is_used(row, share, place),
             more: 0,
             processes: row.processes.iter().map(process).collect(),
-            time_text: shares::text(share, alone, mps),
+            time_text: shares::text(share, mps),
         }
     }
 

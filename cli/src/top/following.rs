@@ -96,12 +96,12 @@ mod tests {
                     continue;
                 }
                 let mut answer = |reply| encode(id, &reply, &mut told).unwrap();
-                if let Control::FollowRecords { .. } = decode(id, &body).unwrap() {
+                if let Control::Follow { .. } = decode(id, &body).unwrap() {
                     if refuses {
                         let why = WireError::retry(ErrorCode::Full, "too many");
                         answer(ControlReply::Error(why));
                     }
-                    (1..=2).for_each(|number| answer(ControlReply::Record(record(number))));
+                    (1..=2).for_each(|number| answer(ControlReply::Event(record(number))));
                 } else {
                     answer(ControlReply::Done);
                 }

@@ -222,11 +222,6 @@ fn set(talk: &mut Talk, tenant: &str, words: &[String]) -> Result<String, Failur
 }
 
 fn end(talk: &mut Talk, tenant: &str, kill: bool) -> Result<String, Failure> {
-    if talk.minor() < 9 {
-        return Err(Failure::ours(
-            "this daemon is too old to end a tenant on request",
-        ));
-    }
     talk.call(&Control::End {
         tenant: tenant.to_owned(),
         kill,

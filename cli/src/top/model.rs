@@ -147,8 +147,7 @@ impl Model {
     /// An event came. A daemon that is followed again begins with what it remembers.
     pub(super) fn happened(&mut self, event: EventRecord) {
         let id = |event: &EventRecord| (event.instance, event.number);
-        // A daemon before minor 8 gives no numbers.
-        if event.number > 0 && self.events.iter().any(|known| id(known) == id(&event)) {
+        if self.events.iter().any(|known| id(known) == id(&event)) {
             return;
         }
         self.events.push_back(event);

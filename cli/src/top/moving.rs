@@ -24,9 +24,6 @@ impl Moving {
     /// Orders a tenant's memory away or back, by another connection.
     pub(super) fn order(talk: &Talk, tenant: &str, resume: bool) -> Result<Self, Failure> {
         let mut own = Talk::connect(talk.folder()).map_err(Failure::ours)?;
-        if own.minor() < 6 {
-            return Err(Failure::ours("this daemon is too old to suspend a tenant"));
-        }
         let (sender, answer) = channel();
         let tenant = tenant.to_owned();
         let name = tenant.clone();

@@ -214,13 +214,6 @@ fn an_event_that_a_daemon_tells_again_is_shown_once() {
         all.happened(event);
     }
     assert_eq!(all.events.len(), 3);
-    // A daemon before minor 8 gives its events no numbers: each is another one.
-    let old = EventRecord {
-        number: 0,
-        ..all.events[0].clone()
-    };
-    (0..2).for_each(|_| all.happened(old.clone()));
-    assert_eq!(all.events.len(), 5);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Metrics of the daemon and of its devices.
 
 use gpushare_protocol::wire::{
-    DeviceMetrics, DeviceRow, EventCountRow, FurtherRow, NodeMetrics, QueuedTenant, RefusedRow,
+    DeviceMetrics, DeviceRow, EventCountRow, NodeMetrics, QueuedTenant, Refusals,
 };
 
 use super::{Labels, Places, each, one};
@@ -11,11 +11,10 @@ use crate::text::{Family, Kind, Sample, Value};
 pub(super) fn families(snapshot: &Snapshot, places: &Places) -> Vec<Family> {
     let node = snapshot.node.as_ref();
     let mut all = node.map_or_else(Vec::new, |node| of_daemon(node, snapshot));
-    all.extend(snapshot.event_counts.as_deref().map(events));
+    all.push(events(&snapshot.event_counts));
     all.extend(of_devices(snapshot, places));
     all.extend(counted(&snapshot.counted, places));
-    all.push(moving(&snapshot.further, places));
-    all.push(refused(&snapshot.refused, places));
+    all.push(refused(&snapshot.counted, places));
     all
 }
 
@@ -27,16 +26,13 @@ fn of_daemon(node: &NodeMetrics, snapshot: &Snapshot) -> Vec<Family> {
         ];
         Some((labels, Value::Count(1)))
     };
-    let mut ended = vec![
+    let ended = [
         ("collision", node.ended_collision),
         ("idle_end", node.ended_idle),
         ("run_limit", node.ended_run_limit),
         ("unmanaged", node.ended_unmanaged),
+        ("command", node.ended_command),
     ];
-    ended.extend(snapshot.further.iter().filter_map(|row| match row {
-        FurtherRow::EndedByCommand(count) => Some(("command", *count)),
-        _ => None,
-    }));
     vec![
         each(
             "gpushare_build",
@@ -86,20 +82,6 @@ fn of_daemon(node: &NodeMetrics, snapshot: &Snapshot) -> Vec<Family> {
 fn oldest(queued: &[QueuedTenant]) -> u64 {
     let longest = queued.iter().map(|row| row.for_ms).max();
     longest.unwrap_or(0).saturating_mul(1_000_000)
-}
-
-/// The time of moves on each device.
-fn moving(rows: &[FurtherRow], places: &Places) -> Family {
-    each(
-        "gpushare_gpu_moving_seconds",
-        "Time in which memory of tenants was on its way to or from the device; moves at the same time count once.",
-        Kind::Counter,
-        rows,
-        |row| match row {
-            FurtherRow::Moving { device, ns } => Some((places.device(*device)?, Value::Time(*ns))),
-            _ => None,
-        },
-    )
 }
 
 /// All kinds from the beginning: a series that begins above 0 does not increase.
@@ -180,18 +162,16 @@ fn of_devices(snapshot: &Snapshot, places: &Places) -> Vec<Family> {
     );
     let mut all = vec![info, lost];
     all.extend(bytes);
-    all.extend(snapshot.knows_excess().then(|| {
-        each(
-            "gpushare_gpu_memory_excess_bytes",
-            "Memory that tenants hold beyond what they may, by ways that are not accounted.",
-            Kind::Gauge,
-            &snapshot.devices,
-            |row| {
-                let excess = snapshot.excess_on(row.uuid);
-                Some((places.device(row.uuid)?, Value::Count(excess)))
-            },
-        )
-    }));
+    all.push(each(
+        "gpushare_gpu_memory_excess_bytes",
+        "Memory that tenants hold beyond what they may, by ways that are not accounted.",
+        Kind::Gauge,
+        &snapshot.devices,
+        |row| {
+            let excess = snapshot.excess_on(row.uuid);
+            Some((places.device(row.uuid)?, Value::Count(excess)))
+        },
+    ));
     all
 }
 
@@ -238,11 +218,18 @@ fn counted(rows: &[DeviceMetrics], places: &Places) -> Vec<Family> {
             rows,
             sample(|row| Value::Count(row.look_failures)),
         ),
+        each(
+            "gpushare_gpu_moving_seconds",
+            "Time in which memory of tenants was on its way to or from the device; moves at the same time count once.",
+            Kind::Counter,
+            rows,
+            sample(|row| Value::Time(row.moving_ns)),
+        ),
     ]
 }
 
 /// Why an allocation was refused, and how often.
-type Reason = (&'static str, fn(&RefusedRow) -> u64);
+type Reason = (&'static str, fn(&Refusals) -> u64);
 
 const REASONS: [Reason; 4] = [
     ("limit", |row| row.limit),
@@ -251,12 +238,12 @@ const REASONS: [Reason; 4] = [
     ("driver", |row| row.driver),
 ];
 
-fn refused(rows: &[RefusedRow], places: &Places) -> Family {
+fn refused(rows: &[DeviceMetrics], places: &Places) -> Family {
     let samples = rows.iter().flat_map(|row| {
         REASONS.into_iter().filter_map(|(reason, count)| {
             Some(Sample {
                 labels: places.reason(row.device, reason)?,
-                value: Value::Count(count(row)),
+                value: Value::Count(count(&row.refused)),
             })
         })
     });

@@ -135,13 +135,18 @@ fn in_files(rows: &[TenantSwaps]) -> Family {
 
 /// Nothing where no memory moves.
 fn refused(snapshot: &Snapshot, places: &Places) -> Family {
-    let rows = snapshot.refused.iter().filter(|_| snapshot.room.is_some());
+    let rows = snapshot.counted.iter().filter(|_| snapshot.room.is_some());
     each(
         "gpushare_swap_host_full",
         "Times that no tenant could be moved off the device because the room for memory off the devices was used up; told at most once a minute.",
         Kind::Counter,
         rows,
-        |row| Some((places.device(row.device)?, Value::Count(row.host_full))),
+        |row| {
+            Some((
+                places.device(row.device)?,
+                Value::Count(row.refused.host_full),
+            ))
+        },
     )
 }
 

@@ -1,6 +1,6 @@
 //! Metrics of tenants.
 
-use gpushare_protocol::wire::{BusyRow, PodRow, ProcessState, ShareRow, TenantMetrics, TenantRow};
+use gpushare_protocol::wire::{PodRow, ProcessState, ShareRow, TenantMetrics, TenantRow};
 
 use super::used::Used;
 use super::{Labels, Places, each};
@@ -9,13 +9,12 @@ use crate::text::{Family, Kind, Sample, Value};
 
 pub(super) fn families(snapshot: &Snapshot, places: &Places, used: &Used<'_>) -> Vec<Family> {
     let mut all = vec![info(snapshot)];
-    let knows_excess = snapshot.knows_excess();
     all.extend(memory(&snapshot.tenants, &MAY, |_| true, places));
     let holds = |row: &TenantRow| used.has(&row.name, row.device);
     all.extend(memory(&snapshot.tenants, &HOLDS, holds, places));
-    all.extend(knows_excess.then(|| excess(snapshot, places, used)));
+    all.push(excess(snapshot, places, used));
     all.extend(measured(&snapshot.measures, places, used));
-    all.extend(snapshot.busy.as_ref().map(|rows| busy(rows, places, used)));
+    all.push(busy(&snapshot.measures, places, used));
     all.extend(shares(snapshot, places, used));
     all
 }
@@ -129,7 +128,7 @@ fn excess(snapshot: &Snapshot, places: &Places, used: &Used<'_>) -> Family {
     )
 }
 
-fn busy(rows: &[BusyRow], places: &Places, used: &Used<'_>) -> Family {
+fn busy(rows: &[TenantMetrics], places: &Places, used: &Used<'_>) -> Family {
     each(
         "gpushare_tenant_busy_seconds",
         "Time in which kernels of the tenant's processes ran, each process's added up, by NVML's samples: also while it is alone and not billed.",
@@ -138,7 +137,7 @@ fn busy(rows: &[BusyRow], places: &Places, used: &Used<'_>) -> Family {
         |row| {
             Some((
                 places.tenant(&row.name, row.device)?,
-                Value::Time(row.busy_ns),
+                Value::Time(row.busy_ns?),
             ))
         },
     )

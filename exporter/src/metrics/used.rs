@@ -21,12 +21,10 @@ impl<'a> Used<'a> {
         let holding = holding.map(|row| (&*row.name, row.device));
         let measures = snapshot.measures.iter().filter(|row| counted(row));
         let measures = measures.map(|row| (&*row.name, row.device));
-        let busy = snapshot.busy.iter().flatten().filter(|row| row.busy_ns > 0);
-        let busy = busy.map(|row| (&*row.name, row.device));
         let movable = snapshot.residency.iter();
         let movable = movable.filter(|row| (row.movable, row.away, row.moved) != (0, 0, 0));
         let movable = movable.map(|row| (&*row.name, row.device));
-        let all = holding.chain(measures).chain(busy).chain(movable);
+        let all = holding.chain(measures).chain(movable);
         Self(all.collect())
     }
 
@@ -56,6 +54,7 @@ fn counted(row: &TenantMetrics) -> bool {
         row.waiting_ns,
         row.turns,
         row.overruns,
+        row.busy_ns.unwrap_or(0),
     ];
     counts.iter().any(|count| *count > 0) || times(&row.allocation_waits) || times(&row.gate_waits)
 }

@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 
-use gpushare_protocol::page::residency::{Order, Orders, USUAL_DRAIN_MS};
+use gpushare_protocol::page::residency::{Order, Orders};
 use gpushare_protocol::wire::Obstacle;
 
 /// Pauses (ns) between attempts to return without a daemon: the first, and the longest.
@@ -360,11 +360,8 @@ impl Mover {
             }
             Where::In if self.refused => Act::Sleep(u64::MAX),
             Where::In => {
-                let patience = match facts.orders.drain_ms {
-                    0 => USUAL_DRAIN_MS,
-                    said => said,
-                };
-                self.until = now.saturating_add(u64::from(patience) * 1_000_000);
+                let patience = u64::from(facts.orders.drain_ms) * 1_000_000;
+                self.until = now.saturating_add(patience);
                 self.drained = None;
                 self.place = Where::Sealing;
                 Act::Seal

@@ -5,7 +5,6 @@ use gpushare_protocol::paths::{Root, TENANT, TenantName};
 
 use super::file::UsageFile;
 use super::process::{self, Identity};
-use super::slots;
 
 /// Ancestors looked at: more than any sane tree is deep.
 const ANCESTORS: usize = 64;
@@ -28,8 +27,7 @@ pub(super) fn ancestors_tenant(root: &Root, me: Identity) -> Option<TenantName> 
     let namespace = process::namespace();
     for _ in 0..ANCESTORS {
         let (ancestor, next) = process::look_up(parent)?;
-        let shown = process::start_shown(parent).unwrap_or(ancestor.start);
-        let found = tenant_of(root, ancestor, shown, namespace);
+        let found = tenant_of(root, ancestor, namespace);
         if found.is_some() {
             return found;
         }
@@ -38,48 +36,15 @@ pub(super) fn ancestors_tenant(root: &Root, me: Identity) -> Option<TenantName> 
     None
 }
 
-/// The tenant that this process founded, if any process lives in it. `shown` is its start in the
-/// clock of this time namespace.
-fn tenant_of(root: &Root, founder: Identity, shown: u64, namespace: u64) -> Option<TenantName> {
+/// The tenant that this process founded, if any process lives in it.
+fn tenant_of(root: &Root, founder: Identity, namespace: u64) -> Option<TenantName> {
     let name = founded_by(founder, namespace);
-    let lives = |name: &TenantName| {
-        UsageFile::open(&root.folder(name), false).is_ok_and(|file| file.has_company())
-    };
-    if lives(&name) {
-        return Some(name);
-    }
-    earlier_names(founder, shown)
-        .into_iter()
-        .filter(|earlier| *earlier != name)
-        .find(|earlier| is_of_namespace(root, earlier, namespace))
-}
-
-/// The name that earlier versions gave it: they knew nothing of namespaces. A process of theirs may
-/// be in such a tenant still, and its children of this version belong there.
-fn earlier_names(founder: Identity, shown: u64) -> [TenantName; 2] {
-    [founder.start, shown].map(|start| TenantName::of_process(founder.pid, start))
-}
-
-/// Whether a process of this pid namespace lives in the tenant: its founder's pid is of this
-/// namespace then. Another container may have a tenant of that name too.
-fn is_of_namespace(root: &Root, name: &TenantName, namespace: u64) -> bool {
-    let Ok(file) = UsageFile::open(&root.folder(name), false) else {
-        return false;
-    };
-    if !file.has_company() {
-        return false;
-    }
-    let Some(page) = file.map().ok().filter(|page| page.check().is_ok()) else {
-        return false;
-    };
-    slots::taken(page)
-        .any(|slot| slots::owner(page, slot).namespace == namespace && file.is_alive(slot))
+    let file = UsageFile::open(&root.folder(&name), false);
+    file.is_ok_and(|file| file.has_company()).then_some(name)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::Ordering;
-
     use super::super::tests::World;
     use super::*;
 
@@ -106,17 +71,11 @@ mod tests {
         );
     }
 
-    /// The tenant of the founder, started at `shown` in its own clock, where a process of `lives`
-    /// is in the tenant `name`, and where that is dead.
-    fn found(name: &str, lives: u64, shown: u64) -> [Option<String>; 2] {
+    /// The tenant of the founder, where a process is in the tenant `name`, and where that is dead.
+    fn found(name: &str) -> [Option<String>; 2] {
         let world = World::new();
         let member = world.join_as(Some(name), &[], &[]).unwrap();
-        let slot = &member.page.slots[member.slot];
-        slot.pid_namespace.store(lives, Ordering::Relaxed);
-        let found = || {
-            let name = tenant_of(&world.root, FOUNDER, shown, HERE)?;
-            Some(name.to_string())
-        };
+        let found = || Some(tenant_of(&world.root, FOUNDER, HERE)?.to_string());
         let while_alive = found();
         drop(member);
         [while_alive, found()]
@@ -125,25 +84,12 @@ mod tests {
     #[test]
     fn a_tenant_is_found_under_its_founders_name_while_it_lives() {
         let name = "p1-345-4026532001";
-        assert_eq!(found(name, HERE, 345), [Some(name.to_owned()), None]);
+        assert_eq!(found(name), [Some(name.to_owned()), None]);
     }
 
     #[test]
-    fn a_tenant_that_an_earlier_version_founded_is_found_here() {
-        let name = "p1-345";
-        assert_eq!(found(name, HERE, 345), [Some(name.to_owned()), None]);
-    }
-
-    #[test]
-    fn a_tenant_of_an_earlier_version_elsewhere_is_not_found() {
-        assert_eq!(found("p1-345", ELSEWHERE, 345), [None, None]);
-        assert_eq!(found("p1-345-4026532002", ELSEWHERE, 345), [None, None]);
-    }
-
-    #[test]
-    fn a_name_in_the_clock_of_a_time_namespace_is_found_too() {
-        let name = "p1-8640345";
-        assert_eq!(found(name, HERE, 8_640_345), [Some(name.to_owned()), None]);
-        assert_eq!(found(name, HERE, 345), [None, None]);
+    fn a_tenant_of_another_namespace_or_of_none_is_not_found() {
+        assert_eq!(found("p1-345"), [None, None]);
+        assert_eq!(found("p1-345-4026532002"), [None, None]);
     }
 }

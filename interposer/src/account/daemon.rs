@@ -25,7 +25,7 @@ pub(super) fn capabilities() -> u64 {
     if mps::is_client() {
         Hello::MPS
     } else {
-        Hello::GATED | Hello::MOVABLE | Hello::MANAGED | Hello::BY_PARTS
+        Hello::GATED | Hello::MOVABLE
     }
 }
 

@@ -221,8 +221,8 @@ fn enter(
     })
 }
 
-/// Maps the page. An invalid page (an empty file, for one) is initialised if no process lives in
-/// it.
+/// Maps the page. One that this version cannot read (an empty file, or another version's page) is
+/// made anew if no process lives in it: the locks that say so are where they are in all versions.
 ///
 /// The first process allocates what all read, whatever the file's length: that is set before, so
 /// one that found no room, or was killed in between, leaves a file of holes. Where memory is short
@@ -238,7 +238,7 @@ fn open_page(me: Identity, file: &UsageFile, alone: bool) -> io::Result<&'static
         whole(file)?;
     }
     let page = file.map()?;
-    if page.check() == Err(PageError::NotAPage) && alone {
+    if page.check().is_err() && alone {
         file.set_length(0)?;
         whole(file)?;
         page.found(me.pid, me.start);

@@ -3,10 +3,10 @@
 //! The sum is over up to 511 words, each written by its own process. A thread caches it until the
 //! page shows that some process has changed its charges
 //! ([`Watch`](gpushare_protocol::page::Watch)). So a program that queries free memory all the time
-//! does not pay for its neighbours. Dead processes, and processes of older versions of this
-//! library, do not announce changes. For these, where there are other processes at all, the sum is
-//! recomputed after some microseconds, at most a millisecond; and where the driver holds memory of
-//! the dead, of which NVML is asked, after a fifth of a second at most.
+//! does not pay for its neighbours. Dead processes do not announce changes. For these, where there
+//! are other processes at all, the sum is recomputed after some microseconds, at most a
+//! millisecond; and where the driver holds memory of the dead, of which NVML is asked, after a
+//! fifth of a second at most.
 
 use core::cell::Cell;
 use core::sync::atomic::{Ordering, compiler_fence};

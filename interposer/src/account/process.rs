@@ -120,11 +120,6 @@ fn shown(pid: u32) -> Option<Stat> {
     parse(&String::from_utf8_lossy(&stat))
 }
 
-/// The start of the process of this pid in the clock of this time namespace.
-pub(crate) fn start_shown(pid: u32) -> Option<u64> {
-    shown(pid).map(|stat| stat.start)
-}
-
 /// The name in the line may hold anything, so fields count from its last `)`.
 fn parse(stat: &str) -> Option<Stat> {
     let rest = &stat[stat.rfind(')')? + 1..];

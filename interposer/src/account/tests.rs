@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use gpushare_protocol::limits::Limits;
@@ -376,6 +377,22 @@ fn a_file_that_was_cut_short_is_made_whole_when_nobody_lives_in_it() {
         refused.is_ok(),
         "bytes that are no page are replaced: {refused:?}"
     );
+}
+
+#[test]
+fn a_page_of_another_version_is_made_anew_when_nobody_lives_in_it() {
+    let world = World::new();
+    let member = world.join("100MiB");
+    let version = &member.page.header.version;
+    version.store(1 << 16 | 4, Ordering::Relaxed);
+    let refused = world.join_as(Some("a"), &[], &[GPU]).unwrap_err();
+    assert!(matches!(refused, StartError::Page(..)), "{refused}");
+    let told = refused.to_string();
+    assert!(told.contains("version 1, this is version 2"), "{told}");
+    drop(member);
+    let member = world.join("100MiB");
+    assert_eq!(member.page.check(), Ok(()));
+    assert!(charge(&member, MIB));
 }
 
 #[test]

@@ -4,8 +4,11 @@ use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use super::deadline::Deadline;
-use super::{AT_ONCE, MARGIN, Session, USUAL_WAIT};
+use super::{AT_ONCE, MARGIN, Session};
 use crate::guest::clock;
+
+/// In place of a wait whose end is no time of the clock.
+const FAR: Duration = Duration::from_secs(30);
 
 /// How an ask may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +34,7 @@ impl Bound {
     /// Of a question that is put at `now`, of a call that began to wait at `began` and may wait for
     /// `longest`; `None`: not at all.
     pub(super) fn new(now: Instant, began: Instant, longest: Option<Duration>) -> Self {
-        let until = longest.map(|longest| began.checked_add(longest).unwrap_or(now + USUAL_WAIT));
+        let until = longest.map(|longest| began.checked_add(longest).unwrap_or(now + FAR));
         Self {
             until: until.unwrap_or(now),
             end: match until {

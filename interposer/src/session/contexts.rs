@@ -1,9 +1,9 @@
 //! Contexts of this process: the daemon sets memory aside before each is made.
 //!
 //! The first one on a device is asked for by `Open`. Any other one, beside it or after its end, is
-//! asked for by `OpenMore`, and `OpenDone` says that its call has returned. An older daemon hears
-//! of first ones only. While no daemon is there, further ones are made without asking. Calls that
-//! retain one primary context at the same time share one ask.
+//! asked for by `OpenMore`, and `OpenDone` says that its call has returned. While no daemon is
+//! there, further ones are made without asking. Calls that retain one primary context at the same
+//! time share one ask.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,13 +16,6 @@ use super::deadline::Deadline;
 use super::openings::{Entered, Left, Openings};
 use super::{Session, Waiting};
 use crate::guest::descriptor::Descriptor;
-
-/// The first minor version of the protocol that hears of a context.
-const SINCE_MADE: u16 = 3;
-/// The first one that hears of further contexts.
-const SINCE_MORE: u16 = 23;
-/// The first one that hears of a call under way that it was let begin.
-const SINCE_AGAIN: u16 = 24;
 
 /// What the daemon was told. Devices are bits.
 #[derive(Debug, Default)]
@@ -78,10 +71,6 @@ fn devices(mask: &AtomicU32) -> impl Iterator<Item = u8> + use<> {
 }
 
 impl Session {
-    fn knows(&self, since: u16) -> bool {
-        self.minor.load(Ordering::Relaxed) >= since
-    }
-
     /// Whether there is a context on a device that was asked for.
     pub(crate) fn is_open(&self, device_index: usize) -> bool {
         self.contexts.opened.load(Ordering::Acquire) & (1 << device_index) != 0
@@ -118,10 +107,10 @@ impl Session {
             ..
         } = &self.contexts;
         let is_first = asked.fetch_or(bit, Ordering::AcqRel) & bit == 0;
-        let question = match self.knows(SINCE_MORE) && !is_first {
-            true => self.is_connected().then_some(Question::More(device)),
-            false if self.is_open(usize::from(device)) => None,
-            false => Some(Question::Open(device)),
+        let question = match is_first {
+            true if self.is_open(usize::from(device)) => None,
+            true => Some(Question::Open(device)),
+            false => self.is_connected().then_some(Question::More(device)),
         };
         if let Some(question) = question {
             let is_first = matches!(question, Question::Open(_));
@@ -149,9 +138,7 @@ impl Session {
     }
 
     fn tell_made(&self, line: Option<&Arc<Descriptor>>, device_index: u8) {
-        if self.knows(SINCE_MADE) {
-            self.sends(line, &Request::ContextMade { device_index });
-        }
+        self.sends(line, &Request::ContextMade { device_index });
     }
 
     /// A call that makes a context has returned. Lost on a daemon that is away: what it has set
@@ -159,7 +146,7 @@ impl Session {
     fn has_returned(&self, entered: Entered) {
         let device_index = entered.device;
         let ask = self.contexts.openings.leave(entered);
-        if let Some(ask) = ask.filter(|_| self.knows(SINCE_MORE)) {
+        if let Some(ask) = ask {
             self.done(device_index, ask);
         }
     }
@@ -189,10 +176,7 @@ impl Session {
     /// The daemon need not set memory aside any more for this ask for a further context: the
     /// context is made, or no call makes it. An ask that still waits is cancelled.
     pub(super) fn done(&self, device_index: u8, ask: u32) {
-        let done = match self.knows(SINCE_MORE) {
-            true => Request::OpenDone { device_index, ask },
-            false => Request::Cancel { ask },
-        };
+        let done = Request::OpenDone { device_index, ask };
         self.sends(self.line().as_ref(), &done);
     }
 
@@ -229,7 +213,7 @@ impl Session {
             self.contexts.opened.fetch_and(bits, Ordering::AcqRel);
             self.contexts.made.fetch_and(bits, Ordering::AcqRel);
         };
-        if openings.if_none(device_index, mark, clear) && self.knows(SINCE_MORE) {
+        if openings.if_none(device_index, mark, clear) {
             self.sends(line.as_ref(), &Request::NoContext { device_index });
         }
     }
@@ -248,31 +232,11 @@ impl Session {
         for device_index in devices(&self.contexts.made) {
             self.tell_made(line, device_index);
         }
-        if !self.knows(SINCE_MORE) {
-            return;
-        }
         for (ask, device_index) in self.contexts.openings.further() {
             if again.iter().any(|(id, _)| *id == ask) || self.asks.is_refused(ask) {
                 continue;
             }
-            let request = match self.knows(SINCE_AGAIN) {
-                true => Request::OpenAgain { device_index },
-                false => Request::OpenMore {
-                    device_index,
-                    patience_ms: Some(0),
-                },
-            };
-            self.send(line, ask, &request);
-        }
-    }
-
-    /// A request as this daemon knows it: to an older one all contexts are first ones.
-    pub(super) fn as_known(&self, request: Request) -> Request {
-        match request {
-            Request::OpenMore { device_index, .. } if !self.knows(SINCE_MORE) => {
-                Request::Open { device_index }
-            }
-            request => request,
+            self.send(line, ask, &Request::OpenAgain { device_index });
         }
     }
 }

@@ -218,7 +218,6 @@ impl Session {
             self.control
                 .store(ptr::from_ref(control).cast_mut(), Ordering::Release);
             self.instance.store(hello.instance, Ordering::Relaxed);
-            self.minor.store(hello.minor, Ordering::Relaxed);
             Ok(())
         };
         let mut adopted = None;
@@ -258,7 +257,7 @@ impl Session {
         let again = self.asks.again();
         self.repeat_contexts(line, &again);
         for (id, request) in again {
-            self.send(line, id, &self.as_known(request));
+            self.send(line, id, &request);
         }
         self.connections.fetch_add(1, Ordering::Release);
         // The gate thread sleeps on the page before.

@@ -36,9 +36,7 @@ use std::ffi::CString;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering,
-};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -73,9 +71,6 @@ const MARGIN: Duration = Duration::from_secs(2);
 const AT_ONCE: Duration = Duration::from_secs(1);
 /// Most bytes that wait to be sent by the control thread: thousands of frames.
 const OUTBOX: usize = 64 << 10;
-/// How long an allocation may wait under a daemon that does not specify it: the default of
-/// `GPUSHARE_WAIT_TIMEOUT`.
-const USUAL_WAIT: Duration = Duration::from_secs(30);
 
 /// A registered process.
 #[derive(Debug)]
@@ -97,8 +92,6 @@ pub(crate) struct Session {
     instance: AtomicU64,
     /// How many connections there have been.
     connections: AtomicU64,
-    /// The minor version of that daemon's protocol.
-    minor: AtomicU16,
     /// Where to send; `None` while the daemon is away.
     line: Mutex<Option<Arc<Descriptor>>>,
     asks: Asks,
@@ -217,7 +210,6 @@ impl Session {
             control: AtomicPtr::new(core::ptr::from_ref(control).cast_mut()),
             instance: AtomicU64::new(welcome.instance),
             connections: AtomicU64::new(1),
-            minor: AtomicU16::new(welcome.minor),
             line: Mutex::new(Some(socket)),
             asks: Asks::default(),
             bell: Bell::new()?,
@@ -374,7 +366,7 @@ impl Session {
             let line = self.line();
             let (id, request) = self.asks.enter(question, Some(patience), bound.until);
             noted(id);
-            self.send(line.as_ref(), id, &self.as_known(request));
+            self.send(line.as_ref(), id, &request);
             id
         };
         // A further context needs no daemon; one that is restarted meanwhile is told of the ask.
@@ -461,8 +453,5 @@ impl Session {
 
 /// A time that the control page gives, in milliseconds.
 fn said(millis: &AtomicU64) -> Duration {
-    match millis.load(Ordering::Relaxed) {
-        0 => USUAL_WAIT,
-        millis => Duration::from_millis(millis),
-    }
+    Duration::from_millis(millis.load(Ordering::Relaxed))
 }

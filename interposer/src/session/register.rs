@@ -3,9 +3,7 @@
 use std::io;
 use std::time::Instant;
 
-use gpushare_protocol::wire::{
-    Hello, MAGIC, MAJOR, Register, Registered, Reply, Request, decode, encode,
-};
+use gpushare_protocol::wire::{Hello, Register, Registered, Reply, Request, decode, encode};
 
 use super::socket::{self, Connection};
 use crate::guest::clock;
@@ -17,8 +15,6 @@ pub(super) struct Welcome {
     pub(super) registered: Registered,
     /// The daemon's instance.
     pub(super) instance: u64,
-    /// The minor version of its protocol.
-    pub(super) minor: u16,
     /// The control page.
     pub(super) control: Descriptor,
     /// The usage page.
@@ -68,17 +64,7 @@ pub(super) fn greet(
     encode(0, &ours, &mut frame).map_err(io::Error::other)?;
     socket::send(connection.socket(), &frame, None)?;
     let hello: Hello = decode(0, &hear(connection, 0, end)?).map_err(|_| Failed::unclear())?;
-    if hello.magic != MAGIC {
-        return Err(Failed::Refused(
-            "what listens there is no gpushared".to_owned(),
-        ));
-    }
-    if hello.major != MAJOR {
-        return Err(Failed::Refused(format!(
-            "the daemon speaks protocol {}, this library {MAJOR}",
-            hello.major
-        )));
-    }
+    hello.check("this library").map_err(Failed::Refused)?;
     Ok(hello)
 }
 
@@ -119,7 +105,6 @@ pub(super) fn register(
     Ok(Welcome {
         registered,
         instance: hello.instance,
-        minor: hello.minor,
         control,
         usage,
     })

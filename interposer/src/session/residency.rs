@@ -10,18 +10,10 @@ use gpushare_protocol::wire::{Request, Spot};
 use super::{Session, pages};
 use crate::guest::descriptor::Descriptor;
 
-/// The first minor version of the protocol that moves memory.
-const SINCE: u16 = 6;
-/// The first one that hears of memory that is not shared.
-const SINCE_UNSHARED: u16 = 17;
-
 impl Session {
     /// Whether and how the daemon may have this tenant's memory moved. It says so before a process
     /// registers, and never otherwise.
     pub(crate) fn movability(&self) -> Movability {
-        if self.minor.load(Ordering::Relaxed) < SINCE {
-            return Movability::Fixed;
-        }
         self.control().movability()
     }
 
@@ -37,20 +29,15 @@ impl Session {
         let Ok(device_index) = u8::try_from(device_index) else {
             return;
         };
-        if self.minor.load(Ordering::Relaxed) >= SINCE {
-            let id = self.asks.number();
-            self.range_refused.store(false, Ordering::Release);
-            self.range_asked.store(id, Ordering::Release);
-            let line = self.line();
-            self.send(
-                line.as_ref(),
-                id,
-                &Request::HostRange {
-                    device_index,
-                    bytes,
-                },
-            );
-        }
+        let id = self.asks.number();
+        self.range_refused.store(false, Ordering::Release);
+        self.range_asked.store(id, Ordering::Release);
+        let line = self.line();
+        let request = Request::HostRange {
+            device_index,
+            bytes,
+        };
+        self.send(line.as_ref(), id, &request);
     }
 
     /// Whether the last request for a range was refused.
@@ -105,21 +92,20 @@ impl Session {
         self.gives_up(Spot::memory(offset), &Request::HostDrop { offset, bytes });
     }
 
-    /// Says something about the process's memory. It is lost where there is no daemon, or an older
-    /// one. Whether it was sent.
+    /// Says something about the process's memory. It is lost where there is no daemon. Whether
+    /// it was sent.
     pub(crate) fn says(&self, request: &Request) -> bool {
         let line = self.line();
         self.says_on(line.as_ref(), request)
     }
 
     pub(super) fn says_on(&self, line: Option<&Arc<Descriptor>>, request: &Request) -> bool {
-        self.minor.load(Ordering::Relaxed) >= SINCE && self.send(line, self.asks.number(), request)
+        self.send(line, self.asks.number(), request)
     }
 
     /// Says that the program asked to share memory that can move. Whether there is a daemon to hear
     /// it: one that is just leaving does not.
     pub(crate) fn says_unshared(&self, device_index: u8) -> bool {
-        let hears = self.minor.load(Ordering::Relaxed) >= SINCE_UNSHARED && self.is_connected();
-        hears && self.says(&Request::Unshared { device_index })
+        self.is_connected() && self.says(&Request::Unshared { device_index })
     }
 }

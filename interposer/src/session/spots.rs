@@ -2,7 +2,6 @@
 //! what was given up before may not have been heard.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use gpushare_protocol::wire::{Request, Spot, Stored};
@@ -11,8 +10,6 @@ use super::Session;
 use crate::guest::descriptor::Descriptor;
 use crate::guest::sys;
 
-/// The first minor version of the protocol that hears of it.
-const SINCE: u16 = 19;
 /// How many a message names: of bytes, a few thousand.
 const A_MESSAGE: usize = 512;
 /// How many are named in all: the messages lie in the socket until the daemon reads them. What is
@@ -51,9 +48,6 @@ impl Session {
 
     /// Tells a new connection all that the process has.
     pub(super) fn tell_spots(&self, line: Option<&Arc<Descriptor>>) {
-        if self.minor.load(Ordering::Relaxed) < SINCE {
-            return;
-        }
         let messages = messages(&self.spots());
         for message in messages {
             self.send(line, self.asks.number(), &message);

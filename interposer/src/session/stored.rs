@@ -15,8 +15,6 @@ use super::{Session, pages, socket};
 use crate::guest::descriptor::Descriptor;
 use crate::guest::{exit, frames};
 
-/// The first minor version of the protocol that stores memory in files.
-const SINCE: u16 = 14;
 /// How often an answer is looked for.
 const LOOK: Duration = Duration::from_millis(1);
 /// The pause after the daemon had no room.
@@ -58,16 +56,16 @@ enum MemoryFile {
     #[default]
     None,
     One(Descriptor),
-    /// Daemons gave ranges by several, as those before version 14 do for each range.
+    /// Daemons gave ranges by several.
     Several,
 }
 
 impl MemoryFile {
-    /// A range was given by this file. `is_one` where that daemon gives all by one file.
-    fn keep(&mut self, file: Descriptor, is_one: bool) {
+    /// A range was given by this file.
+    fn keep(&mut self, file: Descriptor) {
         match self {
-            Self::None if is_one => *self = Self::One(file),
-            Self::One(kept) if is_one && kept.identity() == file.identity() => {}
+            Self::None => *self = Self::One(file),
+            Self::One(kept) if kept.identity() == file.identity() => {}
             _ => *self = Self::Several,
         }
     }
@@ -121,7 +119,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Session {
     /// The daemon's request to have ranges stored; 0 for none.
     pub(crate) fn spill(&self) -> u32 {
-        if self.minor.load(Ordering::Relaxed) < SINCE || !self.is_connected() {
+        if !self.is_connected() {
             return 0;
         }
         let spill = self.control().header.spill.load(Ordering::Relaxed);
@@ -179,9 +177,6 @@ impl Session {
 
     /// Puts a question in place of the one before. Its number.
     fn puts(&self, request: &Request) -> Option<u32> {
-        if self.minor.load(Ordering::Relaxed) < SINCE {
-            return None;
-        }
         let line = self.line();
         line.as_ref()?;
         let id = self.asks.number();
@@ -316,9 +311,6 @@ impl Session {
     /// If one was not sent. The daemon would take what is in it for lost: all are presented anew,
     /// on another connection.
     pub(super) fn present_files(&self, socket: &Descriptor) -> io::Result<()> {
-        if self.minor.load(Ordering::Relaxed) < SINCE {
-            return Ok(());
-        }
         locked(&self.files).present(|request, file| {
             let mut frame = Vec::new();
             match encode(self.asks.number(), &request, &mut frame) {
@@ -330,8 +322,7 @@ impl Session {
 
     /// A range was given in this file: the next daemon is shown it. For the control thread.
     pub(super) fn keep_memory(&self, file: Descriptor) {
-        let is_one = self.minor.load(Ordering::Relaxed) >= SINCE;
-        locked(&self.files).memory.keep(file, is_one);
+        locked(&self.files).memory.keep(file);
     }
 }
 
@@ -374,18 +365,14 @@ mod tests {
         let again = |file: &Descriptor| {
             Descriptor::new(sys::duplicate(file.number(), 3)).expect("a descriptor")
         };
-        let kept = |came: &[(&Descriptor, bool)]| {
+        let kept = |came: &[&Descriptor]| {
             let mut memory = MemoryFile::default();
-            for (file, is_one) in came {
-                memory.keep(again(file), *is_one);
-            }
+            came.iter().for_each(|file| memory.keep(again(file)));
             memory.shown().map(Descriptor::identity)
         };
         assert_eq!(kept(&[]), None);
-        assert_eq!(kept(&[(&one, true), (&one, true)]), Some(one.identity()));
-        assert_eq!(kept(&[(&one, true), (&other, true), (&one, true)]), None);
-        assert_eq!(kept(&[(&one, false), (&other, true)]), None);
-        assert_eq!(kept(&[(&one, true), (&other, false), (&one, true)]), None);
+        assert_eq!(kept(&[&one, &one]), Some(one.identity()));
+        assert_eq!(kept(&[&one, &other, &one]), None);
     }
 
     #[test]

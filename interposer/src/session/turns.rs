@@ -9,9 +9,6 @@ use gpushare_protocol::wire::Request;
 
 use super::Session;
 
-/// The first minor version of the protocol that has turns.
-const SINCE: u16 = 1;
-
 impl Session {
     /// The turn on a device.
     pub(crate) fn turn(&self, device_index: usize) -> Turn {
@@ -53,14 +50,11 @@ impl Session {
         now.saturating_sub(heartbeat) < HEARTBEAT_STALE
     }
 
-    /// Tells the daemon about a turn. Lost where there is none, or an older one.
+    /// Tells the daemon about a turn. Lost where there is none.
     pub(crate) fn tell(&self, device_index: usize, report: Report, epoch: u64) {
         let Ok(device_index) = u8::try_from(device_index) else {
             return;
         };
-        if self.minor.load(Ordering::Relaxed) < SINCE {
-            return;
-        }
         let request = Request::reporting(report, device_index, epoch);
         let line = self.line();
         self.send(line.as_ref(), self.asks.number(), &request);

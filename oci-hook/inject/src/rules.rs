@@ -52,7 +52,7 @@ pub fn text<'a>(rules: impl Iterator<Item = (&'a [(String, String)], &'a str)>) 
 
 /// Whether the rules of this text let a container with these labels run as it is. A text with
 /// anything that this version does not know lets none: it may be a newer daemon's, and what is not
-/// known may be what refuses the container. So does an empty one, an older daemon's.
+/// known may be what refuses the container. So does an empty one.
 #[must_use]
 pub fn allow(text: &[u8], labels: &[(String, String)]) -> bool {
     let rules = read(text).unwrap_or_default();

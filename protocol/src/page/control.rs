@@ -24,9 +24,9 @@ use super::layout::{MAX_DEVICES, PageError};
 /// First eight bytes of a control page: `gpsh-ctl` in memory order.
 pub const CONTROL_MAGIC: u64 = u64::from_le_bytes(*b"gpsh-ctl");
 /// Pages of another major version are refused.
-pub const CONTROL_MAJOR: u16 = 1;
+pub const CONTROL_MAJOR: u16 = 2;
 /// Grows when reserved space gets a meaning.
-pub const CONTROL_MINOR: u16 = 9;
+pub const CONTROL_MINOR: u16 = 0;
 /// Size of the page and of its memfd.
 pub const CONTROL_BYTES: usize = 8192;
 
@@ -48,25 +48,23 @@ pub struct ControlHeader {
     /// wakes all waiters after it raises it.
     pub changes: AtomicU32,
     padding: AtomicU32,
-    /// How long an allocation above the tenant's request may wait, in milliseconds; 0 from a
-    /// daemon that does not say.
+    /// How long an allocation above the tenant's request may wait, in milliseconds.
     pub wait_ms: AtomicU64,
     /// How long an ask within its request may take, in milliseconds: until borrowed memory has been
     /// taken back.
     pub guarantee_ms: AtomicU64,
     /// Whether the tenant's memory may leave the device, a
     /// [`Movability`](super::residency::Movability); read by [`ControlPage::movability`]. The
-    /// daemon stores it before it answers a registration, and never changes it. Zero in pages of
-    /// minor 3.
+    /// daemon stores it before it answers a registration, and never changes it.
     pub(super) movability: AtomicU32,
     padding_after_movability: AtomicU32,
     /// `CLOCK_MONOTONIC` in nanoseconds: until then an ask whose own time is over is still waited
     /// for, because its turn in the rotation of memory is certain. The daemon's own answer comes
-    /// earlier; this bounds the wait for a daemon that is gone. Zero in pages of minor 4.
+    /// earlier; this bounds the wait for a daemon that is gone.
     pub extended: AtomicU64,
     /// Nonzero while host memory is short: a process of the tenant that is out has the bytes of its
     /// ranges stored in a file (`HostStore`) and drops the ranges. Another number is another
-    /// request: a process that was refused asks again. Zero in pages of minor 5.
+    /// request: a process that was refused asks again.
     pub spill: AtomicU32,
     padding_after_spill: AtomicU32,
     reserved: [AtomicU64; 118],
@@ -98,28 +96,25 @@ pub struct ControlDevice {
     pub contended: AtomicU32,
     /// See [`Turn::cap`](super::lease::Turn::cap).
     pub cap: AtomicU32,
-    /// Some daemons of minor 9, and those before, store how long a turn is. No library has read it.
-    padding_after_cap: AtomicU64,
     /// See [`Turn::idle_after`](super::lease::Turn::idle_after).
     pub idle_after: AtomicU64,
     /// See [`Turn::slice`](super::lease::Turn::slice).
     pub slice: AtomicU64,
     /// Where the tenant's memory shall be, an [`OrderWord`](super::residency::OrderWord); this and
     /// the next are read and written by [`ControlDevice::order`] and [`ControlDevice::command`].
-    /// Zero in pages of minor 3.
     pub(super) residency: AtomicU64,
     /// See [`Orders::drain_ms`](super::residency::Orders::drain_ms).
     pub(super) drain_ms: AtomicU32,
     padding_after_drain: AtomicU32,
-    /// See [`Orders::withheld`](super::residency::Orders::withheld). Zero in pages of minor 6.
+    /// See [`Orders::withheld`](super::residency::Orders::withheld).
     pub(super) withheld: AtomicU64,
     /// The time slice, in nanoseconds, that the device's driver gives one context while others have
     /// work, as the node's settings say. A launch reads it when it comes: it may change without
-    /// `changes` rising. Zero in pages of minor 7.
+    /// `changes` rising.
     pub driver_slice: AtomicU64,
-    /// See [`Orders::booked`](super::residency::Orders::booked). Zero in pages of minor 8.
+    /// See [`Orders::booked`](super::residency::Orders::booked).
     pub(super) booked: AtomicU64,
-    reserved: [AtomicU64; 16],
+    reserved: [AtomicU64; 17],
 }
 
 /// The whole page.
@@ -141,13 +136,13 @@ const _: () = {
     assert!(offset_of!(ControlDevice, window) == 48);
     assert!(offset_of!(ControlDevice, contended) == 56);
     assert!(offset_of!(ControlDevice, cap) == 60);
-    assert!(offset_of!(ControlDevice, idle_after) == 72);
-    assert!(offset_of!(ControlDevice, slice) == 80);
-    assert!(offset_of!(ControlDevice, residency) == 88);
-    assert!(offset_of!(ControlDevice, drain_ms) == 96);
-    assert!(offset_of!(ControlDevice, withheld) == 104);
-    assert!(offset_of!(ControlDevice, driver_slice) == 112);
-    assert!(offset_of!(ControlDevice, booked) == 120);
+    assert!(offset_of!(ControlDevice, idle_after) == 64);
+    assert!(offset_of!(ControlDevice, slice) == 72);
+    assert!(offset_of!(ControlDevice, residency) == 80);
+    assert!(offset_of!(ControlDevice, drain_ms) == 88);
+    assert!(offset_of!(ControlDevice, withheld) == 96);
+    assert!(offset_of!(ControlDevice, driver_slice) == 104);
+    assert!(offset_of!(ControlDevice, booked) == 112);
     assert!(offset_of!(ControlHeader, movability) == 56);
     assert!(offset_of!(ControlHeader, extended) == 64);
     assert!(offset_of!(ControlHeader, spill) == 72);
@@ -232,7 +227,10 @@ pub(super) mod tests {
             .version
             .store(u32::from(CONTROL_MAJOR) << 16 | 9, Ordering::Relaxed);
         assert_eq!(page.check(), Ok(()));
-        page.header.version.store(2 << 16, Ordering::Relaxed);
-        assert_eq!(page.check(), Err(PageError::Version { major: 2 }));
+        for major in [1, 3] {
+            let version = u32::from(major) << 16;
+            page.header.version.store(version, Ordering::Relaxed);
+            assert_eq!(page.check(), Err(PageError::Version { major }));
+        }
     }
 }

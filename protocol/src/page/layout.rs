@@ -27,9 +27,9 @@ use super::word::Word;
 /// has it is whole.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"gpushare");
 /// Pages of another major version are refused.
-pub const MAJOR: u16 = 1;
+pub const MAJOR: u16 = 2;
 /// Grows when reserved space gets a meaning; older and newer minors share a page.
-pub const MINOR: u16 = 4;
+pub const MINOR: u16 = 0;
 /// Devices a tenant can use.
 pub const MAX_DEVICES: usize = 16;
 /// Processes a tenant can have on the GPU at once.
@@ -79,7 +79,7 @@ pub struct Device {
     /// Nonzero once a process has claimed this index.
     pub claimed: AtomicU32,
     /// Nonzero where programs see the request (`GPUSHARE_MEM_VIEW=request`): the free memory that a
-    /// process sees then never rises because of other processes. Zero in pages of minor 1.
+    /// process sees then never rises because of other processes.
     pub by_request: AtomicU32,
     /// Most bytes all processes together may have charged, or [`NO_LIMIT`].
     pub limit: AtomicU64,
@@ -101,8 +101,6 @@ pub struct Device {
     pub empty_at: AtomicU64,
     reserved_before_watch: [AtomicU64; 14],
     /// Whether a remembered sum of all charges is still right. On a line that nothing else writes.
-    /// Processes of minor 1 do not tell it their charges, so a remembered sum is computed anew
-    /// after a millisecond at most.
     pub watch: Watch,
     reserved: [AtomicU64; 7],
 }
@@ -127,7 +125,7 @@ pub struct Slot {
     /// none can. Under a daemon that is what `generation` says.
     pub outer_pid: AtomicU64,
     /// The largest allocation refused since the daemon read it last, a
-    /// [`RefusedWord`](super::refused::RefusedWord). Only shown. Zero in pages of minor 3.
+    /// [`RefusedWord`](super::refused::RefusedWord). Only shown.
     pub largest_refused: AtomicU64,
     reserved: [AtomicU64; 2],
 }
@@ -384,8 +382,11 @@ mod tests {
             .version
             .store(u32::from(MAJOR) << 16 | 99, Ordering::Relaxed);
         assert_eq!(page.check(), Ok(()));
-        page.header.version.store(2 << 16, Ordering::Relaxed);
-        assert_eq!(page.check(), Err(PageError::Version { major: 2 }));
+        for major in [1, 3] {
+            let version = u32::from(major) << 16;
+            page.header.version.store(version, Ordering::Relaxed);
+            assert_eq!(page.check(), Err(PageError::Version { major }));
+        }
     }
 
     #[test]

@@ -3,14 +3,11 @@
 //! The daemon alone writes ([`ControlDevice::command`]): how long a drain may take, then one word
 //! with the order and its epoch. Then [`changes`](super::control::ControlHeader::changes) rises and
 //! its waiters are woken, as for a lease. Every order has a new epoch, also one that takes back the
-//! order before. All-zero memory, and so a page of a daemon that moves nothing, reads as *in*.
+//! order before. All-zero memory reads as *in*.
 
 use std::sync::atomic::{Ordering, fence};
 
 use super::control::{ControlDevice, ControlPage};
-
-/// How long a process may take to drain, in milliseconds, where the daemon does not say it.
-pub const USUAL_DRAIN_MS: u32 = 2_000;
 
 /// Whether a tenant's memory may leave the device. Chosen before its first process starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,8 +88,8 @@ impl OrderWord {
 pub struct Orders {
     /// The order.
     pub word: OrderWord,
-    /// How long the process may take to drain after it has sealed, in milliseconds; 0:
-    /// [`USUAL_DRAIN_MS`]. One that takes longer opens again and answers `SealBusy`.
+    /// How long the process may take to drain after it has sealed, in milliseconds. One that takes
+    /// longer opens again and answers `SealBusy`.
     pub drain_ms: u32,
     /// While the memory returns: so many bytes of it stay on the host for now, because the device
     /// has no room for them yet. Each process of the tenant leaves that much of its own there. It

@@ -23,10 +23,6 @@ pub enum Control {
         /// The devices it may use, in the order its programs see them; empty means all.
         devices: Vec<[u8; 16]>,
     },
-    /// All tenants. Answered by [`ControlReply::Tenants`].
-    List,
-    /// The devices. Answered by [`ControlReply::Devices`].
-    Devices,
     /// Change a tenant's limits now: `(variable, value)` as in the environment; the other variables
     /// keep their values.
     Set {
@@ -41,18 +37,13 @@ pub enum Control {
         /// How many past events to send first, at most those that the daemon keeps.
         past: u32,
     },
-    /// How the devices' time is shared. Since minor 1. Answered by [`ControlReply::Shares`].
-    Shares,
     /// Keep an existing tenant, as its creator does, and be told of its end: for a `run` that
-    /// reconnects to a new daemon. Since minor 1. Answered as [`Control::Create`].
+    /// reconnects to a new daemon. Answered as [`Control::Create`].
     Attach {
         /// The tenant's name.
         tenant: String,
     },
-    /// The tenants that have an idle end or a run limit. Since minor 1. Answered by
-    /// [`ControlReply::Ends`].
-    Ends,
-    /// A list of any length, a page at a time. Since minor 3. Answered by [`ControlReply::Page`].
+    /// A list of any length, a page at a time. Answered by [`ControlReply::Page`].
     Page {
         /// The list.
         of: Listing,
@@ -60,32 +51,27 @@ pub enum Control {
         from: Cursor,
     },
     /// Moves a tenant's memory to the host and keeps it there until [`Control::Resume`], or until
-    /// a call of the tenant touches a device. Since minor 6. Answered by [`ControlReply::Done`]
+    /// a call of the tenant touches a device. Answered by [`ControlReply::Done`]
     /// once all of it is away.
     Suspend {
         /// The tenant's name.
         tenant: String,
     },
-    /// Brings a suspended tenant's memory back. Since minor 6. Answered by [`ControlReply::Done`]
+    /// Brings a suspended tenant's memory back. Answered by [`ControlReply::Done`]
     /// once all of it is back.
     Resume {
         /// The tenant's name.
         tenant: String,
     },
-    /// Register a container that is being created. Since minor 7. Answered by
-    /// [`ControlReply::Created`], never queued.
+    /// Register a container that is being created. Answered by [`ControlReply::Created`],
+    /// never queued.
     Inject(Injection),
-    /// As [`Control::Follow`], but each event comes as a [`ControlReply::Record`]. Since minor 8.
-    FollowRecords {
-        /// How many past events to send first, at most those that the daemon keeps.
-        past: u32,
-    },
-    /// The program for which this connection keeps a tenant has ended. Since minor 8; not answered.
+    /// The program for which this connection keeps a tenant has ended. Not answered.
     Ended {
         /// Its exit status as a shell gives it: 128 and the signal's number if a signal ended it.
         status: u8,
     },
-    /// End a tenant's processes by a signal. Since minor 9. Answered by [`ControlReply::Done`].
+    /// End a tenant's processes by a signal. Answered by [`ControlReply::Done`].
     End {
         /// The tenant's name.
         tenant: String,
@@ -94,16 +80,15 @@ pub enum Control {
     },
     /// As [`Control::Suspend`], and stores the memory in a file instead of the host's memory. Two
     /// descriptors of one file without a name travel with it: one to read and write, one to read.
-    /// Answered by [`ControlReply::Done`] once all of it is there. Since minor 14.
+    /// Answered by [`ControlReply::Done`] once all of it is there.
     SuspendTo {
         /// The tenant's name.
         tenant: String,
     },
     /// A container that is being created has a GPU and asks for nothing: what becomes of it? The
-    /// fields are as those of [`Control::Inject`]. Since minor 22. Answered by
-    /// [`ControlReply::Unlimited`], or by an error where it must not start. The pidfd of its init
-    /// travels with this message as a descriptor since minor 27: a daemon of a lower minor has no
-    /// use for it, and a hook of a lower one sends none.
+    /// fields are as those of [`Control::Inject`]. Answered by [`ControlReply::Unlimited`], or by
+    /// an error where it must not start. The pidfd of its init travels with this message as a
+    /// descriptor.
     Unlimited {
         /// Its id.
         id: String,
@@ -143,53 +128,29 @@ pub enum ControlReply {
         /// The reason, the requester, and the bytes.
         why: String,
     },
-    /// To [`Control::List`].
-    Tenants(Vec<TenantRow>),
-    /// To [`Control::Devices`].
-    Devices(Vec<DeviceRow>),
-    /// One event.
-    Event(EventRow),
+    /// To [`Control::Follow`]: one event.
+    Event(EventRecord),
     /// To requests that need no more than that.
     Done,
     /// The request failed.
     Error(WireError),
-    /// To [`Control::Shares`]: a row for each tenant and device.
-    Shares(Vec<ShareRow>),
-    /// To [`Control::Ends`]. Since minor 1.
-    Ends(Vec<EndRow>),
-    /// The tenant of this connection will be ended unless something changes. Since minor 1.
+    /// The tenant of this connection will be ended unless something changes.
     EndsSoon {
         /// By what, and when.
         why: String,
     },
-    /// To [`Control::Page`]. Since minor 3.
+    /// To [`Control::Page`].
     Page {
         /// The rows.
         rows: Rows,
         /// Where the next page begins, if there is one.
         next: Option<Cursor>,
     },
-    /// To [`Control::FollowRecords`]: one event with its facts. Since minor 8.
-    Record(EventRecord),
-    /// To [`Control::Unlimited`]. Since minor 22.
+    /// To [`Control::Unlimited`].
     Unlimited {
         /// Whether it is to be registered with the maxima as its limits; else it may run as it is.
         takes_maxima: bool,
     },
-}
-
-impl ControlReply {
-    /// The first minor of commands that know this reply: it is not sent to older ones.
-    #[must_use]
-    pub fn since(&self) -> u16 {
-        match self {
-            Self::Shares(_) | Self::Ends(_) | Self::EndsSoon { .. } => 1,
-            Self::Page { .. } => 3,
-            Self::Record(_) => 8,
-            Self::Unlimited { .. } => 22,
-            _ => 0,
-        }
-    }
 }
 
 /// A tenant as `ps` shows it: one row a device.
@@ -273,7 +234,7 @@ pub enum EndsBy {
     RunLimit,
 }
 
-/// A tenant and the gang it belongs to. Since minor 4.
+/// A tenant and the gang it belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GangRow {
     /// Its name.
@@ -342,9 +303,21 @@ pub struct ShareRow {
     pub turns: u64,
     /// Times it had not drained when it should have, and another ran beside it.
     pub overruns: u64,
-    /// Processes of it that run whenever they like, because their library is too old to wait for a
-    /// turn.
+    /// Processes of it that run whenever they like, because they have no gate.
     pub ungated: u32,
+    /// What it had lately while it was alone there. `None` where NVML does not tell.
+    pub alone: Option<Alone>,
+}
+
+/// The time that a tenant had lately while it was alone on a device, by NVML's samples of its
+/// kernels: in that time nothing is billed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Alone {
+    /// The part of the last `over_ms` in which its kernels ran while it was alone, in thousandths.
+    /// What it was billed for in the rest of that time is [`ShareRow::held`].
+    pub part: u32,
+    /// Over how many milliseconds that is counted; 0 when nothing was counted yet.
+    pub over_ms: u64,
 }
 
 /// The state of a tenant on a device. Times are in microseconds.
@@ -391,19 +364,4 @@ pub enum ShareState {
         /// For how long.
         for_us: u64,
     },
-}
-
-/// Something that happened, for `events`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EventRow {
-    /// Milliseconds since 1970.
-    pub at_ms: u64,
-    /// A stable short name, such as `refused` or `killed`.
-    pub kind: String,
-    /// The tenant it is about, if one.
-    pub tenant: Option<String>,
-    /// The device it is about, if one.
-    pub device: Option<[u8; 16]>,
-    /// One sentence with the numbers.
-    pub text: String,
 }

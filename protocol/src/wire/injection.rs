@@ -1,5 +1,4 @@
-//! A container as a tenant, since minor 7: the request of its hook or runtime wrapper to the
-//! daemon.
+//! A container as a tenant: the request of its hook or runtime wrapper to the daemon.
 
 use serde::{Deserialize, Serialize};
 

@@ -5,6 +5,8 @@
 //! and may come in any order: an [`Request::Ask`] that waits is answered when it is settled, other
 //! requests meanwhile.
 
+use std::cmp::Ordering;
+
 use super::error::WireError;
 use super::residency::{Obstacle, Residency};
 use serde::{Deserialize, Serialize};
@@ -34,13 +36,27 @@ impl Hello {
     /// From a client without [`Self::GATED`]: it is an MPS client, whose compute MPS shares.
     pub const MPS: u64 = 1 << 1;
     /// From a client: it can seal itself and move its memory by the control page's orders, where
-    /// the device allows that. Since minor 6.
+    /// the device allows that.
     pub const MOVABLE: u64 = 1 << 2;
-    /// From a client with [`Self::MOVABLE`]: it can do so with managed memory too.
-    pub const MANAGED: u64 = 1 << 3;
-    /// From a client with [`Self::MOVABLE`]: on a return it brings back no more than the control
-    /// page's `withheld` leaves.
-    pub const BY_PARTS: u64 = 1 << 4;
+
+    /// Whether `this`, a library or a command, can talk to the daemon that greets so.
+    ///
+    /// # Errors
+    /// Why it cannot, and what to do: one line.
+    pub fn check(&self, this: &str) -> Result<(), String> {
+        if self.magic != super::MAGIC {
+            return Err("what listens there is no gpushared".to_owned());
+        }
+        let (ours, theirs) = (super::MAJOR, self.major);
+        let what = match theirs.cmp(&ours) {
+            Ordering::Equal => return Ok(()),
+            Ordering::Less => "update the daemon, and restart it".to_owned(),
+            Ordering::Greater => format!("update {this}, and start programs that run again"),
+        };
+        Err(format!(
+            "the daemon speaks protocol {theirs}, {this} speaks {ours}: {what}"
+        ))
+    }
 
     /// This build's greeting.
     #[must_use]
@@ -90,8 +106,8 @@ pub enum Request {
         /// The instance whose control page is mapped.
         instance: u64,
     },
-    /// A call waits at the closed gate; sent once for each time it closes. Since minor 1, like all
-    /// that follows; none of the four is answered, and an invalid one is ignored.
+    /// A call waits at the closed gate; sent once for each time it closes. Neither this
+    /// nor the three that follow are answered, and an invalid one is ignored.
     Wanted {
         /// The device's index in the tenant's pages.
         device_index: u8,
@@ -120,25 +136,15 @@ pub enum Request {
         /// The epoch of the lease.
         epoch: u64,
     },
-    /// Reserved: earlier libraries predicted the end of a drain with it. It has no effect; it is
-    /// not answered, and an invalid one is ignored. Since minor 2.
-    Ending {
-        /// The device's index in the tenant's pages.
-        device_index: u8,
-        /// The epoch of the lease.
-        epoch: u64,
-        /// In how many nanoseconds, by estimate.
-        left: u32,
-    },
     /// The process's first context on a device is complete, so that a look at the device shows its
-    /// memory. Since minor 3; not answered, and an invalid one is ignored.
+    /// memory. Not answered, and an invalid one is ignored.
     ContextMade {
         /// The device's index in the tenant's pages.
         device_index: u8,
     },
     /// The process's whole state on a device: for each device after it has adopted a control page,
-    /// and when its movable bytes have changed much. Since minor 6, like all that follows; none but
-    /// [`Request::HostRange`] is answered, and an invalid one is ignored.
+    /// and when its movable bytes have changed much. Neither this nor what follows is answered, but
+    /// for [`Request::HostRange`], and an invalid one is ignored.
     Residency(Residency),
     /// No call of the process that can touch device memory is in the driver, and all its submitted
     /// work is complete; it stays so until the next order.
@@ -221,8 +227,7 @@ pub enum Request {
     /// Memory of the process is away in a range, and nothing writes to it: the daemon may store its
     /// bytes in a file. Sent while the control page asks for it
     /// ([`spill`](crate::page::control::ControlHeader::spill)). Answered by [`Reply::HostStored`],
-    /// or [`Reply::Refused`]; the range stays valid until it is dropped. Since minor 14, like all
-    /// that follows.
+    /// or [`Reply::Refused`]; the range stays valid until it is dropped.
     HostStore {
         /// Its first byte.
         offset: u64,
@@ -247,14 +252,14 @@ pub enum Request {
     HostMemory,
     /// The program asked to share memory that can move (legacy IPC, or a handle for a range of
     /// addresses), and was told that this is not supported. Sent once for each process, and heeded
-    /// once; not answered, and an invalid one is ignored. Since minor 17.
+    /// once; not answered, and an invalid one is ignored.
     Unshared {
         /// The device's index in the tenant's pages.
         device_index: u8,
     },
     /// Of the spots from `from` on and before `until`, the process has only these. Sent on each new
     /// connection, after the files and before any other message about its memory: what it gave up
-    /// before may not have been heard. Not answered. Since minor 19.
+    /// before may not have been heard. Not answered.
     Has {
         /// Where that begins.
         from: Spot,
@@ -265,14 +270,12 @@ pub enum Request {
     },
     /// As [`Request::Open`], for a context beside those that the process has, or has had, on the
     /// device: what that takes is set aside too. Answered as an ask. A request of the same id,
-    /// repeated on another connection, is for the same context. Since minor 23, like the two that
-    /// follow.
+    /// repeated on another connection, is for the same context.
     OpenMore {
         /// The device's index in the tenant's pages.
         device_index: u8,
         /// The rest of the call's time to wait, in milliseconds; at most the tenant's own timeout.
-        /// Zero: it may not wait; to a daemon of minor 23 perhaps also that the previous one had
-        /// granted it.
+        /// Zero: it may not wait.
         patience_ms: Option<u64>,
     },
     /// The call for which [`Request::OpenMore`] was asked has returned, with a context or without
@@ -290,7 +293,7 @@ pub enum Request {
         device_index: u8,
     },
     /// A call is under way for which [`Request::OpenMore`] of this id was granted, over another
-    /// connection and perhaps by the previous daemon. Answered as an ask. Since minor 24.
+    /// connection and perhaps by the previous daemon. Answered as an ask.
     OpenAgain {
         /// The device's index in the tenant's pages.
         device_index: u8,
@@ -336,8 +339,7 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// All bytes of a file, for [`Request::HostForget`]. A daemon that does not know of it takes
-    /// them for more bytes than are there.
+    /// All bytes of a file, for [`Request::HostForget`].
     #[must_use]
     pub const fn all_of(file: u64) -> Self {
         Self {
@@ -417,9 +419,8 @@ pub enum Reply {
     Done,
     /// The request failed.
     Error(WireError),
-    /// To [`Request::HostRange`], with the descriptor of a memory file that cannot shrink. Since
-    /// minor 6. The range is the process's until it drops it or ends, whatever becomes of the
-    /// daemon.
+    /// To [`Request::HostRange`], with the descriptor of a memory file that cannot shrink. The
+    /// range is the process's until it drops it or ends, whatever becomes of the daemon.
     HostRange {
         /// Its first byte in that file, a multiple of the page size.
         offset: u64,
@@ -427,7 +428,7 @@ pub enum Reply {
         bytes: u64,
     },
     /// To [`Request::HostStore`], with a descriptor by which the file can only be read. The file
-    /// has no name: it lives as long as a process or a daemon has it open. Since minor 14.
+    /// has no name: it lives as long as a process or a daemon has it open.
     HostStored(Stored),
 }
 
@@ -459,6 +460,6 @@ pub enum Refusal {
     TooMany,
     /// The device fell off the bus.
     DeviceLost,
-    /// Stored bytes cannot be read, or are not those that were stored. Since minor 14.
+    /// Stored bytes cannot be read, or are not those that were stored.
     DataLost,
 }

@@ -1,4 +1,4 @@
-//! The daemon's counts and measurements, since minor 9: for metrics, `top` and the report page.
+//! The daemon's counts and measurements: for metrics, `top` and the report page.
 
 use crate::histogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -41,6 +41,8 @@ pub struct NodeMetrics {
     pub ended_run_limit: u64,
     /// Processes of no tenant that were ended.
     pub ended_unmanaged: u64,
+    /// Tenants that a command ended, each once.
+    pub ended_command: u64,
 }
 
 /// A device. Times are in nanoseconds.
@@ -58,6 +60,11 @@ pub struct DeviceMetrics {
     pub unmanaged: u32,
     /// Looks at it that failed.
     pub look_failures: u64,
+    /// The time in which memory of tenants was on its way to or from it. Moves at the same time
+    /// count once.
+    pub moving_ns: u64,
+    /// What was refused there.
+    pub refused: Refusals,
 }
 
 /// A tenant that waits for admission.
@@ -122,10 +129,13 @@ pub struct TenantMetrics {
     pub turns: u64,
     /// Times it had not drained when it should have.
     pub overruns: u64,
+    /// For how long the kernels of all its processes together ran, by NVML's samples: also while it
+    /// was alone, in which time nothing is billed. `None` where NVML does not tell.
+    pub busy_ns: Option<u64>,
 }
 
 /// The pod of a tenant that is a container of it, a row of [`super::Listing::Pods`]. Empty where
-/// its engine did not say. Since minor 15.
+/// its engine did not say.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodRow {
     /// The tenant's name.
@@ -139,7 +149,6 @@ pub struct PodRow {
 }
 
 /// A device as NVML shows it, a row of [`super::Listing::Health`]. `None` where NVML does not say.
-/// Since minor 15.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HealthRow {
     /// The device's UUID.
@@ -152,12 +161,9 @@ pub struct HealthRow {
     pub celsius: Option<u32>,
 }
 
-/// What was refused on a device since the daemon began, also to tenants that have ended: a row of
-/// [`super::Listing::Refused`]. Since minor 18.
+/// What was refused on a device since the daemon began, also to tenants that have ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RefusedRow {
-    /// The device's UUID.
-    pub device: [u8; 16],
+pub struct Refusals {
     /// Allocations refused because of a tenant's own limit.
     pub limit: u64,
     /// Allocations refused after they had waited as long as they may.
@@ -172,7 +178,7 @@ pub struct RefusedRow {
 
 /// Memory of a tenant that its device shows beyond its grant and its overhead: a row of
 /// [`super::Listing::Excess`]. It was never asked for, and the device has that much less for
-/// others. Since minor 20.
+/// others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExcessRow {
     /// The tenant's name.
@@ -183,59 +189,14 @@ pub struct ExcessRow {
     pub bytes: u64,
 }
 
-/// For how long a tenant's kernels ran on a device since its registration at this daemon, by NVML's
-/// samples: also while it was alone, in which time nothing is billed. A row of
-/// [`super::Listing::Busy`]. Since minor 21.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BusyRow {
-    /// The tenant's name.
-    pub name: String,
-    /// The device's UUID.
-    pub device: [u8; 16],
-    /// The nanoseconds of all its processes together.
-    pub busy_ns: u64,
-}
-
-/// The time that a tenant had lately while it was alone on a device, by NVML's samples of its
-/// kernels: in that time nothing is billed. A row of [`super::Listing::Alone`]. Since minor 25.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AloneRow {
-    /// The tenant's name.
-    pub name: String,
-    /// The device's UUID.
-    pub device: [u8; 16],
-    /// The part of the last `over_ms` in which its kernels ran while it was alone, in thousandths.
-    /// What it was billed for in the rest of that time is [`super::ShareRow::held`].
-    pub part: u32,
-    /// Over how many milliseconds that is counted; 0 when nothing was counted yet.
-    pub over_ms: u64,
-}
-
 /// How many events of a kind there were since the daemon began, told or left out because there were
-/// too many: a row of [`super::Listing::EventCounts`]. Since minor 21.
+/// too many: a row of [`super::Listing::EventCounts`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventCountRow {
     /// The kind, as in [`super::EventRecord`].
     pub kind: String,
     /// The events.
     pub count: u64,
-}
-
-/// A count since the daemon began, a row of [`super::Listing::Further`]. Since minor 26. A later
-/// count is a list of its own: a row that is not known makes its page unreadable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub enum FurtherRow {
-    /// Tenants that a command ended, each once.
-    EndedByCommand(u64),
-    /// The time in which memory of tenants was on its way to or from a device. Moves at the same
-    /// time count once.
-    Moving {
-        /// The device's UUID.
-        device: [u8; 16],
-        /// Nanoseconds.
-        ns: u64,
-    },
 }
 
 /// A tenant's last hour on a device, a row of [`super::Listing::History`]. The lists are equally
@@ -256,36 +217,8 @@ pub struct SeriesRow {
     pub held: Vec<u16>,
     /// The time that it waited at its gate, in thousandths.
     pub waited: Vec<u16>,
-}
-
-/// A tenant's grants in its last hour on a device, a row of [`super::Listing::Grants`]: a value
-/// every `step_ms`, the newest last, at the moments of [`SeriesRow`]. Since minor 16.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GrantsRow {
-    /// The tenant's name; it may have ended.
-    pub name: String,
-    /// The device's UUID.
-    pub device: [u8; 16],
-    /// Milliseconds between two values.
-    pub step_ms: u64,
-    /// Milliseconds since the last value.
-    pub age_ms: u64,
     /// Bytes granted, in MiB, rounded up.
     pub grant_mib: Vec<u32>,
-}
-
-/// More of a tenant's last hour on a device, a row of [`super::Listing::Uses`]: values at the
-/// moments of [`SeriesRow`], the newest last. Since minor 25.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UseRow {
-    /// The tenant's name; it may have ended.
-    pub name: String,
-    /// The device's UUID.
-    pub device: [u8; 16],
-    /// Milliseconds between two values.
-    pub step_ms: u64,
-    /// Milliseconds since the last value.
-    pub age_ms: u64,
     /// The device's time that it had, in thousandths: what it was billed for, and what its kernels
     /// ran while it was alone there, in which time nothing is billed. Without the latter where NVML
     /// does not tell it.
@@ -297,7 +230,7 @@ pub struct UseRow {
 }
 
 /// The last changes of a tenant's lease on a device, oldest first, a row of
-/// [`super::Listing::Leases`]. Since minor 13. Earlier changes are forgotten.
+/// [`super::Listing::Leases`]. Earlier changes are forgotten.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeasesRow {
     /// The tenant's name; it may have ended.
@@ -331,7 +264,7 @@ pub enum LeaseWas {
     Turn,
     /// No work: the tenant's gate was closed.
     Closed,
-    /// None: the tenant's last process on the device had ended. Since minor 19.
+    /// None: the tenant's last process on the device had ended.
     Gone,
 }
 

@@ -5,7 +5,8 @@
 //! variant, once released, keeps its place and its fields for the life of the major version; new
 //! needs are new variants at the end. Both sides learn the other's minor from [`Hello`] and never
 //! send a variant the other lacks. A request that is not understood is answered with
-//! [`ErrorCode::UnknownRequest`]; the connection goes on.
+//! [`ErrorCode::UnknownRequest`]; the connection goes on. [`Hello`] is the
+//! same in all majors: a peer of another one is refused, and [`Hello::check`] says what to do.
 
 mod control;
 mod error;
@@ -22,7 +23,7 @@ mod sharing;
 mod swap;
 
 pub use control::{
-    Control, ControlReply, DeviceRow, EndRow, EndsBy, EventRow, GangRow, ProcessRow, ProcessState,
+    Alone, Control, ControlReply, DeviceRow, EndRow, EndsBy, GangRow, ProcessRow, ProcessState,
     ShareRow, ShareState, TenantRow, Want,
 };
 pub use error::{ErrorCode, WireError};
@@ -30,9 +31,8 @@ pub use frame::{Decoder, FrameError, MAX_FRAME, decode, encode};
 pub use injection::{Injection, Linkage, is_container_id};
 pub use message::{Ask, Hello, Refusal, Register, Registered, Reply, Request, Spot, Stored};
 pub use metrics::{
-    AloneRow, BusyRow, DeviceMetrics, EventCountRow, ExcessRow, FurtherRow, GrantsRow, HealthRow,
-    Identity, LeaseChange, LeaseWas, LeasesRow, MetricsRow, NodeMetrics, PodRow, QueuedTenant,
-    RefusedRow, SeriesRow, TenantMetrics, UseRow,
+    DeviceMetrics, EventCountRow, ExcessRow, HealthRow, Identity, LeaseChange, LeaseWas, LeasesRow,
+    MetricsRow, NodeMetrics, PodRow, QueuedTenant, Refusals, SeriesRow, TenantMetrics,
 };
 pub use page::{Cursor, Listing, Rows};
 pub use record::{AskedRow, EventDevice, EventRecord, Fact, TenantStatusRow};
@@ -40,11 +40,12 @@ pub use residency::{Obstacle, Place, Residency, ResidencyRow, Residue};
 pub use sharing::{Regime, SharingRow};
 pub use swap::{SwapRoom, SwapRow, TenantSwaps};
 
-/// The major protocol version: peers of another major do not talk.
-pub const MAJOR: u16 = 1;
+/// The major protocol version: peers of another major do not talk. Builds before the first release
+/// had 1 ([ADR 269](../../../../docs/adr/0269-the-first-released-protocol-is-2-0.md)).
+pub const MAJOR: u16 = 2;
 
 /// The minor protocol version of this build. It grows whenever a variant is added.
-pub const MINOR: u16 = 27;
+pub const MINOR: u16 = 0;
 
 /// The greeting that opens every connection, so that a foreign peer is recognised before anything
 /// is decoded.

@@ -1,9 +1,8 @@
-//! Lists in pages, since minor 3: a list of any length, each answer of which fits a frame.
+//! Lists in pages: a list of any length, each answer of which fits a frame.
 
-use super::control::{DeviceRow, EndRow, GangRow, ShareRow, TenantRow};
+use super::control::{Control, DeviceRow, EndRow, GangRow, ShareRow, TenantRow};
 use super::metrics::{
-    AloneRow, BusyRow, EventCountRow, ExcessRow, FurtherRow, GrantsRow, HealthRow, LeasesRow,
-    MetricsRow, PodRow, RefusedRow, SeriesRow, UseRow,
+    EventCountRow, ExcessRow, HealthRow, LeasesRow, MetricsRow, PodRow, SeriesRow,
 };
 use super::record::TenantStatusRow;
 use super::residency::ResidencyRow;
@@ -15,52 +14,51 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Listing {
-    /// As [`super::Control::List`].
+    /// All tenants.
     Tenants,
-    /// As [`super::Control::Devices`].
+    /// The devices.
     Devices,
-    /// As [`super::Control::Shares`].
+    /// How each tenant shares in the devices' time.
     Shares,
-    /// As [`super::Control::Ends`].
+    /// The tenants that have an idle end or a run limit.
     Ends,
-    /// Tenants with a process that is an MPS client. Since minor 4.
+    /// Tenants with a process that is an MPS client.
     MpsClients,
-    /// Tenants that belong to a named gang. Since minor 4.
+    /// Tenants that belong to a named gang.
     Gangs,
-    /// How each device's time is shared. Since minor 5.
+    /// How each device's time is shared.
     Sharing,
-    /// Where the memory of each tenant that can move is. Since minor 6.
+    /// Where the memory of each tenant that can move is.
     Residency,
-    /// The status of every tenant, queued ones too. Since minor 8.
+    /// The status of every tenant, queued ones too.
     TenantStatus,
-    /// The daemon's counts and measurements. Since minor 9.
+    /// The daemon's counts and measurements.
     Metrics,
-    /// Each tenant's last hour. Since minor 9.
+    /// Each tenant's last hour.
     History,
-    /// The last changes of tenants' leases. Since minor 13.
+    /// The last changes of tenants' leases.
     Leases,
-    /// The moves between the devices and the host. Since minor 15.
+    /// The moves between the devices and the host.
     Swaps,
-    /// The pods of tenants that are their containers. Since minor 15.
+    /// The pods of tenants that are their containers.
     Pods,
-    /// How busy each device is, its power and its temperature. Since minor 15.
+    /// How busy each device is, its power and its temperature.
     Health,
-    /// Each tenant's grants in the last hour. Since minor 16.
-    Grants,
-    /// Allocations refused on each device. Since minor 18.
-    Refused,
-    /// Memory that tenants hold beyond what they may. Since minor 20.
+    /// Memory that tenants hold beyond what they may.
     Excess,
-    /// How many events of each kind there were. Since minor 21.
+    /// How many events of each kind there were.
     EventCounts,
-    /// For how long each tenant's kernels ran. Since minor 21.
-    Busy,
-    /// What each tenant had of its devices lately while it was alone. Since minor 25.
-    Alone,
-    /// More of each tenant's last hour. Since minor 25.
-    Uses,
-    /// Counts that [`Listing::Metrics`] has no place for. Since minor 26.
-    Further,
+}
+
+impl Listing {
+    /// The request for its first page.
+    #[must_use]
+    pub fn first(self) -> Control {
+        Control::Page {
+            of: self,
+            from: Cursor::default(),
+        }
+    }
 }
 
 /// Where a page begins. The default is the list's beginning; any other one came from the daemon,
@@ -86,7 +84,7 @@ pub enum Rows {
     Tenants(Vec<TenantRow>),
     /// Of [`Listing::Devices`].
     Devices(Vec<DeviceRow>),
-    /// Of [`Listing::Shares`].
+    /// Of [`Listing::Shares`]: a row for each tenant and device.
     Shares(Vec<ShareRow>),
     /// Of [`Listing::Ends`].
     Ends(Vec<EndRow>),
@@ -112,21 +110,8 @@ pub enum Rows {
     Pods(Vec<PodRow>),
     /// Of [`Listing::Health`]: a row a device.
     Health(Vec<HealthRow>),
-    /// Of [`Listing::Grants`].
-    Grants(Vec<GrantsRow>),
-    /// Of [`Listing::Refused`]: a row a device.
-    Refused(Vec<RefusedRow>),
     /// Of [`Listing::Excess`]: a row for each tenant and device where there is some.
     Excess(Vec<ExcessRow>),
     /// Of [`Listing::EventCounts`]: a row for each kind that the daemon knows.
     EventCounts(Vec<EventCountRow>),
-    /// Of [`Listing::Busy`]: a row for each tenant and device of which NVML tells.
-    Busy(Vec<BusyRow>),
-    /// Of [`Listing::Alone`]: a row for each tenant and device of which NVML tells, once the tenant
-    /// has processes there.
-    Alone(Vec<AloneRow>),
-    /// Of [`Listing::Uses`].
-    Uses(Vec<UseRow>),
-    /// Of [`Listing::Further`].
-    Further(Vec<FurtherRow>),
 }

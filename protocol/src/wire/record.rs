@@ -1,7 +1,6 @@
-//! Events with their facts, since minor 8: what the daemon writes to its journal, and what it sends
-//! to a command that asks for records.
+//! Events with their facts: what the daemon writes to its journal, and what it sends to a command
+//! that follows events.
 
-use super::control::EventRow;
 use serde::{Deserialize, Serialize};
 
 /// Something that happened.
@@ -109,41 +108,9 @@ impl EventRecord {
     pub fn is_notable(&self) -> bool {
         self.is_grave() || NOTABLE.contains(&&*self.kind)
     }
-
-    /// The same without its facts, as commands before minor 8 know it.
-    #[must_use]
-    pub fn plain(&self) -> EventRow {
-        EventRow {
-            at_ms: self.at_ms,
-            kind: self.kind.clone(),
-            tenant: self.tenant.clone(),
-            device: self.device.map(|device| device.uuid),
-            text: self.text.clone(),
-        }
-    }
 }
 
-impl From<EventRow> for EventRecord {
-    /// Of a daemon before minor 8, which gives no numbers.
-    fn from(row: EventRow) -> Self {
-        Self {
-            instance: 0,
-            number: 0,
-            at_ms: row.at_ms,
-            kind: row.kind,
-            tenant: row.tenant,
-            device: row.device.map(|uuid| EventDevice {
-                uuid,
-                index: u32::MAX,
-            }),
-            text: row.text,
-            facts: Vec::new(),
-        }
-    }
-}
-
-/// A tenant's status, since minor 8: also of one that waits for admission, which has no account
-/// yet.
+/// A tenant's status: also of one that waits for admission, which has no account yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TenantStatusRow {
     /// Its name.

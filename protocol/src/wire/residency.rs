@@ -1,4 +1,4 @@
-//! Where processes have their memory, since minor 6: their reports, and the rows for commands.
+//! Where processes have their memory: their reports, and the rows for commands.
 //!
 //! The orders are in the control page ([`page::residency`](crate::page::residency)). Each message
 //! carries the epoch of the order that it answers. A process's report of its bytes is a claim: the

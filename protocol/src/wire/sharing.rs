@@ -1,8 +1,5 @@
-//! How the time of devices is shared, since minor 5, and the substitutes for older commands.
+//! How the time of devices is shared.
 
-use super::control::{ControlReply, ShareRow, ShareState};
-use super::metrics::LeaseWas;
-use super::page::Rows;
 use serde::{Deserialize, Serialize};
 
 /// How a device's time is shared now.
@@ -34,43 +31,4 @@ pub enum Regime {
     Yielding,
     /// Those ahead are closed until it has been repaid.
     Held,
-}
-
-impl ControlReply {
-    /// The same for a command of this minor: states that it does not know as the nearest it does,
-    /// and without changes of leases that it does not know.
-    #[must_use]
-    pub fn told(mut self, minor: u16) -> Self {
-        if minor < 5
-            && let Self::Shares(rows)
-            | Self::Page {
-                rows: Rows::Shares(rows),
-                ..
-            } = &mut self
-        {
-            rows.iter_mut().for_each(older);
-        }
-        if minor < 19
-            && let Self::Page {
-                rows: Rows::Leases(rows),
-                ..
-            } = &mut self
-        {
-            for row in rows {
-                row.changes.retain(|change| change.was != LeaseWas::Gone);
-            }
-        }
-        self
-    }
-}
-
-/// States of a shared device as states of turns.
-fn older(row: &mut ShareRow) {
-    row.state = match row.state {
-        ShareState::Sharing { for_us } | ShareState::Yielding { for_us } => {
-            ShareState::Holding { for_us }
-        }
-        ShareState::Held { for_us } => ShareState::Waiting { for_us },
-        ref known => known.clone(),
-    };
 }

@@ -1,4 +1,4 @@
-//! Moves between the devices and the host, for metrics and commands. Since minor 15.
+//! Moves between the devices and the host, for metrics and commands.
 
 use crate::histogram::Histogram;
 use serde::{Deserialize, Serialize};

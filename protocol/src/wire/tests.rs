@@ -3,7 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 
-mod minors;
+mod bytes;
 
 fn frame_of(id: u32, request: &Request) -> Vec<u8> {
     let mut out = Vec::new();
@@ -26,17 +26,16 @@ fn the_bytes_of_released_messages_never_change() {
     let hello = Hello::of_this_build(5);
     assert_eq!(
         postcard::to_allocvec(&hello).expect("encodes"),
-        [231, 224, 205, 195, 6, 1, 27, 0, 5]
+        [231, 224, 205, 195, 6, 2, 0, 0, 5]
     );
     assert_eq!(
         postcard::to_allocvec(&Reply::Granted { grant: 300 }).expect("encodes"),
         [1, 172, 2]
     );
-    assert_eq!(postcard::to_allocvec(&Control::List).expect("encodes"), [1]);
 }
 
 #[test]
-fn the_bytes_of_minor_3_never_change() {
+fn the_bytes_of_pages_never_change() {
     let from = Cursor {
         tenant: 300,
         device: 2,
@@ -50,7 +49,7 @@ fn the_bytes_of_minor_3_never_change() {
     ] {
         assert_eq!(
             postcard::to_allocvec(&Control::Page { of, from }).expect("encodes"),
-            [8, variant, 172, 2, 2, 1]
+            [4, variant, 172, 2, 2, 1]
         );
     }
     for (rows, variant) in [
@@ -63,31 +62,17 @@ fn the_bytes_of_minor_3_never_change() {
             rows,
             next: Some(from),
         };
-        assert_eq!(page.since(), 3);
         assert_eq!(
             postcard::to_allocvec(&page).expect("encodes"),
-            [11, variant, 0, 1, 172, 2, 2, 1]
+            [7, variant, 0, 1, 172, 2, 2, 1]
         );
     }
     let made = Request::ContextMade { device_index: 2 };
-    assert_eq!(postcard::to_allocvec(&made).expect("encodes"), [12, 2]);
+    assert_eq!(postcard::to_allocvec(&made).expect("encodes"), [11, 2]);
 }
 
 #[test]
-fn the_bytes_of_minor_2_never_change() {
-    let ending = Request::Ending {
-        device_index: 2,
-        epoch: 300,
-        left: 300,
-    };
-    assert_eq!(
-        postcard::to_allocvec(&ending).expect("encodes"),
-        [11, 2, 172, 2, 172, 2]
-    );
-}
-
-#[test]
-fn the_bytes_of_minor_1_never_change() {
+fn the_bytes_of_turns_and_ends_never_change() {
     let (device_index, epoch) = (2, 300);
     for (request, variant) in [
         (
@@ -124,34 +109,26 @@ fn the_bytes_of_minor_1_never_change() {
             [variant, 2, 172, 2]
         );
     }
-    assert_eq!(
-        postcard::to_allocvec(&Control::Shares).expect("encodes"),
-        [5]
-    );
     let attach = Control::Attach {
         tenant: "a".to_owned(),
     };
     assert_eq!(
         postcard::to_allocvec(&attach).expect("encodes"),
-        [6, 1, b'a']
+        [3, 1, b'a']
     );
-    assert_eq!(postcard::to_allocvec(&Control::Ends).expect("encodes"), [7]);
-    let ends = ControlReply::Ends(vec![EndRow {
+    let ends = Rows::Ends(vec![EndRow {
         name: "a".to_owned(),
         in_ms: 300,
         by: EndsBy::RunLimit,
     }]);
     assert_eq!(
         postcard::to_allocvec(&ends).expect("encodes"),
-        [9, 1, 1, b'a', 172, 2, 1]
+        [3, 1, 1, b'a', 172, 2, 1]
     );
     let soon = ControlReply::EndsSoon {
         why: "a".to_owned(),
     };
-    assert_eq!(
-        postcard::to_allocvec(&soon).expect("encodes"),
-        [10, 1, b'a']
-    );
+    assert_eq!(postcard::to_allocvec(&soon).expect("encodes"), [6, 1, b'a']);
     let row = ShareRow {
         name: "a".to_owned(),
         device: [7; 16],
@@ -164,23 +141,27 @@ fn the_bytes_of_minor_1_never_change() {
         turns: 4,
         overruns: 5,
         ungated: 6,
+        alone: Some(Alone {
+            part: 300,
+            over_ms: 7,
+        }),
     };
-    let mut bytes = vec![8, 1, 1, b'a'];
+    let mut bytes = vec![2, 1, 1, b'a'];
     bytes.extend([7; 16]);
-    bytes.extend([244, 3, 1, 172, 2, 0, 1, 2, 5, 3, 4, 5, 6]);
-    let reply = ControlReply::Shares(vec![row]);
-    assert_eq!(postcard::to_allocvec(&reply).expect("encodes"), bytes);
+    bytes.extend([244, 3, 1, 172, 2, 0, 1, 2, 5, 3, 4, 5, 6, 1, 172, 2, 7]);
+    let rows = Rows::Shares(vec![row]);
+    assert_eq!(postcard::to_allocvec(&rows).expect("encodes"), bytes);
 }
 
 #[test]
-fn the_bytes_of_minor_4_never_change() {
+fn the_bytes_of_clients_and_gangs_never_change() {
     let ask = Control::Page {
         of: Listing::MpsClients,
         from: Cursor::default(),
     };
     assert_eq!(
         postcard::to_allocvec(&ask).expect("encodes"),
-        [8, 4, 0, 0, 0]
+        [4, 4, 0, 0, 0]
     );
     let reply = ControlReply::Page {
         rows: Rows::MpsClients(vec!["a".to_owned()]),
@@ -194,7 +175,7 @@ fn the_bytes_of_minor_4_never_change() {
     };
     assert_eq!(
         postcard::to_allocvec(&ask).expect("encodes"),
-        [8, 5, 0, 0, 0]
+        [4, 5, 0, 0, 0]
     );
     let row = GangRow {
         name: "a".to_owned(),
@@ -210,13 +191,13 @@ fn the_bytes_of_minor_4_never_change() {
 }
 
 #[test]
-fn the_bytes_of_minor_5_never_change() {
+fn the_bytes_of_sharing_never_change() {
     let ask = Control::Page {
         of: Listing::Sharing,
         from: Cursor::default(),
     };
     let bytes = postcard::to_allocvec(&ask).expect("encodes");
-    assert_eq!(bytes, [8, 6, 0, 0, 0]);
+    assert_eq!(bytes, [4, 6, 0, 0, 0]);
     for (regime, variant) in [
         (Regime::Turns, 0),
         (Regime::Together, 1),
@@ -230,7 +211,7 @@ fn the_bytes_of_minor_5_never_change() {
             lately: 2,
             off: Some(-3),
         };
-        let mut bytes = vec![11, 6, 1];
+        let mut bytes = vec![7, 6, 1];
         bytes.extend([7; 16]);
         bytes.extend([variant, 172, 2, 2, 1, 5, 0]);
         let rows = Rows::Sharing(vec![row]);
@@ -249,41 +230,33 @@ fn the_bytes_of_minor_5_never_change() {
 }
 
 #[test]
-fn an_older_command_is_told_states_that_it_knows() {
-    let (for_us, next) = (3, None);
-    let row = |state| ShareRow {
-        name: "a".to_owned(),
-        device: [7; 16],
-        weight: 500,
-        request: None,
-        cap: None,
-        held: 1,
-        over_ms: 2,
-        state,
-        turns: 4,
-        overruns: 5,
-        ungated: 6,
+fn a_greeting_of_another_major_says_both_versions_and_what_to_do() {
+    let hello = |major| Hello {
+        major,
+        ..Hello::of_this_build(5)
     };
-    let rows = |states: [ShareState; 4]| states.map(row).to_vec();
-    let new = rows([
-        ShareState::Sharing { for_us },
-        ShareState::Yielding { for_us },
-        ShareState::Held { for_us },
-        ShareState::Idle,
-    ]);
-    let old = rows([
-        ShareState::Holding { for_us },
-        ShareState::Holding { for_us },
-        ShareState::Waiting { for_us },
-        ShareState::Idle,
-    ]);
-    let page = |rows| ControlReply::Page {
-        rows: Rows::Shares(rows),
-        next,
+    let said = |major| hello(major).check("this command");
+    assert_eq!(said(MAJOR), Ok(()));
+    let older =
+        "the daemon speaks protocol 1, this command speaks 2: update the daemon, and restart it";
+    assert_eq!(said(1), Err(older.to_owned()));
+    let newer = "the daemon speaks protocol 3, this command speaks 2: update this command, and start programs that run again";
+    assert_eq!(said(3), Err(newer.to_owned()));
+    let foreign = Hello {
+        magic: 7,
+        ..hello(MAJOR)
     };
-    assert_eq!(page(new.clone()).told(4), page(old.clone()));
-    assert_eq!(page(new.clone()).told(5), page(new.clone()));
-    assert_eq!(ControlReply::Shares(new).told(1), ControlReply::Shares(old));
+    assert!(foreign.check("this command").is_err());
+}
+
+#[test]
+fn a_later_minor_is_talked_to() {
+    let later = Hello {
+        minor: MINOR + 1,
+        capabilities: u64::MAX,
+        ..Hello::of_this_build(5)
+    };
+    assert_eq!(later.check("this command"), Ok(()));
 }
 
 #[test]

@@ -305,8 +305,6 @@ pub enum Event {
     Movable {
         /// Which.
         process: ProcessId,
-        /// On a return it heeds what is withheld.
-        by_parts: bool,
     },
     /// A process reports on an order to move.
     Moved {

@@ -228,7 +228,7 @@ impl World {
             }
             Event::Served { device, works } => self.served(device, &works),
             Event::Ran { device, span, ran } => self.ran(device, span, &ran),
-            Event::Movable { process, by_parts } => self.movable(process, by_parts),
+            Event::Movable { process } => self.movable(process),
             Event::Moved {
                 process,
                 device,

@@ -125,20 +125,6 @@ fn of_two_that_wait_only_the_first_returns_early() {
     assert!(early > 0);
 }
 
-#[test]
-fn a_library_that_heeds_nothing_withheld_returns_when_its_victim_is_out() {
-    let (mut node, device, [first, second]) = pair(policy(64));
-    let process = node.processes_of(first)[0];
-    let by_parts = false;
-    node.tell(Event::Movable { process, by_parts });
-    until(&mut node, "the first is back", |node| {
-        let [one, other] = places(node, device, [first, second]);
-        let early = one == Place::Entering && other != Place::Out;
-        assert!(!early, "the second is {other:?}");
-        one == Place::In
-    });
-}
-
 fn is_taken_back(node: &Node) -> bool {
     let told = |one: &Notice| matches!(one, Notice::NoReturn { .. });
     node.notices.iter().any(told)

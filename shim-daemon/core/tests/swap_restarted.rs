@@ -99,10 +99,7 @@ fn comes(node: &mut Node, device: DeviceId, process: ProcessId) {
         adopted: false,
         gated: true,
     });
-    node.tell(Event::Movable {
-        process,
-        by_parts: true,
-    });
+    node.tell(Event::Movable { process });
     node.tell(Event::Presented {
         process,
         device,

@@ -165,19 +165,6 @@ fn five_by_pieces_lose_a_tenth_at_most_however_they_begin() {
     }
 }
 
-/// Their libraries tell of work once a second, whenever it began.
-#[test]
-fn a_mix_with_older_libraries_has_nine_tenths_of_the_device() {
-    let mix = [computes(), copies(), iterates(), by_pieces(), computes()];
-    for link in LINKS {
-        let mut stage = stage(&mix, link, millis(700));
-        stage.older = true;
-        let useful = useful("a mix with older libraries", &mut stage, Nanos::secs(400));
-        let ((_, moving), wall) = (stage.moves(), stage.took);
-        assert!(useful >= 900 && moving.0 * 9 <= wall.0, "{useful}");
-    }
-}
-
 /// A round of five seconds beside moves of two: were each to lose its turn when it frees all, the
 /// next one would come in and have three of four pieces when the first wants its own again.
 #[test]

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
 use gpushare_core::{Nanos, ProcessId, TenantId};
-use gpushare_protocol::wire::{ErrorCode, WireError};
+use gpushare_protocol::wire::{ErrorCode, MAJOR, WireError};
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
@@ -248,6 +248,12 @@ impl Node {
             )
         };
         Err(WireError::retry(ErrorCode::Full, text))
+    }
+
+    /// A process came whose library speaks another major version. It never comes back.
+    pub fn speaks_otherwise(&mut self, tenant: TenantId, pid: i32, theirs: u16) {
+        let text = format!("it speaks protocol {theirs}, this daemon {MAJOR}");
+        self.not_again(tenant, pid, &WireError::new(ErrorCode::OutOfOrder, text));
     }
 
     /// A process came back with its page and is refused: said once for each. Of those that are not

@@ -16,7 +16,7 @@ use super::residency;
 use super::specs::Whose;
 use super::standing::Standing;
 use super::tenant::{Registration, Tenant, Totals, tenant_id};
-use super::{ConnId, Effect, Form, Node, variables};
+use super::{ConnId, Effect, Node, variables};
 use crate::pages::UsagePage;
 
 impl Node {
@@ -28,23 +28,12 @@ impl Node {
                 environment,
                 devices,
             } => self.create(now, (from, id), name.as_deref(), environment, devices),
-            Control::List => Ok(Some(ControlReply::Tenants(self.tenant_rows(now)))),
-            Control::Devices => Ok(Some(ControlReply::Devices(self.device_rows()))),
-            Control::Shares => {
-                // Counts the running turns up to the last event that the brain received.
-                self.advance(now);
-                Ok(Some(ControlReply::Shares(self.share_rows(now))))
-            }
-            Control::Ends => Ok(Some(ControlReply::Ends(self.end_rows(now)))),
             Control::Page { of, from: start } => {
-                if matches!(
-                    of,
-                    Listing::Shares | Listing::Sharing | Listing::Metrics | Listing::Further
-                ) {
+                // Counts the running turns up to the last event that the brain received.
+                if matches!(of, Listing::Shares | Listing::Sharing | Listing::Metrics) {
                     self.advance(now);
                 }
-                let tells_counts = matches!(of, Listing::Metrics | Listing::Refused);
-                if tells_counts && *start == Cursor::default() {
+                if *of == Listing::Metrics && *start == Cursor::default() {
                     self.note_all_measures();
                 }
                 match self.page(now, *of, *start) {
@@ -59,11 +48,7 @@ impl Node {
             Control::Set { tenant, changes } => self.set(now, from, tenant, changes),
             Control::End { tenant, kill } => self.end(from, tenant, *kill),
             Control::Follow { past } => {
-                self.follow((from, id), *past, Form::Row);
-                Ok(None)
-            }
-            Control::FollowRecords { past } => {
-                self.follow((from, id), *past, Form::Record);
+                self.follow((from, id), *past);
                 Ok(None)
             }
             Control::Ended { status } => {

@@ -53,11 +53,6 @@ impl Node {
                     }
                 });
             }
-            // Which of the two it is an older one does not say.
-            Request::OpenMore {
-                device_index,
-                patience_ms: Some(0),
-            } if !client.repeats => self.ask(now, asker, (device_index, none), again),
             Request::OpenAgain { device_index } => {
                 self.ask(now, asker, (device_index, none), again);
             }

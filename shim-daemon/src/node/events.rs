@@ -30,17 +30,8 @@ pub(super) fn word(name: &'static str, text: impl Into<String>) -> Told {
     (name, Fact::Word(text.into()))
 }
 
-/// How a follower wants its events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// Without facts, as before minor 8.
-    Row,
-    /// With them.
-    Record,
-}
-
-/// A connection that follows, the request it follows by, and how.
-pub type Follower = (ConnId, u32, Form);
+/// A connection that follows, and the request it follows by.
+pub type Follower = (ConnId, u32);
 
 /// The ring and its followers.
 #[derive(Debug, Default)]
@@ -275,11 +266,11 @@ impl Node {
 
     /// Tells a connection the past events and, if it may follow, those to come. If it may not, that
     /// is said first: what asks for the past alone need not heed it.
-    pub(super) fn follow(&mut self, (to, id): (ConnId, u32), past: u32, form: Form) {
+    pub(super) fn follow(&mut self, (to, id): (ConnId, u32), past: u32) {
         // A connection gets each event once.
         self.unfollow(to);
         match self.may_follow(to) {
-            Ok(()) => self.events.followers.push((to, id, form)),
+            Ok(()) => self.events.followers.push((to, id)),
             Err(error) => {
                 let reply = ControlReply::Error(error);
                 self.effect(Effect::Command { to, id, reply });
@@ -287,7 +278,7 @@ impl Node {
         }
         for record in self.events.last(past) {
             self.effect(Effect::Event {
-                to: vec![(to, id, form)],
+                to: vec![(to, id)],
                 record,
                 is_new: false,
             });

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use gpushare_core::{Nanos, TenantId};
-use gpushare_protocol::wire::{GrantsRow, SeriesRow, UseRow};
+use gpushare_protocol::wire::SeriesRow;
 
 /// The time between two values.
 pub(super) const STEP: Nanos = Nanos::secs(10);
@@ -151,59 +151,19 @@ impl History {
         from: Key,
     ) -> impl Iterator<Item = (Key, SeriesRow)> + use<'_> {
         self.series.range(from..).map(move |(key, series)| {
+            let points = series.points.iter();
+            let on = |point: &Point| point.charged_mib.saturating_sub(point.away_mib);
             let row = SeriesRow {
                 name: series.name.clone(),
                 device: series.device,
                 step_ms: STEP.0 / 1_000_000,
                 age_ms: self.age_ms(now, series),
-                charged_mib: series
-                    .points
-                    .iter()
-                    .map(|point| point.charged_mib)
-                    .collect(),
-                held: series.points.iter().map(|point| point.held).collect(),
-                waited: series.points.iter().map(|point| point.waited).collect(),
-            };
-            (*key, row)
-        })
-    }
-
-    /// The grants from this series on, each with its key.
-    pub(super) fn grants(
-        &self,
-        now: Nanos,
-        from: Key,
-    ) -> impl Iterator<Item = (Key, GrantsRow)> + use<'_> {
-        self.series.range(from..).map(move |(key, series)| {
-            let row = GrantsRow {
-                name: series.name.clone(),
-                device: series.device,
-                step_ms: STEP.0 / 1_000_000,
-                age_ms: self.age_ms(now, series),
-                grant_mib: series.points.iter().map(|point| point.grant_mib).collect(),
-            };
-            (*key, row)
-        })
-    }
-
-    /// The uses from this series on, each with its key.
-    pub(super) fn uses(
-        &self,
-        now: Nanos,
-        from: Key,
-    ) -> impl Iterator<Item = (Key, UseRow)> + use<'_> {
-        self.series.range(from..).map(move |(key, series)| {
-            let points = series.points.iter();
-            let on = points
-                .clone()
-                .map(|point| point.charged_mib.saturating_sub(point.away_mib));
-            let row = UseRow {
-                name: series.name.clone(),
-                device: series.device,
-                step_ms: STEP.0 / 1_000_000,
-                age_ms: self.age_ms(now, series),
+                charged_mib: points.clone().map(|point| point.charged_mib).collect(),
+                held: points.clone().map(|point| point.held).collect(),
+                waited: points.clone().map(|point| point.waited).collect(),
+                grant_mib: points.clone().map(|point| point.grant_mib).collect(),
                 had: points.clone().map(|point| point.had).collect(),
-                on_mib: on.collect(),
+                on_mib: points.clone().map(on).collect(),
                 away_mib: points.map(|point| point.away_mib).collect(),
             };
             (*key, row)
@@ -272,10 +232,7 @@ mod tests {
         assert_eq!(rows.len(), 1);
         assert_eq!((rows[0].step_ms, rows[0].age_ms), (10_000, 2_000));
         assert_eq!(rows[0].charged_mib, [1, 3]);
-        let later = at(1) + Nanos::secs(2);
-        let (_, grants) = history.grants(later, (TenantId(0), 0)).next().expect("one");
-        assert_eq!((grants.step_ms, grants.age_ms), (10_000, 2_000));
-        assert_eq!(grants.grant_mib, [5, 7]);
+        assert_eq!(rows[0].grant_mib, [5, 7]);
         assert_eq!(
             (&rows[0].held[..], &rows[0].waited[..]),
             (&[500, 500][..], &[0, 10][..])
@@ -298,11 +255,13 @@ mod tests {
             };
             history.note(key, ("t1", [7; 16]), now);
         }
-        let (_, uses) = history.uses(at(2), (TenantId(0), 0)).next().expect("one");
+        let uses = &rows(&history, at(2))[0];
         assert_eq!(uses.had, [0, 900, 1000], "all of a step at most");
-        assert_eq!((uses.on_mib, uses.away_mib), (vec![8, 3, 0], vec![0, 5, 8]));
-        let billed = &rows(&history, at(2))[0].held;
-        assert_eq!(*billed, [0, 0, 970]);
+        assert_eq!(
+            (&uses.on_mib[..], &uses.away_mib[..]),
+            (&[8, 3, 0][..], &[0, 5, 8][..])
+        );
+        assert_eq!(uses.held, [0, 0, 970]);
     }
 
     #[test]

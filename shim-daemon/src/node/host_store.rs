@@ -60,8 +60,6 @@ struct Owner {
     before: Bytes,
     /// The file is a previous daemon's too: `before` lies in it.
     adopted: bool,
-    /// Its library can have ranges stored in files.
-    stores: bool,
     /// Ranges the bytes of which are in the node's files too, by their places.
     copies: BTreeMap<u64, Stored>,
     /// Ranges to which bytes were brought from files, whosever they are.
@@ -184,7 +182,7 @@ impl HostStore {
 
     /// Bytes of a process's ranges that it could have stored in files.
     pub(super) fn storable(&self, process: ProcessId) -> Bytes {
-        let owner = self.owners.get(&process).filter(|owner| owner.stores);
+        let owner = self.owners.get(&process);
         owner.map_or(Bytes::ZERO, |owner| match owner.adopted {
             true => owner.given(),
             false => owner.own(),
@@ -194,17 +192,6 @@ impl HostStore {
     /// Bytes of a process's ranges that stay on the host whatever it is asked.
     pub(super) fn unstorable(&self, process: ProcessId) -> Bytes {
         self.given(process) - self.storable(process)
-    }
-
-    /// Whether a process's library can have ranges stored.
-    pub(super) fn can_store(&self, process: ProcessId) -> bool {
-        let owner = self.owners.get(&process);
-        owner.is_some_and(|owner| owner.stores)
-    }
-
-    /// A process's library can have ranges stored.
-    pub(super) fn stores(&mut self, process: ProcessId) {
-        self.owners.entry(process).or_default().stores = true;
     }
 
     /// A new range for a process, whatever the budget: its place, and the file. Its memory is to be

@@ -81,8 +81,7 @@ impl Node {
         request: &Request,
     ) -> bool {
         let Some((report, device_index, epoch)) = request.report() else {
-            // Older libraries predicted the end of a drain; the prediction is ignored now.
-            return matches!(request, Request::Ending { .. });
+            return false;
         };
         let Some((device, epoch)) = self.turn_of(tenant, device_index, epoch) else {
             return true;

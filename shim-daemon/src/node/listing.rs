@@ -2,8 +2,8 @@
 
 use gpushare_core::{Nanos, ProcessId, TenantId};
 use gpushare_protocol::wire::{
-    ControlReply, Cursor, DeviceRow, GangRow, GrantsRow, LeasesRow, Listing, MetricsRow, PodRow,
-    ProcessRow, Rows, SeriesRow, SharingRow, SwapRow, TenantRow, TenantStatusRow, UseRow,
+    ControlReply, Cursor, DeviceRow, GangRow, LeasesRow, Listing, MetricsRow, PodRow, ProcessRow,
+    Rows, SeriesRow, SharingRow, SwapRow, TenantRow, TenantStatusRow,
 };
 
 use super::Node;
@@ -16,11 +16,7 @@ const ROW: usize = 128;
 /// The maximum size of a row with two histograms, without its texts.
 const MEASURED: usize = 640;
 /// The maximum size of a value in a history.
-const POINT: usize = 11;
-/// The maximum size of a grant in a history.
-const GRANT: usize = 5;
-/// The maximum size of a value of a use.
-const USE: usize = 13;
+const POINT: usize = 29;
 /// The maximum size of a change of a lease.
 const CHANGE: usize = 11;
 /// The maximum size of a process in a row.
@@ -107,10 +103,6 @@ impl Node {
                 let (rows, next) = self.history_from(now, from);
                 (Rows::History(rows), next)
             }
-            Listing::Grants => {
-                let (rows, next) = self.grants_from(now, from);
-                (Rows::Grants(rows), next)
-            }
             Listing::Leases => {
                 let (rows, next) = self.leases_from(now, from);
                 (Rows::Leases(rows), next)
@@ -129,27 +121,11 @@ impl Node {
                 (Rows::Pods(rows), next)
             }
             Listing::Health => (Rows::Health(self.health_rows()), None),
-            Listing::Refused => (Rows::Refused(self.refused_rows()), None),
             Listing::Excess => {
                 let place = |(id, device_index)| self.excess_row(id, device_index);
                 let (rows, next) = self.each_from(from, place);
                 (Rows::Excess(rows), next)
             }
-            Listing::Busy => {
-                let place = |(id, device_index)| self.busy_row(id, device_index);
-                let (rows, next) = self.each_from(from, place);
-                (Rows::Busy(rows), next)
-            }
-            Listing::Alone => {
-                let place = |(id, device_index)| self.alone_row(id, device_index);
-                let (rows, next) = self.each_from(from, place);
-                (Rows::Alone(rows), next)
-            }
-            Listing::Uses => {
-                let (rows, next) = self.uses_from(now, from);
-                (Rows::Uses(rows), next)
-            }
-            Listing::Further => (Rows::Further(self.further_rows()), None),
             Listing::EventCounts => (Rows::EventCounts(self.event_counts()), None),
             Listing::Gangs => {
                 let place = |(id, device_index)| {
@@ -275,30 +251,6 @@ impl Node {
         let first = (TenantId(from.tenant), usize_of(from.device));
         for ((id, device_index), row) in self.history.rows(now, first) {
             if !room.take(ROW + row.name.len() + row.held.len() * POINT) {
-                return (rows, Some(cursor(id, device_index, 0)));
-            }
-            rows.push(row);
-        }
-        (rows, None)
-    }
-
-    fn grants_from(&self, now: Nanos, from: Cursor) -> (Vec<GrantsRow>, Option<Cursor>) {
-        let (mut rows, mut room) = (Vec::new(), Room(PAGE));
-        let first = (TenantId(from.tenant), usize_of(from.device));
-        for ((id, device_index), row) in self.history.grants(now, first) {
-            if !room.take(ROW + row.name.len() + row.grant_mib.len() * GRANT) {
-                return (rows, Some(cursor(id, device_index, 0)));
-            }
-            rows.push(row);
-        }
-        (rows, None)
-    }
-
-    fn uses_from(&self, now: Nanos, from: Cursor) -> (Vec<UseRow>, Option<Cursor>) {
-        let (mut rows, mut room) = (Vec::new(), Room(PAGE));
-        let first = (TenantId(from.tenant), usize_of(from.device));
-        for ((id, device_index), row) in self.history.uses(now, first) {
-            if !room.take(ROW + row.name.len() + row.had.len() * USE) {
                 return (rows, Some(cursor(id, device_index, 0)));
             }
             rows.push(row);

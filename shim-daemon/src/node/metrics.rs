@@ -3,15 +3,14 @@
 use gpushare_core::{DeviceId, Nanos, State, TenantId};
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{
-    AloneRow, BusyRow, DeviceMetrics, ExcessRow, FurtherRow, HealthRow, Identity, MetricsRow,
-    NodeMetrics, QueuedTenant, RefusedRow, TenantMetrics,
+    DeviceMetrics, ExcessRow, HealthRow, Identity, MetricsRow, NodeMetrics, QueuedTenant, Refusals,
+    TenantMetrics,
 };
 
 use super::Node;
 use super::history::{self, Key};
 use super::tally::DeviceTally;
 use super::tenant::{Tenant, index};
-use crate::devices::Device;
 
 impl Node {
     /// The rows before those of tenants: the daemon and its devices.
@@ -28,10 +27,12 @@ impl Node {
             ended_idle: counted.ends().idle,
             ended_run_limit: counted.ends().run_limit,
             ended_unmanaged: counted.ends().unmanaged,
+            ended_command: counted.ends().command,
         };
         let devices = self.devices.iter().enumerate().map(|(at, device)| {
             // A lost device has none, and its last list of processes is out of date.
-            let tally = self.world.tally(DeviceId(at as u64)).unwrap_or_default();
+            let id = DeviceId(at as u64);
+            let tally = self.world.tally(id).unwrap_or_default();
             let is_lost = self.looks.is_lost(at);
             MetricsRow::Device(DeviceMetrics {
                 device: device.uuid,
@@ -40,6 +41,8 @@ impl Node {
                 idle_held_ns: tally.held.0,
                 unmanaged: if is_lost { 0 } else { self.unmanaged_on(at) },
                 look_failures: counted.look_failures(at),
+                moving_ns: self.world.moving(id).0,
+                refused: self.refusals_on(id),
             })
         });
         std::iter::once(MetricsRow::Node(node))
@@ -47,36 +50,20 @@ impl Node {
             .collect()
     }
 
-    /// Allocations refused on each device, of tenants that are here and that have ended.
-    pub(super) fn refused_rows(&self) -> Vec<RefusedRow> {
-        let row = |(at, device): (usize, &Device)| {
-            let id = DeviceId(at as u64);
-            let mut all = self.counted.refusals(id);
-            let of_tenants = self.tenants.values().flat_map(Tenant::refusals);
-            for (_, refusals) in of_tenants.filter(|(of, _)| *of == id) {
-                all.add(*refusals);
-            }
-            RefusedRow {
-                device: device.uuid,
-                limit: all.over_limit,
-                wait_timeout: all.timed_out,
-                no_room: all.without_room(),
-                driver: all.driver,
-                host_full: self.counted.host_full(id),
-            }
-        };
-        self.devices.iter().enumerate().map(row).collect()
-    }
-
-    /// The counts for which the rows above have no place.
-    pub(super) fn further_rows(&self) -> Vec<FurtherRow> {
-        let ended = FurtherRow::EndedByCommand(self.counted.ends().command);
-        let moving = |(at, device): (usize, &Device)| FurtherRow::Moving {
-            device: device.uuid,
-            ns: self.world.moving(DeviceId(at as u64)).0,
-        };
-        let moving = self.devices.iter().enumerate().map(moving);
-        std::iter::once(ended).chain(moving).collect()
+    /// What was refused on a device, to tenants that are here and that have ended.
+    fn refusals_on(&self, id: DeviceId) -> Refusals {
+        let mut all = self.counted.refusals(id);
+        let of_tenants = self.tenants.values().flat_map(Tenant::refusals);
+        for (_, refusals) in of_tenants.filter(|(of, _)| *of == id) {
+            all.add(*refusals);
+        }
+        Refusals {
+            limit: all.over_limit,
+            wait_timeout: all.timed_out,
+            no_room: all.without_room(),
+            driver: all.driver,
+            host_full: self.counted.host_full(id),
+        }
     }
 
     /// What a tenant holds beyond what it may on the device of an index, if anything.
@@ -91,39 +78,20 @@ impl Node {
         })
     }
 
-    /// For how long the kernels of an admitted tenant ran on the device of an index. NVML does not
-    /// tell of a MIG instance or where it has no samples, nor in a pid namespace whose pids it does
+    /// Whether NVML tells how long the kernels of an admitted tenant run on the device of an index:
+    /// not of a MIG instance or where it has no samples, nor in a pid namespace whose pids it does
     /// not list.
-    pub(super) fn busy_row(&self, id: TenantId, device_index: usize) -> Option<BusyRow> {
-        let (known, uuid) = self.sampled(id, device_index)?;
-        let tally = known.tally().device(device_index)?;
-        Some(BusyRow {
-            name: known.name().to_owned(),
-            device: uuid,
-            busy_ns: tally.busy(),
-        })
-    }
-
-    /// What an admitted tenant had lately of the device of an index while it was alone there, where
-    /// [`Self::busy_row`] tells of it.
-    pub(super) fn alone_row(&self, id: TenantId, device_index: usize) -> Option<AloneRow> {
-        let (known, uuid) = self.sampled(id, device_index)?;
-        let (part, over_ms) = known.shares().get(device_index)?.alone()?;
-        Some(AloneRow {
-            name: known.name().to_owned(),
-            device: uuid,
-            part,
-            over_ms,
-        })
-    }
-
-    /// An admitted tenant, and its device of an index if NVML tells whose kernels run there.
-    fn sampled(&self, id: TenantId, device_index: usize) -> Option<(&Tenant, [u8; 16])> {
-        let known = self.tenants.get(&id).filter(|known| known.is_admitted())?;
-        let at = index(*known.device_ids().get(device_index)?)?;
-        let device = self.devices.get(at)?;
-        let is_sampled = !device.capabilities.mig && self.counted.is_sampled(at);
-        (is_sampled && self.pids.are_ours()).then_some((known, device.uuid))
+    pub(super) fn is_sampled(&self, known: &Tenant, device_index: usize) -> bool {
+        let at = known
+            .device_ids()
+            .get(device_index)
+            .copied()
+            .and_then(index);
+        let is_sampled = |at: usize| {
+            let device = self.devices.get(at);
+            device.is_some_and(|device| !device.capabilities.mig) && self.counted.is_sampled(at)
+        };
+        known.is_admitted() && at.is_some_and(is_sampled) && self.pids.are_ours()
     }
 
     /// The devices as the last looks showed them.
@@ -185,6 +153,7 @@ impl Node {
             waiting_ns: measures.waiting().0,
             turns: measures.turns(),
             overruns: measures.overruns(),
+            busy_ns: self.is_sampled(known, device_index).then(|| tally.busy()),
         }))
     }
 

@@ -89,7 +89,7 @@ use asks::Asks;
 pub use awaited::Member;
 pub use effect::Effect;
 use events::Events;
-pub use events::{Follower, Form};
+pub use events::Follower;
 use fences::Fences;
 pub use fences::{FenceKey, Remembered};
 use history::History;

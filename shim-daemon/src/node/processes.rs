@@ -19,8 +19,6 @@ pub(super) struct Process {
     peer: Peer,
     /// Where its replies go; `None` once its connection has ended.
     connection: Option<ConnId>,
-    /// Whether it says when a context is made.
-    tells: bool,
     /// Whether it is an MPS client.
     mps: bool,
     /// When it started, in clock ticks since boot, once it was looked at.
@@ -32,18 +30,12 @@ pub(super) struct Process {
 }
 
 impl Process {
-    pub(super) fn new(
-        (tenant, slot): (TenantId, usize),
-        peer: Peer,
-        connection: ConnId,
-        tells: bool,
-    ) -> Self {
+    pub(super) fn new((tenant, slot): (TenantId, usize), peer: Peer, connection: ConnId) -> Self {
         Self {
             tenant,
             slot,
             peer,
             connection: Some(connection),
-            tells,
             mps: false,
             started: None,
             late: false,
@@ -59,7 +51,6 @@ impl Process {
             slot,
             peer,
             connection: None,
-            tells: false,
             mps: false,
             started: Some(started),
             late: true,
@@ -101,13 +92,9 @@ impl Process {
     }
 
     /// It has connected again. Whether it came to this daemon for the first time.
-    pub(super) fn reconnected(&mut self, connection: ConnId, tells: bool) -> bool {
+    pub(super) fn reconnected(&mut self, connection: ConnId) -> bool {
         self.connection = Some(connection);
-        let comes = std::mem::take(&mut self.late);
-        if comes {
-            self.tells = tells;
-        }
-        comes
+        std::mem::take(&mut self.late)
     }
 
     /// A connection has ended. Whether it was this process's.
@@ -132,11 +119,9 @@ impl Process {
         self.mps = true;
     }
 
-    /// It is let make a context, if it will say when that is made.
+    /// It is let make a context.
     pub(super) fn opens(&mut self, device_index: usize, now: Nanos) {
-        if self.tells {
-            self.opening.entry(device_index).or_insert(now);
-        }
+        self.opening.entry(device_index).or_insert(now);
     }
 
     /// Its context is made. Whether it was let make one and had not said so.

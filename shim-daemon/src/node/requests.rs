@@ -29,18 +29,8 @@ pub struct Client {
     pub process: Option<ProcessId>,
     /// Whether its gate can be closed.
     pub gated: bool,
-    /// Whether it says when a context is made.
-    pub tells: bool,
-    /// Whether it says of a call under way that makes a context that it was let begin.
-    pub repeats: bool,
     /// Whether it can seal itself and move its memory by orders.
     pub moves: bool,
-    /// Whether it heeds what is withheld of a return.
-    pub by_parts: bool,
-    /// The same of managed memory.
-    pub managed: bool,
-    /// Whether it can have its memory on the host stored in files.
-    pub stores: bool,
 }
 
 impl Node {
@@ -67,9 +57,6 @@ impl Node {
                 None
             }
             Ok((process, registered, descriptors)) => {
-                if client.stores {
-                    self.residency.host.stores(process);
-                }
                 self.effect(Effect::Client {
                     to: client.connection,
                     id,
@@ -145,7 +132,6 @@ impl Node {
             let text = format!("all {} processes of the tenant are taken", MAX_SLOTS);
             return Err(WireError::retry(ErrorCode::Full, text));
         };
-        let moves = tenant.moves(client);
         tenant.seat(slot, process);
         tenant.occupy(slot, register.pid, peer.pid.unsigned_abs());
         let registered = Registered {
@@ -158,7 +144,7 @@ impl Node {
         tenant.accepted(pid.unsigned_abs());
         self.has_come(now, pid);
         let place = (client.tenant, slot);
-        let known = Process::new(place, peer, client.connection, client.tells);
+        let known = Process::new(place, peer, client.connection);
         self.processes.add(process, known);
         self.identify(client.tenant, process, pid);
         self.read_counters(process);
@@ -172,9 +158,8 @@ impl Node {
                 gated: client.gated,
             },
         );
-        if moves {
-            let by_parts = client.by_parts;
-            self.happened(now, Event::Movable { process, by_parts });
+        if client.moves {
+            self.happened(now, Event::Movable { process });
         }
         self.entered(client.tenant, &cgroup);
         self.settle_cgroup(client.tenant, &cgroup);
@@ -182,7 +167,7 @@ impl Node {
             self.present(now, process);
             self.seat_late(now, client.tenant);
         }
-        if !adopted && moves {
+        if !adopted && client.moves {
             self.residency.host.comes(process);
         }
         Ok((process, registered, descriptors))
@@ -207,7 +192,7 @@ impl Node {
         if !same || !tenant.usage().is(page.file()) {
             return None;
         }
-        let comes = known.reconnected(client.connection, client.tells);
+        let comes = known.reconnected(client.connection);
         self.away.came(process);
         if comes {
             self.comes_late(now, process, client);

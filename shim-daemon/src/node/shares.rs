@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use gpushare_core::{DeviceId, Mode, Nanos, Permille, ShareState as State, ShareView, TenantId};
-use gpushare_protocol::wire::{Regime, ShareRow, ShareState, SharingRow};
+use gpushare_protocol::wire::{Alone, Regime, ShareRow, ShareState, SharingRow};
 
 use super::Node;
 use super::tally::DeviceTally;
@@ -49,9 +49,10 @@ impl Past {
     /// Thousandths in which its kernels ran while it was alone, and over how many milliseconds.
     /// From look to look: NVML's samples come with the looks. `None`: it has no share of the
     /// device.
-    pub(super) fn alone(&self) -> Option<(u32, u64)> {
+    fn alone(&self) -> Option<Alone> {
         let (first, last) = (self.0.front()?, self.0.back()?);
-        Some(part(last.alone - first.alone, last.at - first.at))
+        let (part, over_ms) = part(last.alone - first.alone, last.at - first.at);
+        Some(Alone { part, over_ms })
     }
 }
 
@@ -79,16 +80,6 @@ impl Node {
                 None => past.0.clear(),
             }
         }
-    }
-
-    pub(super) fn share_rows(&self, now: Nanos) -> Vec<ShareRow> {
-        let mut rows = Vec::new();
-        for (id, known) in &self.tenants {
-            for (device_index, device) in known.device_ids().iter().enumerate() {
-                rows.extend(self.share_row(now, (*id, known), (device_index, *device)));
-            }
-        }
-        rows
     }
 
     /// How a device's time is shared.
@@ -124,7 +115,8 @@ impl Node {
         let part = |part: Option<Permille>| part.map(|part| u32::from(part.get()));
         let view = self.world.share(tenant, device);
         let held = view.map_or(Nanos::ZERO, |view| view.held);
-        let past = known.shares().get(device_index).filter(|_| view.is_some());
+        let own = known.shares().get(device_index);
+        let past = own.filter(|_| view.is_some());
         let (lately, over_ms) = past.map_or((0, 0), |past| past.lately(now, held));
         Some(ShareRow {
             name: known.name().to_owned(),
@@ -138,6 +130,9 @@ impl Node {
             turns: view.map_or(0, |view| view.turns),
             overruns: view.map_or(0, |view| view.overruns),
             ungated: view.map_or(0, |view| view.ungated),
+            alone: own
+                .and_then(Past::alone)
+                .filter(|_| self.is_sampled(known, device_index)),
         })
     }
 }
@@ -185,7 +180,8 @@ mod tests {
             let alone = Nanos::millis(second * 900);
             past.note(Nanos::secs(second), Nanos::ZERO, alone);
         }
-        assert_eq!(past.alone(), Some((900, 9_000)));
+        let (part, over_ms) = (900, 9_000);
+        assert_eq!(past.alone(), Some(Alone { part, over_ms }));
         assert_eq!(past.lately(Nanos::secs(21), Nanos::ZERO), (0, 10_000));
     }
 

@@ -50,9 +50,6 @@ impl Node {
         if all.is_zero() || !client.moves {
             return self.refuse_host(client.connection, id, Refusal::NoMemory);
         }
-        if client.stores {
-            self.residency.host.stores(process);
-        }
         self.wants_host(now, (client.connection, process, id), all, None);
     }
 
@@ -118,7 +115,6 @@ impl Node {
         };
         match HostFile::adopt(file.onto(&self.lane(client.tenant))) {
             Ok(file) => {
-                self.residency.host.stores(process);
                 self.residency.host.adopt(process, file);
                 self.tell_held(client.tenant);
             }

@@ -19,7 +19,6 @@ use super::awaited::{Awaited, Member};
 use super::injected::{Contained, Container};
 use super::measures::Measures;
 use super::reaped::Unseen;
-use super::requests::Client;
 use super::shares::Past;
 use super::standing::Standing;
 use super::tally::Tally;
@@ -179,14 +178,6 @@ impl Tenant {
             created: None,
             measures,
         })
-    }
-
-    /// Whether a process of this client can move its memory, as the tenant's is to move.
-    pub(super) fn moves(&self, client: Client) -> bool {
-        match self.control.view().movability() {
-            Movability::Fixed | Movability::Swap => client.moves,
-            Movability::Managed => client.managed,
-        }
     }
 
     /// Writes the limits that processes read into the usage page, each device being treated as if

@@ -46,8 +46,7 @@ pub struct Silent {
 
 impl Node {
     /// A hook in these cgroups asks what becomes of a container that has a GPU and asks for
-    /// nothing. With it comes the pidfd of the container's first process, from hooks since minor
-    /// 27.
+    /// nothing. With it comes the pidfd of the container's first process.
     ///
     /// Only root's hooks are believed that their container is one that a rule means: a user's says
     /// what that user likes.

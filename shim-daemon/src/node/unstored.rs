@@ -30,32 +30,18 @@ impl Node {
                 "under GPUSHARE_OVERSUBSCRIBE=uvm its memory on the host is its programs' own";
             return Some(text.to_owned());
         }
-        let stays = known.members().find(|process| self.keeps(*process));
+        let keeps = |process: &ProcessId| !self.residency.host.unstorable(*process).is_zero();
+        let stays = known.members().find(keeps);
         stays.map(|process| self.why_it_stays(process))
-    }
-
-    /// Whether a process has memory on the host that cannot be stored, or would have. A process
-    /// that is not connected may run another program by now.
-    fn keeps(&self, process: ProcessId) -> bool {
-        let known = self.processes.get(process);
-        let is_here = known.is_some_and(|known| known.connection().is_some());
-        let host = &self.residency.host;
-        !host.unstorable(process).is_zero() || (is_here && !host.can_store(process))
     }
 
     fn why_it_stays(&self, process: ProcessId) -> String {
         let known = self.processes.get(process);
         let pid = known.map_or(0, |known| known.peer().pid);
-        let host = &self.residency.host;
-        if !host.can_store(process) {
-            return format!(
-                "the library in process {pid} is older than the storing of memory in files"
-            );
-        }
         format!(
             "process {pid} has {} on the host from before the daemon was started, and has not \
              shown the file that they are in",
-            host.unstorable(process).human()
+            self.residency.host.unstorable(process).human()
         )
     }
 

@@ -12,25 +12,6 @@ use super::tenant::{Tenant, index};
 use crate::devices::Device;
 
 impl Node {
-    pub(super) fn tenant_rows(&self, now: Nanos) -> Vec<TenantRow> {
-        let mut rows = Vec::new();
-        for (id, known) in &self.tenants {
-            for device_index in 0..known.device_ids().len() {
-                let Some((mut row, view)) = self.tenant_row((*id, known), device_index) else {
-                    continue;
-                };
-                let members = known.members();
-                row.processes = members
-                    .filter_map(|member| {
-                        self.process_row(now, known, &view, (member, device_index))
-                    })
-                    .collect();
-                rows.push(row);
-            }
-        }
-        rows
-    }
-
     /// A tenant on the device of an index, without its processes, as the brain describes it.
     pub(super) fn tenant_row(
         &self,
@@ -56,12 +37,7 @@ impl Node {
         Some((row, view))
     }
 
-    /// When tenants with an idle end or a run limit will be ended, by the current state.
-    pub(super) fn end_rows(&self, now: Nanos) -> Vec<EndRow> {
-        let all = self.tenants.keys();
-        all.filter_map(|id| self.end_row(now, *id)).collect()
-    }
-
+    /// When a tenant with an idle end or a run limit will be ended, by the current state.
     pub(super) fn end_row(&self, now: Nanos, id: TenantId) -> Option<EndRow> {
         let (at, why) = self.world.tenant(id)?.ends?;
         Some(EndRow {

@@ -294,8 +294,11 @@ impl Server {
         if matches!(end, Closed::InFlight) {
             self.node.cannot_pass(clock::now());
         }
-        if !matches!(end, Closed::Ended) {
-            tracing::info!(connection = id, user = caller.user(), %end, "cut off");
+        match end {
+            Closed::Ended => {}
+            // A library tries again once a second.
+            Closed::Version { .. } => tracing::debug!(connection = id, %end, "cut off"),
+            _ => tracing::info!(connection = id, user = caller.user(), %end, "cut off"),
         }
         session.ended(clock::now(), ConnId(id), &mut self.node);
     }

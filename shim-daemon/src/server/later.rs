@@ -9,7 +9,6 @@ use gpushare_protocol::wire::{ControlReply, EventRecord, Fact};
 
 use super::buffer_budget::Weight;
 use crate::connection::Closed;
-use crate::node::Form;
 
 /// Messages that may wait: the past events there are, and as many more while they are read.
 const MOST: usize = 2048;
@@ -20,7 +19,7 @@ const ENTRY: usize = 64;
 #[derive(Debug)]
 pub(super) enum Outgoing {
     /// Something happened.
-    Event(Arc<EventRecord>, Form),
+    Event(Arc<EventRecord>),
     /// The reply to a request that came after them.
     Reply(Box<ControlReply>),
 }
@@ -104,7 +103,7 @@ impl Later {
 }
 
 fn change(message: &Outgoing, waits: bool) -> Option<Change> {
-    let Outgoing::Event(record, _) = message else {
+    let Outgoing::Event(record) = message else {
         return None;
     };
     Some(Change {

@@ -415,9 +415,9 @@ impl Server {
                     if let Some(journal) = self.journal.as_ref().filter(|_| is_new) {
                         journal.put(&record);
                     }
-                    for (to, id, form) in to {
+                    for (to, id) in to {
                         let record = std::sync::Arc::clone(&record);
-                        self.send(to, |session| session.tell_event(id, record, form));
+                        self.send(to, |session| session.tell_event(id, record));
                     }
                 }
                 Effect::Watch { process, pidfd } => self.watch(process, pidfd),

@@ -60,12 +60,8 @@ pub(super) struct Session {
     gated: bool,
     /// Whether it says that it is an MPS client.
     mps: bool,
-    /// The protocol's minor that the other end speaks.
-    minor: u16,
     /// Whether the client can move its memory by orders.
     moves: bool,
-    by_parts: bool,
-    managed: bool,
     process: Option<ProcessId>,
     /// The tenant, once a process that came by a class has registered.
     member: Option<TenantId>,
@@ -104,10 +100,7 @@ impl Session {
             greeted: false,
             gated: false,
             mps: false,
-            minor: 0,
             moves: false,
-            by_parts: false,
-            managed: false,
             process: None,
             member: None,
             budget: Budget::default(),
@@ -215,7 +208,13 @@ impl Session {
         self.connection
             .send(0, &Hello::of_this_build(node.instance()), Vec::new())?;
         if theirs.major != MAJOR {
-            return Err(io::Error::from(io::ErrorKind::Unsupported).into());
+            let theirs = theirs.major;
+            if let Role::Client(tenant) = self.caller.role
+                && let Ok(peer) = identify(self.connection.socket(), &self.maker)
+            {
+                node.speaks_otherwise(tenant, peer.pid, theirs);
+            }
+            return Err(Closed::Version { theirs });
         }
         if self.caller.role == Role::Command || folder.is_private() {
             match identify(self.connection.socket(), &self.maker) {
@@ -236,11 +235,8 @@ impl Session {
             }
         }
         self.greeted = true;
-        self.minor = theirs.minor;
-        self.gated = theirs.minor >= 1 && theirs.capabilities & Hello::GATED != 0;
-        self.moves = theirs.minor >= 6 && theirs.capabilities & Hello::MOVABLE != 0;
-        self.by_parts = self.moves && theirs.capabilities & Hello::BY_PARTS != 0;
-        self.managed = self.moves && theirs.capabilities & Hello::MANAGED != 0;
+        self.gated = theirs.capabilities & Hello::GATED != 0;
+        self.moves = theirs.capabilities & Hello::MOVABLE != 0;
         self.mps = !self.gated && theirs.capabilities & Hello::MPS != 0;
         Ok(())
     }
@@ -363,12 +359,7 @@ impl Session {
             tenant: self.tenant()?,
             process: self.process,
             gated: self.gated,
-            tells: self.minor >= 3,
-            repeats: self.minor >= 24,
             moves: self.moves,
-            by_parts: self.by_parts,
-            stores: self.moves && self.minor >= 14,
-            managed: self.managed,
         })
     }
 
@@ -419,7 +410,7 @@ impl Session {
         request: u32,
         reply: impl Fn(WireError) -> R,
     ) -> Result<(), Closed> {
-        let text = "this daemon does not know that request; is it older than the caller?";
+        let text = "this daemon does not know that request: it is older than the caller";
         let error = WireError::new(ErrorCode::UnknownRequest, text);
         self.connection.send(request, &reply(error), Vec::new())
     }

@@ -267,15 +267,15 @@ fn a_process_is_heard_once_that_it_could_not_share_its_memory() {
     }
     other.says(&Request::Unshared { device_index: 0 });
     let mut wire = daemon.command();
-    let id = wire.ask(&Control::FollowRecords { past: 1000 });
+    let id = wire.ask(&Control::Follow { past: 1000 });
     let mut told = Vec::new();
     // The messages of one come in order, those of the two do not.
     while told.len() < 2 {
         match wire.answer(id) {
-            ControlReply::Record(record) if record.kind == "unshared" => {
+            ControlReply::Event(record) if record.kind == "unshared" => {
                 told.push((record.tenant.clone().unwrap(), record.number_of("pid")));
             }
-            ControlReply::Record(_) => (),
+            ControlReply::Event(_) => (),
             reply => panic!("{reply:?}"),
         }
     }

@@ -23,8 +23,11 @@ fn swaps(command: &mut Wire) -> (SwapRoom, TenantSwaps) {
 
 /// The bytes granted on the only device.
 fn granted(command: &mut Wire) -> u64 {
-    match command.call(&Control::Devices) {
-        ControlReply::Devices(rows) => rows[0].granted,
+    match command.call(&Listing::Devices.first()) {
+        ControlReply::Page {
+            rows: Rows::Devices(rows),
+            ..
+        } => rows[0].granted,
         other => panic!("{other:?}"),
     }
 }
@@ -32,11 +35,11 @@ fn granted(command: &mut Wire) -> u64 {
 /// The facts of the last event of a kind.
 fn fact(daemon: &Daemon, kind: &str, name: &str) -> Option<u64> {
     let mut wire = daemon.command();
-    let id = wire.ask(&Control::FollowRecords { past: 100 });
+    let id = wire.ask(&Control::Follow { past: 100 });
     loop {
         match wire.answer(id) {
-            ControlReply::Record(record) if record.kind == kind => return record.number_of(name),
-            ControlReply::Record(_) => (),
+            ControlReply::Event(record) if record.kind == kind => return record.number_of(name),
+            ControlReply::Event(_) => (),
             other => panic!("{other:?}"),
         }
     }
@@ -125,17 +128,18 @@ fn a_node_whose_memory_does_not_move_lists_no_moves() {
 
 /// How often the host was full for moves from the only device, as metrics tell.
 fn times_full(command: &mut Wire) -> u64 {
-    let page = command.call(&Control::Page {
-        of: Listing::Refused,
-        from: Cursor::default(),
+    let ControlReply::Page {
+        rows: Rows::Metrics(rows),
+        ..
+    } = command.call(&Listing::Metrics.first())
+    else {
+        panic!("no counts")
+    };
+    let mut devices = rows.iter().filter_map(|row| match row {
+        MetricsRow::Device(row) => Some(row.refused.host_full),
+        _ => None,
     });
-    match page {
-        ControlReply::Page {
-            rows: Rows::Refused(rows),
-            ..
-        } => rows[0].host_full,
-        other => panic!("{other:?}"),
-    }
+    devices.next().unwrap()
 }
 
 #[test]
@@ -167,7 +171,7 @@ fn managed_memory_above_the_device_is_told_as_off_it() {
         ("GPUSHARE_OVERSUBSCRIBE", "uvm"),
     ];
     let (mut command, socket) = daemon.tenant("large", &limits);
-    let capabilities = Hello::GATED | Hello::MOVABLE | Hello::MANAGED;
+    let capabilities = Hello::GATED | Hello::MOVABLE;
     let client = Client::register_with(&socket, capabilities);
     let mut large = Gated::map(client);
     assert!(matches!(large.client.open(), Reply::Granted { .. }));

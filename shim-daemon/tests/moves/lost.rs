@@ -29,7 +29,7 @@ fn a_tenant_is_told_that_its_device_is_lost_wherever_its_memory_is() {
         let _: ControlReply = command.answer(suspend);
         // What a call wants back there changes nothing.
         one.says(&Request::WantIn { device_index: 0 });
-        let _: ControlReply = command.call(&Control::List);
+        let _: ControlReply = command.call(&Listing::Tenants.first());
         assert_eq!(one.ordered(Order::Lost), last);
     }
 }

@@ -41,7 +41,7 @@ impl Shared {
         scene.node.spill_to(spill);
         let cat = || Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
         let (child, sibling) = (cat(), cat());
-        let second = client(ConnId(2), scene.tenant, None, "swap");
+        let second = client(ConnId(2), scene.tenant, None);
         scene.registers_as(second, sibling.id(), 1);
         scene.shows_its_memory();
         let second = scene.client;
@@ -58,7 +58,7 @@ impl Shared {
         };
         scene.node.looked(LATER, 0, LATER, Ok(look));
         let tenant = scene.registers_a_tenant("two");
-        let other = client(OTHER, tenant, None, "swap");
+        let other = client(OTHER, tenant, None);
         let other = Client {
             process: scene.joins(other, child.id()),
             ..other

@@ -36,7 +36,7 @@ impl Scene {
         if place == Place::In {
             self.is_charged();
         }
-        let new = client(ConnId(3), self.tenant, None, "swap");
+        let new = client(ConnId(3), self.tenant, None);
         self.registers_as(new, pid, 0);
         self.says(&Request::Residency(Residency {
             device_index: 0,

@@ -105,7 +105,7 @@ fn a_fetch_from_a_file_that_never_was_is_refused_and_is_no_loss() {
     let stored = scene.is_stored();
     scene.drops();
     let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
-    let new = client(ConnId(9), scene.tenant, None, "swap");
+    let new = client(ConnId(9), scene.tenant, None);
     let process = scene.joins(new, child.id());
     let first = std::mem::replace(&mut scene.client, Client { process, ..new });
     for _ in 0..3 {
@@ -165,9 +165,8 @@ fn a_file_that_is_given_up_while_it_is_looked_at_is_not_kept() {
     assert_eq!(*scene.told(), Reply::Refused(Refusal::DataLost));
 }
 
-/// A library from before minor 19 says nothing of what it has, nor that it closes a file.
 #[test]
-fn an_older_library_has_closed_a_file_of_which_it_forgot_all() {
+fn a_file_of_which_all_bytes_are_forgotten_has_none() {
     let mut scene = Scene::new();
     let _ = scene.is_stored();
     scene.drops();

@@ -6,10 +6,10 @@ use std::process::{Child, Command, Stdio};
 use super::*;
 
 impl Scene {
-    /// As [`Scene::out`], of a process that can do this, and has shown no memory file.
-    fn unshown(can: impl Fn(Client) -> Client) -> Self {
+    /// As [`Scene::out`], of a process that has shown no memory file.
+    fn unshown() -> Self {
         let mut scene = Self::begun("swap");
-        let new = can(client(ConnId(1), scene.tenant, None, "swap"));
+        let new = client(ConnId(1), scene.tenant, None);
         scene.registers_as(new, std::process::id(), 0);
         scene.says_it_is_out();
         scene.node.recovered(NOW + Nanos::secs(2));
@@ -19,7 +19,7 @@ impl Scene {
     /// Another process of the tenant comes, which is out too, and shows no memory file.
     fn another_comes(&mut self, child: &Child) {
         let first = self.client;
-        let new = client(ConnId(2), self.tenant, None, "swap");
+        let new = client(ConnId(2), self.tenant, None);
         self.registers_as(new, child.id(), 1);
         self.says_it_is_out();
         self.client = first;
@@ -36,14 +36,6 @@ impl Scene {
     }
 }
 
-/// A library from before minor 14.
-fn older(client: Client) -> Client {
-    Client {
-        stores: false,
-        ..client
-    }
-}
-
 /// A process that does nothing until it is dropped by [`ends`].
 fn idle() -> Child {
     let child = Command::new("cat").stdin(Stdio::piped()).spawn();
@@ -57,7 +49,7 @@ fn ends(mut child: Child) {
 
 #[test]
 fn memory_whose_file_was_not_shown_is_not_suspended_to_a_file() {
-    let mut scene = Scene::unshown(|client| client);
+    let mut scene = Scene::unshown();
     scene.is_asked_to_suspend();
     scene.is_refused("has not shown");
     scene.is_refused(&Scene::own_process());
@@ -65,25 +57,15 @@ fn memory_whose_file_was_not_shown_is_not_suspended_to_a_file() {
 }
 
 #[test]
-fn memory_of_an_older_library_is_not_suspended_to_a_file() {
-    let mut scene = Scene::unshown(older);
-    scene.is_asked_to_suspend();
-    scene.is_refused("is older");
-    scene.is_refused(&Scene::own_process());
-    assert_eq!(scene.said("suspended"), [""; 0], "nothing has changed");
-}
-
-#[test]
 fn memory_that_cannot_be_stored_is_suspended_to_the_host() {
-    for mut scene in [Scene::unshown(older), Scene::unshown(|client| client)] {
-        scene.node.command_came(ConnId(1000), "/session", None);
-        let suspend = Control::Suspend {
-            tenant: "one".to_owned(),
-        };
-        scene.node.command(NOW, ConnId(1000), 1, &suspend);
-        scene.work();
-        assert_eq!(scene.told, [ControlReply::Done]);
-    }
+    let mut scene = Scene::unshown();
+    scene.node.command_came(ConnId(1000), "/session", None);
+    let suspend = Control::Suspend {
+        tenant: "one".to_owned(),
+    };
+    scene.node.command(NOW, ConnId(1000), 1, &suspend);
+    scene.work();
+    assert_eq!(scene.told, [ControlReply::Done]);
 }
 
 #[test]

@@ -201,12 +201,7 @@ impl Machine {
             tenant,
             process: None,
             gated: false,
-            tells: false,
-            repeats: true,
             moves: false,
-            by_parts: false,
-            stores: false,
-            managed: false,
         };
         let register = Register {
             pid: 1,
@@ -239,9 +234,12 @@ impl Machine {
     /// A row for each tenant and device of its.
     pub fn tenants(&mut self) -> Vec<TenantRow> {
         let from = self.connection();
-        self.node.command(NOW, from, 1, &Control::List);
+        self.node.command(NOW, from, 1, &Listing::Tenants.first());
         match self.drain().0.unwrap() {
-            ControlReply::Tenants(rows) => rows,
+            ControlReply::Page {
+                rows: Rows::Tenants(rows),
+                ..
+            } => rows,
             other => panic!("{other:?}"),
         }
     }

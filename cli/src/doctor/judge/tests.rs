@@ -287,7 +287,7 @@ fn a_daemon_that_is_silent_missing_or_of_another_version_is_named() {
     breaks(
         "daemon",
         Verdict::Warn,
-        ("1.5, this command 1.8", "restart"),
+        ("2.5, this command 2.8", "restart"),
         |facts| {
             facts.daemons[0].minor = 5;
         },

@@ -1,7 +1,7 @@
 //! The rows of tenants that are alone, in containers, or on GPUs that they never used.
 
 use super::*;
-use gpushare_protocol::wire::AloneRow;
+use gpushare_protocol::wire::Alone;
 
 /// A node with one tenant of the sample, which is alone on its GPU and billed nothing.
 fn alone(part: Option<u32>) -> Model {
@@ -9,14 +9,8 @@ fn alone(part: Option<u32>) -> Model {
     node.shares[0].state = ShareState::Free;
     (node.shares[0].held, node.shares[0].weight) = (0, 1000);
     node.shares[1].held = 40;
-    node.alone = part.map(|part| {
-        vec![AloneRow {
-            name: "serve".to_owned(),
-            device: sample::GPU,
-            part,
-            over_ms: 9_000,
-        }]
-    });
+    let over_ms = 9_000;
+    node.shares[0].alone = part.map(|part| Alone { part, over_ms });
     let mut all = model();
     all.take(node, NOW);
     all
@@ -37,17 +31,13 @@ fn a_tenant_alone_shows_what_nvml_saw_and_comes_first_by_time() {
     );
     press(&mut all, "o");
     assert_eq!((all.sort, &*all.rows().0[0].key.0), (Sort::Time, "serve"));
-    // Where NVML does not tell, and from an older daemon.
-    for mut all in [alone(None), alone(Some(0))] {
-        if let Some(rows) = all.snapshot.alone.as_mut() {
-            rows.clear();
-        }
-        let (time, _, said) = of(&all).expect("it is there");
-        assert_eq!(time, "alone/100%/-");
-        assert!(said.contains("NVML does not say"), "{said}");
-        press(&mut all, "o");
-        assert_eq!(all.rows().0[0].key.0, "serve");
-    }
+    // Where NVML does not tell.
+    let mut all = alone(None);
+    let (time, _, said) = of(&all).expect("it is there");
+    assert_eq!(time, "alone/100%/-");
+    assert!(said.contains("NVML does not say"), "{said}");
+    press(&mut all, "o");
+    assert_eq!(all.rows().0[0].key.0, "serve");
     // Beside another, what it had alone a moment ago counts, too.
     let mut all = alone(Some(300));
     all.snapshot.shares[0].state = ShareState::Sharing { for_us: 1 };

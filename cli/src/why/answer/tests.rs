@@ -45,6 +45,7 @@ fn share(name: &str, state: ShareState) -> ShareRow {
         turns: 4,
         overruns: 1,
         ungated: 0,
+        alone: None,
     }
 }
 
@@ -485,9 +486,8 @@ fn a_tenant_that_left_the_queue_is_not_told_an_earlier_end() {
 #[test]
 fn an_end_is_told_by_whom_also_after_a_restart_of_the_daemon() {
     let mut ended = event("ended", "SIGTERM: root ended it", &[]);
-    ended
-        .facts
-        .push(("reason".to_owned(), Fact::Word("command".to_owned())));
+    let by = ("reason".to_owned(), Fact::Word("command".to_owned()));
+    ended.facts.push(by);
     let mut facts = facts();
     facts.past = vec![
         event("admitted", "may run", &[]),

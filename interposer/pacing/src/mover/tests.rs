@@ -47,6 +47,7 @@ impl World {
 
     fn order(&mut self, epoch: u32, order: Order) -> &mut Self {
         self.facts.orders.word = OrderWord::new(epoch, order);
+        self.facts.orders.drain_ms = 2_000;
         self
     }
 

@@ -1,7 +1,6 @@
 //! The node's settings for swapping.
 
 use crate::time::Nanos;
-use gpushare_protocol::page::residency::USUAL_DRAIN_MS;
 use gpushare_protocol::units::Bytes;
 
 /// See the module's page. [`Default`] has no host memory: nothing swaps.
@@ -62,7 +61,7 @@ impl Default for SwapPolicy {
             least_rest: Nanos::millis(600),
             stays: (Nanos::millis(200), Nanos::secs(120)),
             first_rate: 10 << 30,
-            drain: (Nanos::millis(USUAL_DRAIN_MS as u64), Nanos::secs(60)),
+            drain: (Nanos::secs(2), Nanos::secs(60)),
             seal: Nanos::secs(3),
             progress: Nanos::secs(5),
             look_grace: Nanos::secs(2),

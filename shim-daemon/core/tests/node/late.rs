@@ -115,10 +115,7 @@ impl Node {
             gated: true,
         });
         if movable && self.guests[&tenant].spec.oversubscribe != Oversubscribe::Off {
-            self.tell(Event::Movable {
-                process,
-                by_parts: true,
-            });
+            self.tell(Event::Movable { process });
         }
         for (device, charged) in held {
             let all = self.charged(tenant, device);

@@ -219,10 +219,7 @@ impl Node {
             gated: true,
         });
         if self.guests[&tenant].spec.oversubscribe != Oversubscribe::Off {
-            self.tell(Event::Movable {
-                process,
-                by_parts: true,
-            });
+            self.tell(Event::Movable { process });
         }
         for device in devices {
             self.open(process, *device);

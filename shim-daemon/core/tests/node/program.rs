@@ -2,9 +2,9 @@
 //! waits where a real one waits. The device serves what is open in equal parts.
 //!
 //! The daemon hears of a program's work as it does on a node: its library publishes the count of
-//! its operations four times a second while it works, and the first one after a calm at once. An
-//! older library does so once a second; four times as often while a tenant waits. The daemon reads
-//! once a second, and before all that may depend on it; four times a second while a tenant waits.
+//! its operations four times a second while it works, and the first one after a calm at once. The
+//! daemon reads once a second, and before all that may depend on it; four times a second while a
+//! tenant waits.
 
 use super::Node;
 use gpushare_core::{
@@ -74,8 +74,6 @@ pub struct Stage {
     to_come: Vec<(Script, TenantSpec)>,
     rate: u64,
     ticks: u64,
-    /// The libraries are older.
-    pub older: bool,
     /// How long the last run took.
     pub took: Nanos,
 }
@@ -91,7 +89,6 @@ impl Stage {
             to_come: Vec::new(),
             rate,
             ticks: 0,
-            older: false,
             took: Nanos::ZERO,
         }
     }
@@ -152,8 +149,7 @@ impl Stage {
         let waits =
             self.node.world.waiting_on(self.device) > 0 || !self.node.returns.waiting.is_empty();
         let beat = if waits { QUICK } else { BEAT };
-        let publishes = if self.older { beat } else { QUICK };
-        self.publish(before, publishes.0 / TICK.0);
+        self.publish(before, QUICK.0 / TICK.0);
         if each(beat, self.ticks) {
             self.beat();
         }
@@ -165,7 +161,7 @@ impl Stage {
             let phase = 37 * at as u64;
             if (before + phase) / ticks != (self.ticks + phase) / ticks {
                 let counted = std::mem::take(&mut self.programs[at].counted);
-                self.programs[at].calm = !counted && !self.older;
+                self.programs[at].calm = !counted;
                 self.shows(at, counted);
             }
         }

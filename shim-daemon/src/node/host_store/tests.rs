@@ -135,7 +135,6 @@ fn what_lies_in_a_presented_file_can_be_stored_and_is_freed_when_dropped() {
     let (mut one, mut next) = (store_of(77), store_of(78));
     let (mine, file) = one.allocate(ONE, Bytes::mib(4));
     next.comes(ONE);
-    next.stores(ONE);
     next.found(ONE, Bytes::mib(8), Bytes::MAX);
     assert!(next.storable(ONE).is_zero() && next.range(ONE, mine, 4 << 20).is_none());
     let shown = Foreign::new(file.descriptor().unwrap(), &lane());

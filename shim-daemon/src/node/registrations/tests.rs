@@ -121,12 +121,7 @@ impl Scene {
             tenant: self.tenant,
             process: None,
             gated: true,
-            tells: false,
-            repeats: true,
             moves: true,
-            by_parts: true,
-            stores: true,
-            managed: false,
         };
         let register = Register {
             pid,

@@ -106,12 +106,7 @@ mod tests {
                 tenant: self.tenant,
                 process: None,
                 gated: true,
-                tells: false,
-                repeats: true,
                 moves: false,
-                by_parts: false,
-                stores: false,
-                managed: false,
             };
             let register = Register {
                 pid: pid.unsigned_abs(),

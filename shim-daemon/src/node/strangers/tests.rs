@@ -186,12 +186,7 @@ impl Scene {
             tenant,
             process: None,
             gated: false,
-            tells: false,
-            repeats: true,
             moves: false,
-            by_parts: false,
-            stores: false,
-            managed: false,
         };
         let peer = Peer {
             pid: i32::try_from(pid).unwrap(),

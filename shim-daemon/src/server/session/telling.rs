@@ -2,26 +2,19 @@
 
 use std::sync::Arc;
 
-use gpushare_protocol::wire::{ControlReply, ErrorCode, EventRecord, FrameError, MINOR, WireError};
+use gpushare_protocol::wire::{ControlReply, ErrorCode, EventRecord, FrameError, WireError};
 
 use super::super::buffer_budget::Weight;
 use super::super::later::{Change, Outgoing};
 use super::Session;
 use crate::connection::{Closed, Connection};
-use crate::node::Form;
 
 impl Session {
-    /// Sends a command a reply, unless its version is too old for that reply.
+    /// Sends a command a reply.
     pub(in crate::server) fn tell(&mut self, id: u32, reply: &ControlReply) -> Result<(), Closed> {
-        if reply.since() > self.minor {
-            return Ok(());
-        }
-        let older = (self.minor < MINOR).then(|| reply.clone().told(self.minor));
-        let reply = older.as_ref().unwrap_or(reply);
         if !self.later.is_empty() {
-            return self
-                .later
-                .push(id, Outgoing::Reply(Box::new(reply.clone())));
+            let reply = Outgoing::Reply(Box::new(reply.clone()));
+            return self.later.push(id, reply);
         }
         say(&mut self.connection, id, reply)
     }
@@ -31,9 +24,8 @@ impl Session {
         &mut self,
         id: u32,
         record: Arc<EventRecord>,
-        form: Form,
     ) -> Result<(), Closed> {
-        self.later.push(id, Outgoing::Event(record, form))?;
+        self.later.push(id, Outgoing::Event(record))?;
         self.catch_up()
     }
 
@@ -44,11 +36,8 @@ impl Session {
             && let Some((id, word)) = self.later.pop()
         {
             match word {
-                Outgoing::Event(record, form) => {
-                    let reply = match form {
-                        Form::Row => ControlReply::Event(record.plain()),
-                        Form::Record => ControlReply::Record(Arc::unwrap_or_clone(record)),
-                    };
+                Outgoing::Event(record) => {
+                    let reply = ControlReply::Event(Arc::unwrap_or_clone(record));
                     say(&mut self.connection, id, &reply)?;
                 }
                 Outgoing::Reply(reply) => say(&mut self.connection, id, &reply)?,
@@ -71,12 +60,11 @@ impl Session {
     }
 }
 
-/// Sends a reply, or the reason why it cannot be sent: an answer too long for a frame must be
-/// requested page by page.
+/// Sends a reply, or the reason why it cannot be sent.
 fn say(connection: &mut Connection, id: u32, reply: &ControlReply) -> Result<(), Closed> {
     match connection.send(id, reply, Vec::new()) {
         Err(Closed::Protocol(FrameError::TooLarge)) => {
-            let text = "the answer is too long for this version of gpushare; use the one that came with the daemon";
+            let text = "the answer is too long for a message";
             let error = WireError::new(ErrorCode::Full, text);
             connection.send(id, &ControlReply::Error(error), Vec::new())
         }

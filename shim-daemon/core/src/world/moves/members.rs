@@ -10,13 +10,12 @@ use crate::world::World;
 use gpushare_protocol::units::Bytes;
 
 impl World {
-    /// A process's library can seal it and move its memory. `by_parts`: on a return it heeds what
-    /// is withheld.
-    pub(in crate::world) fn movable(&mut self, process: ProcessId, by_parts: bool) {
+    /// A process's library can seal it and move its memory.
+    pub(in crate::world) fn movable(&mut self, process: ProcessId) {
         let Some(known) = self.tenants.process_mut(process) else {
             return;
         };
-        known.can_move(by_parts);
+        known.set_movable();
         for device in known.devices() {
             self.is_member(process, device);
         }

@@ -105,7 +105,7 @@ impl World {
             && !own.loan.paged
             && self.followers(device).next().is_none()
             && short <= coming
-            && members.all(|(_, known)| known.is_by_parts() && known.is_here())
+            && members.all(|(_, known)| known.is_movable() && known.is_here())
     }
 
     /// Orders a tenant to return of which so much stays withheld, and sets room aside for the rest.

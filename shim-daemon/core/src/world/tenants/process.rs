@@ -16,7 +16,7 @@ pub(in crate::world) struct Process {
     gated: bool,
     /// Whether its library can seal it and move its memory; and whether it heeds what is withheld
     /// of a return.
-    movable: Option<bool>,
+    movable: bool,
     /// Whether it is connected.
     here: bool,
     /// Whether it is the previous daemon's and has not come.
@@ -30,7 +30,7 @@ impl Process {
             tenant,
             adopted,
             gated,
-            movable: None,
+            movable: false,
             here: true,
             late: false,
             opened: BTreeMap::new(),
@@ -64,16 +64,11 @@ impl Process {
     }
 
     pub(in crate::world) fn is_movable(&self) -> bool {
-        self.movable.is_some()
+        self.movable
     }
 
-    /// Whether it heeds what is withheld of a return.
-    pub(in crate::world) fn is_by_parts(&self) -> bool {
-        self.movable == Some(true)
-    }
-
-    pub(in crate::world) fn can_move(&mut self, by_parts: bool) {
-        self.movable = Some(by_parts);
+    pub(in crate::world) fn set_movable(&mut self) {
+        self.movable = true;
     }
 
     pub(in crate::world) fn is_here(&self) -> bool {

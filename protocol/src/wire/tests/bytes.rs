@@ -1,9 +1,9 @@
-//! The bytes of later minors never change.
+//! The bytes of further messages.
 
 use super::super::*;
 
 #[test]
-fn the_bytes_of_minor_6_never_change() {
+fn the_bytes_of_moves_never_change() {
     let bytes = |request| postcard::to_allocvec::<Request>(&request).expect("encodes");
     let (device_index, epoch) = (2, 300);
     let residue = Residue {
@@ -33,7 +33,7 @@ fn the_bytes_of_minor_6_never_change() {
         };
         assert_eq!(
             bytes(Request::Residency(whole)),
-            [13, 2, 172, 2, variant, 7, 8, 9, 1, 2, 3, 4, 5, 6]
+            [12, 2, 172, 2, variant, 7, 8, 9, 1, 2, 3, 4, 5, 6]
         );
     }
     assert_eq!(
@@ -41,7 +41,7 @@ fn the_bytes_of_minor_6_never_change() {
             device_index,
             epoch
         }),
-        [14, 2, 172, 2]
+        [13, 2, 172, 2]
     );
     for (why, variant) in [
         (Obstacle::Work, 0),
@@ -55,7 +55,7 @@ fn the_bytes_of_minor_6_never_change() {
             why,
             retry_ms: 300,
         };
-        assert_eq!(bytes(busy), [15, 2, 172, 2, variant, 172, 2]);
+        assert_eq!(bytes(busy), [14, 2, 172, 2, variant, 172, 2]);
     }
     let (away, residue) = (300, 4);
     assert_eq!(
@@ -64,7 +64,7 @@ fn the_bytes_of_minor_6_never_change() {
             epoch,
             away
         }),
-        [16, 2, 172, 2, 172, 2]
+        [15, 2, 172, 2, 172, 2]
     );
     let left = Request::Away {
         device_index,
@@ -72,13 +72,13 @@ fn the_bytes_of_minor_6_never_change() {
         away,
         residue,
     };
-    assert_eq!(bytes(left), [17, 2, 172, 2, 172, 2, 4]);
+    assert_eq!(bytes(left), [16, 2, 172, 2, 172, 2, 4]);
     assert_eq!(
         bytes(Request::Back {
             device_index,
             epoch
         }),
-        [18, 2, 172, 2]
+        [17, 2, 172, 2]
     );
     assert_eq!(
         bytes(Request::NoRoom {
@@ -86,21 +86,21 @@ fn the_bytes_of_minor_6_never_change() {
             epoch,
             bytes: 300
         }),
-        [19, 2, 172, 2, 172, 2]
+        [18, 2, 172, 2, 172, 2]
     );
-    assert_eq!(bytes(Request::WantIn { device_index }), [20, 2]);
+    assert_eq!(bytes(Request::WantIn { device_index }), [19, 2]);
     assert_eq!(
         bytes(Request::HostRange {
             device_index,
             bytes: 300
         }),
-        [21, 2, 172, 2]
+        [20, 2, 172, 2]
     );
     let range = Request::HostDrop {
         offset: 300,
         bytes: 4,
     };
-    assert_eq!(bytes(range), [22, 172, 2, 4]);
+    assert_eq!(bytes(range), [21, 172, 2, 4]);
     let reply = Reply::HostRange {
         offset: 300,
         bytes: 4,
@@ -109,23 +109,20 @@ fn the_bytes_of_minor_6_never_change() {
         postcard::to_allocvec(&reply).expect("encodes"),
         [5, 172, 2, 4]
     );
-    assert_eq!(
-        (Hello::MOVABLE, Hello::MANAGED, Hello::BY_PARTS),
-        (4, 8, 16)
-    );
+    assert_eq!(Hello::MOVABLE, 4);
 }
 
 #[test]
-fn the_bytes_of_minor_6_for_commands_never_change() {
+fn the_bytes_of_moves_for_commands_never_change() {
     let bytes = |control| postcard::to_allocvec::<Control>(&control).expect("encodes");
     let tenant = || "a".to_owned();
-    assert_eq!(bytes(Control::Suspend { tenant: tenant() }), [9, 1, b'a']);
-    assert_eq!(bytes(Control::Resume { tenant: tenant() }), [10, 1, b'a']);
+    assert_eq!(bytes(Control::Suspend { tenant: tenant() }), [5, 1, b'a']);
+    assert_eq!(bytes(Control::Resume { tenant: tenant() }), [6, 1, b'a']);
     let ask = Control::Page {
         of: Listing::Residency,
         from: Cursor::default(),
     };
-    assert_eq!(bytes(ask), [8, 7, 0, 0, 0]);
+    assert_eq!(bytes(ask), [4, 7, 0, 0, 0]);
     let row = ResidencyRow {
         name: tenant(),
         device: [7; 16],
@@ -139,7 +136,7 @@ fn the_bytes_of_minor_6_for_commands_never_change() {
         left: 4,
         moved: 5,
     };
-    let mut expected = vec![11, 7, 1, 1, b'a'];
+    let mut expected = vec![7, 7, 1, 1, b'a'];
     expected.extend([7; 16]);
     expected.extend([3, 172, 2, 1, 1, 2, 3, 0, 0, 0, 0, 0, 0, 4, 5, 0]);
     let rows = Rows::Residency(vec![row]);
@@ -148,7 +145,7 @@ fn the_bytes_of_minor_6_for_commands_never_change() {
 }
 
 #[test]
-fn the_bytes_of_minor_7_never_change() {
+fn the_bytes_of_containers_never_change() {
     let one = |text: &str| vec![text.to_owned()];
     let pair = |name: &str, value: &str| vec![(name.to_owned(), value.to_owned())];
     for (linkage, variant) in [
@@ -165,7 +162,7 @@ fn the_bytes_of_minor_7_never_change() {
             preload: one("g"),
             linkage,
         };
-        let mut bytes = vec![11, 1, b'a', 1, 1, b'b', 1, b'c', 1, 1, b'd'];
+        let mut bytes = vec![7, 1, b'a', 1, 1, b'b', 1, b'c', 1, 1, b'd'];
         bytes.extend([1, 1, b'e', 1, b'f', 1, 1, b'g', variant]);
         let inject = Control::Inject(injection);
         assert_eq!(postcard::to_allocvec(&inject).expect("encodes"), bytes);
@@ -193,14 +190,14 @@ fn a_containers_id_cannot_lead_out_of_a_folder() {
 }
 
 #[test]
-fn the_bytes_of_minor_8_never_change() {
-    let follow = Control::FollowRecords { past: 300 };
+fn the_bytes_of_events_and_status_never_change() {
+    let follow = Control::Follow { past: 300 };
     assert_eq!(
         postcard::to_allocvec(&follow).expect("encodes"),
-        [12, 172, 2]
+        [2, 172, 2]
     );
     let ended = Control::Ended { status: 137 };
-    assert_eq!(postcard::to_allocvec(&ended).expect("encodes"), [13, 137]);
+    assert_eq!(postcard::to_allocvec(&ended).expect("encodes"), [8, 137]);
     let record = EventRecord {
         instance: 300,
         number: 1,
@@ -217,11 +214,10 @@ fn the_bytes_of_minor_8_never_change() {
             ("w".to_owned(), Fact::Word("v".to_owned())),
         ],
     };
-    let mut bytes = vec![12, 172, 2, 1, 2, 1, b'k', 1, 1, b'a', 1];
+    let mut bytes = vec![3, 172, 2, 1, 2, 1, b'k', 1, 1, b'a', 1];
     bytes.extend([7; 16]);
     bytes.extend([3, 1, b't', 2, 1, b'n', 0, 172, 2, 1, b'w', 1, 1, b'v']);
-    let reply = ControlReply::Record(record);
-    assert_eq!(reply.since(), 8);
+    let reply = ControlReply::Event(record);
     assert_eq!(postcard::to_allocvec(&reply).expect("encodes"), bytes);
     let ask = Control::Page {
         of: Listing::TenantStatus,
@@ -229,7 +225,7 @@ fn the_bytes_of_minor_8_never_change() {
     };
     assert_eq!(
         postcard::to_allocvec(&ask).expect("encodes"),
-        [8, 8, 0, 0, 0]
+        [4, 8, 0, 0, 0]
     );
     let row = TenantStatusRow {
         name: "a".to_owned(),
@@ -246,19 +242,19 @@ fn the_bytes_of_minor_8_never_change() {
         rows: Rows::TenantStatus(vec![row]),
         next: None,
     };
-    let mut bytes = vec![11, 8, 1, 1, b'a', 1, 172, 2, 4, 1, 1, b'w', 1];
+    let mut bytes = vec![7, 8, 1, 1, b'a', 1, 172, 2, 4, 1, 1, b'w', 1];
     bytes.extend([7; 16]);
     bytes.extend([5, 172, 2, 0]);
     assert_eq!(postcard::to_allocvec(&reply).expect("encodes"), bytes);
 }
 
 #[test]
-fn the_bytes_of_minor_14_never_change() {
+fn the_bytes_of_stored_ranges_never_change() {
     let bytes = |request| postcard::to_allocvec::<Request>(&request).expect("encodes");
     let (offset, of) = (300, 4);
     assert_eq!(
         bytes(Request::HostStore { offset, bytes: of }),
-        [23, 172, 2, 4]
+        [22, 172, 2, 4]
     );
     let stored = Stored {
         file: 300,
@@ -266,51 +262,50 @@ fn the_bytes_of_minor_14_never_change() {
         bytes: 2,
         sum: 3,
     };
-    assert_eq!(bytes(Request::HostFetch(stored)), [24, 172, 2, 1, 2, 3]);
-    assert_eq!(bytes(Request::HostForget(stored)), [25, 172, 2, 1, 2, 3]);
-    assert_eq!(bytes(Request::HostFile { file: 300 }), [26, 172, 2]);
-    assert_eq!(bytes(Request::HostMemory), [27]);
+    assert_eq!(bytes(Request::HostFetch(stored)), [23, 172, 2, 1, 2, 3]);
+    assert_eq!(bytes(Request::HostForget(stored)), [24, 172, 2, 1, 2, 3]);
+    assert_eq!(bytes(Request::HostFile { file: 300 }), [25, 172, 2]);
+    assert_eq!(bytes(Request::HostMemory), [26]);
     let tenant = "a".to_owned();
     let control = postcard::to_allocvec(&Control::SuspendTo { tenant }).expect("encodes");
-    assert_eq!(control, [15, 1, b'a']);
+    assert_eq!(control, [10, 1, b'a']);
     let reply = |reply: Reply| postcard::to_allocvec(&reply).expect("encodes");
     assert_eq!(reply(Reply::HostStored(stored)), [6, 172, 2, 1, 2, 3]);
     assert_eq!(reply(Reply::Refused(Refusal::DataLost)), [2, 9]);
 }
 
 #[test]
-fn the_bytes_of_minor_17_never_change() {
+fn the_bytes_of_unshared_memory_never_change() {
     let unshared = Request::Unshared { device_index: 2 };
-    assert_eq!(postcard::to_allocvec(&unshared).expect("encodes"), [28, 2]);
+    assert_eq!(postcard::to_allocvec(&unshared).expect("encodes"), [27, 2]);
 }
 
 #[test]
-fn the_bytes_of_minor_19_never_change() {
+fn the_bytes_of_spots_never_change() {
     let has = Request::Has {
         from: Spot::FIRST,
         until: Spot { file: 1, at: 300 },
         spots: vec![Spot::memory(2), Spot { file: 0, at: 3 }],
     };
     let bytes = postcard::to_allocvec(&has).expect("encodes");
-    assert_eq!(bytes, [29, 0, 0, 1, 172, 2, 2, 0, 2, 0, 3]);
+    assert_eq!(bytes, [28, 0, 0, 1, 172, 2, 2, 0, 2, 0, 3]);
 }
 
 #[test]
-fn the_bytes_of_minor_22_never_change() {
+fn the_bytes_of_containers_without_limits_never_change() {
     let ask = Control::Unlimited {
         id: "a".to_owned(),
         devices: vec!["d".to_owned()],
         labels: vec![("e".to_owned(), "f".to_owned())],
     };
-    let expected = vec![16, 1, b'a', 1, 1, b'd', 1, 1, b'e', 1, b'f'];
+    let expected = vec![11, 1, b'a', 1, 1, b'd', 1, 1, b'e', 1, b'f'];
     assert_eq!(postcard::to_allocvec(&ask).expect("encodes"), expected);
     let reply = ControlReply::Unlimited { takes_maxima: true };
-    assert_eq!(postcard::to_allocvec(&reply).expect("encodes"), [13, 1]);
-    assert_eq!(reply.since(), 22);
+    assert_eq!(postcard::to_allocvec(&reply).expect("encodes"), [8, 1]);
 }
 
 #[test]
-fn the_bytes_of_minor_23_never_change() {
+fn the_bytes_of_contexts_never_change() {
     let bytes = |request| postcard::to_allocvec::<Request>(&request).expect("encodes");
     let (device_index, ask) = (2, 300);
     for (patience_ms, rest) in [
@@ -322,15 +317,15 @@ fn the_bytes_of_minor_23_never_change() {
             device_index,
             patience_ms,
         };
-        assert_eq!(bytes(more), [&[30, 2], rest].concat());
+        assert_eq!(bytes(more), [&[29, 2], rest].concat());
     }
     let done = Request::OpenDone { device_index, ask };
-    assert_eq!(bytes(done), [31, 2, 172, 2]);
-    assert_eq!(bytes(Request::NoContext { device_index }), [32, 2]);
+    assert_eq!(bytes(done), [30, 2, 172, 2]);
+    assert_eq!(bytes(Request::NoContext { device_index }), [31, 2]);
 }
 
 #[test]
-fn the_bytes_of_minor_24_never_change() {
+fn the_bytes_of_contexts_begun_never_change() {
     let again = Request::OpenAgain { device_index: 2 };
-    assert_eq!(postcard::to_allocvec(&again).expect("encodes"), [33, 2]);
+    assert_eq!(postcard::to_allocvec(&again).expect("encodes"), [32, 2]);
 }
