@@ -12,7 +12,7 @@ mod sync {
     //! Loom's atomics in the place of the gate's.
     use std::cell::Cell;
 
-    pub(super) use loom::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+    pub(super) use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
     thread_local! {
         /// Taken away to see that the model notices. A model's threads are all one thread of the
@@ -46,12 +46,14 @@ mod sync {
 
 /// Where the shipped files look for it.
 mod gate {
-    pub(crate) use crate::sync;
+    pub(crate) use crate::{owner, sync};
 }
 
 #[path = "../src/gate/bell.rs"]
 #[allow(dead_code, reason = "the model forks nothing and sleeps on no bell")]
 mod bell;
+#[path = "../src/gate/owner.rs"]
+mod owner;
 #[path = "../src/gate/ring.rs"]
 mod ring;
 #[path = "../src/gate/word.rs"]
@@ -62,13 +64,16 @@ mod ring;
 mod word;
 
 use loom::cell::UnsafeCell;
-use loom::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 use loom::sync::{Arc, Mutex};
+use owner::Owner;
 use ring::{Allowance, Launch, Ring};
 use word::{ANY_SEALED, GateWord, Record, closed, slow, to};
 
 #[path = "gate_model/bells.rs"]
 mod bells;
+#[path = "gate_model/owners.rs"]
+mod owners;
 #[path = "gate_model/seals.rs"]
 mod seals;
 #[path = "gate_model/turns.rs"]
@@ -76,6 +81,9 @@ mod turns;
 
 /// The device that closes.
 const DEVICE: usize = 0;
+
+/// Where a call is on its stack.
+const FRAME: u64 = 64;
 
 /// A gate and its launching threads.
 struct Gate {
@@ -94,14 +102,12 @@ impl Launcher {
     fn new() -> Self {
         Self {
             record: Record {
-                inside: AtomicU32::new(0),
-                owner: AtomicI32::new(0),
+                inside: AtomicU64::new(0),
+                owner: Owner(AtomicU64::new(0)),
                 count: AtomicU64::new(0),
-                at: AtomicU64::new(0),
                 found: AtomicU64::new(0),
                 ledger: AtomicPtr::new(core::ptr::null_mut()),
-                touching: AtomicU32::new(0),
-                touches_at: AtomicU64::new(0),
+                touching: AtomicU64::new(0),
             },
             device: UnsafeCell::new(0),
         }
@@ -120,8 +126,8 @@ impl Gate {
     /// thread would begin to wait.
     fn launch(&self, thread: usize) -> bool {
         let Launcher { record, device } = &self.threads[thread];
-        if !record.try_step_in(1, &self.word) {
-            let word = record.step_in(to(1 << DEVICE), &self.word);
+        if !record.try_step_in(FRAME, &self.word) {
+            let word = record.step_in(FRAME, to(1 << DEVICE), &self.word);
             if word & (closed(DEVICE) | ANY_SEALED) != 0 {
                 record.step_out();
                 return false;
@@ -237,7 +243,7 @@ impl Shared {
     /// One launch, as `ledger::go` makes it. With `announces` it is in the ring before it takes
     /// from the allowance. `false` if it would take the slow way.
     fn launch(&self, announces: bool) -> bool {
-        let word = self.record.step_in(to(1 << DEVICE), &self.word);
+        let word = self.record.step_in(FRAME, to(1 << DEVICE), &self.word);
         let mut goes = false;
         if word & closed(DEVICE) == 0 {
             let launch = Launch { of: 0, at: 0 };

@@ -209,7 +209,8 @@ impl DeviceGate {
     }
 
     /// May a launch of `key` in `stream_key` go? Asked inside the gate. Where its work would not
-    /// end in time, the gate closes. With `insists` it need not wait for room.
+    /// end in time, the gate closes. With `insists` it need not wait for room in the window or in a
+    /// slice.
     pub(super) fn ask(&self, stream_key: StreamKey, key: Key, insists: bool) -> Told {
         let now = clock::now();
         let mut inner = self.lock();
@@ -230,7 +231,7 @@ impl DeviceGate {
         }
         let bounds = inner.bounds;
         let expected = inner.window.expected(bounds, key.number);
-        if let Some(full) = self.has_to_yield(&mut inner, now, stream_key, expected) {
+        if !insists && let Some(full) = self.has_to_yield(&mut inner, now, stream_key, expected) {
             return Told::Full(full);
         }
         if self.has_spent(&mut inner, now) {

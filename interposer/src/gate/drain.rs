@@ -4,7 +4,7 @@
 //! be complete by the deadline, the gate closes early. While it is closed, launches wait for the
 //! next turn, and the daemon is told once per close that one waits. Every wait is bounded: a
 //! waiting thread checks ten times a second, and continues if the gate thread shows no sign of life
-//! ([`Stillness`]), or if there has been no room for [`PATIENCE`].
+//! ([`Stillness`]), or if the window or the slices have had no room for it for [`PATIENCE`].
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -28,7 +28,7 @@ use gpushare_pacing::estimate::Expected;
 use gpushare_pacing::window::{Op, StreamKey};
 use gpushare_protocol::report::Report;
 
-/// How long an open device may have no room (ns), before waiting launches continue.
+/// How long an open device may have no room for a launch (ns), before it continues.
 const PATIENCE: u64 = 10_000_000_000;
 
 /// One admitted launch.
@@ -112,6 +112,8 @@ pub(super) fn admit(target: &LaunchTarget, guard: &mut GateGuard) -> Option<Admi
                 guard.step_in();
             }
             Told::Full(full) => {
+                // Other threads may fill each slice before this one asks.
+                end.get_or_insert_with(|| clock::now().saturating_add(PATIENCE));
                 guard.step_out();
                 gate.rest(full, thread_number());
                 guard.step_in();

@@ -38,13 +38,14 @@ enum Seat {
 pub(crate) struct GateGuard {
     gate: &'static Gate,
     seat: Seat,
-    /// The record's content while inside.
-    place: u32,
+    /// Where it may submit while inside.
+    place: u64,
     /// Where the call is.
     at: u64,
     inside: bool,
-    /// The content to restore afterwards: of a call that this one interrupted.
-    outer: (u32, u64),
+    /// What the record showed of a call that this one interrupted, and of calls that touch memory:
+    /// it shows that again afterwards.
+    outer: (u64, u64),
 }
 
 impl GateGuard {
@@ -55,16 +56,16 @@ impl GateGuard {
             None => Seat::Shared(gate.records.crowd()),
         };
         let at = frame.address();
-        let mut outer = (OUT, 0);
+        let mut outer = (OUT, OUT);
         if let Seat::Own(record) = seat {
             tls::set(Some(record));
             // While this call waits, so does the interrupted one, and no thread needs to wait for
             // that. It continues after this one.
             let seen_from = record.found.swap(0, Ordering::Relaxed).max(at);
             if record.is_inside() && !super::was_left(record, seen_from) {
-                outer = record.shown();
+                let shown = record.shown();
                 // A turn may end meanwhile. A seal may not: the other call is in the driver.
-                seal::interrupts(record, outer.1);
+                outer = (shown, seal::interrupts(record, shown));
             }
         }
         let mut guard = Self {
@@ -86,8 +87,7 @@ impl GateGuard {
         }
         match self.seat {
             Seat::Own(record) => {
-                record.at.store(self.at, Ordering::Relaxed);
-                let _ = record.step_in(self.place, &self.gate.word);
+                let _ = record.step_in(self.at, self.place, &self.gate.word);
             }
             Seat::Shared(crowd) => {
                 crowd.fetch_add(1, Ordering::SeqCst);
@@ -199,10 +199,10 @@ impl GateGuard {
 impl Drop for GateGuard {
     fn drop(&mut self) {
         match self.seat {
-            // In one step: the other call is inside all the time.
+            // In this order: the other call is in the driver all the time.
             Seat::Own(record) if self.outer.0 != OUT => {
-                seal::resumes(record);
-                record.step_back(self.outer.0, self.outer.1);
+                record.step_back(self.outer.0);
+                record.touches_again(self.outer.1);
                 self.inside = false;
             }
             _ => self.step_out(),

@@ -312,7 +312,7 @@ pub(super) struct Open {
     /// The value in the record of a thread that is inside, and the bits of the gate's word that end
     /// the short path: the device is closed, the process is sealed or was calm, launches need a
     /// barrier of their own, or the library is not at work.
-    seat: u32,
+    seat: u64,
     barred: u64,
     allowance: Allowance,
     /// No longer than until then, in ticks.
@@ -458,8 +458,7 @@ pub(super) fn go(stream: StreamRef, key: u64, frame: u64) -> Option<Going> {
         return None;
     }
     let open = ledger.open()?;
-    record.at.store(frame, Ordering::Relaxed);
-    let word = record.step_in(open.seat, &GATE.word);
+    let word = record.step_in(frame, open.seat, &GATE.word);
     if word & open.barred == 0 {
         let now = clock::ticks();
         if let Some(number) = ledger.ring.announce(Launch { of: place, at: now }) {

@@ -4,27 +4,27 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::Record;
+use super::word::{self, Record};
 use crate::guest::frames;
 use crate::guest::left::sleeps_above;
 
-/// Whether the call at `at`, which is inside by this record, is certainly gone.
-pub(super) fn is_left(record: &Record, at: u64) -> bool {
-    is_gone(record, &record.at, at)
+/// Whether the call that this record has `shown` as inside is certainly gone.
+pub(super) fn is_left(record: &Record, shown: u64) -> bool {
+    is_gone(record, &record.inside, shown)
 }
 
 /// The same of a call that touches device memory and passes no gate.
-pub(super) fn has_left_touching(record: &Record) -> bool {
-    let at = record.touches_at.load(Ordering::Acquire);
-    is_gone(record, &record.touches_at, at)
+pub(super) fn has_left_touching(record: &Record, shown: u64) -> bool {
+    is_gone(record, &record.touching, shown)
 }
 
-fn is_gone(record: &Record, shown: &AtomicU64, at: u64) -> bool {
-    if !frames::is_there(at) {
+fn is_gone(record: &Record, shows: &AtomicU64, shown: u64) -> bool {
+    let frame = word::frame_of(shown);
+    if !frames::is_there(frame) {
         return true;
     }
-    let owner = record.owner.load(Ordering::Acquire);
-    sleeps_above(owner.into(), at)
+    let owner = record.owner.seen().thread();
+    sleeps_above(owner.into(), frame)
         // The thread may have begun another one meanwhile, which stays out of a closed gate.
-        && shown.load(Ordering::Acquire) == at
+        && shows.load(Ordering::Acquire) == shown
 }

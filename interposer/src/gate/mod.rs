@@ -24,6 +24,7 @@ mod left;
 #[cfg(test)]
 mod litmus;
 pub(crate) mod marks;
+mod owner;
 mod records;
 mod ring;
 pub(crate) mod ringing;
@@ -140,15 +141,17 @@ impl Gate {
     /// the device was closed.
     fn is_left(&self, device_index: usize, known: &mut Vec<u64>) -> bool {
         let mut inside = self.records.all();
-        let mut is_left = |record: &Record| {
-            let at = record.at.load(Ordering::Acquire);
-            if !known.contains(&at) && left::is_left(record, at) {
-                known.push(at);
+        let mut is_left = |record: &Record, shown: u64| {
+            if !known.contains(&shown) && left::is_left(record, shown) {
+                known.push(shown);
             }
-            known.contains(&at)
+            known.contains(&shown)
         };
         self.records.crowd().load(Ordering::Acquire) == 0
-            && inside.all(|record| !record.may_submit_to(device_index) || is_left(record))
+            && inside.all(|record| {
+                let shown = record.shown();
+                !word::may_submit(shown, device_index) || is_left(record, shown)
+            })
     }
 }
 
@@ -156,7 +159,7 @@ impl Gate {
 #[cold]
 #[inline(never)]
 fn was_left(record: &Record, here: u64) -> bool {
-    let left = frames::is_gone(record.at.load(Ordering::Relaxed), here);
+    let left = frames::is_gone(word::frame_of(record.shown()), here);
     if left {
         // If it submitted work, that was not recorded.
         ledger::abandon(record);
@@ -187,6 +190,7 @@ pub(crate) fn after_fork_in_child() {
     GATE.records.forget();
     apart::forget();
     GATE.holding.store(0, Ordering::Relaxed);
+    GATE.ended_calms.store(0, Ordering::Relaxed);
     seal::after_fork_in_child();
     work::after_fork_in_child();
     thread::after_fork_in_child();
@@ -237,9 +241,9 @@ fn has_left(device_index: usize, ledger: &Ledger) -> bool {
     let mut records = GATE.records.all();
     let record = records.find(|record| ledger::is_of(ledger, record));
     record.is_some_and(|record| {
-        let (owner, at) = (&record.owner, record.at.load(Ordering::Acquire));
-        records::is_nobodys(owner.load(Ordering::Acquire))
-            || record.may_submit_to(device_index) && left::is_left(record, at)
+        let (owner, shown) = (record.owner.seen(), record.shown());
+        records::is_nobodys(owner.thread())
+            || word::may_submit(shown, device_index) && left::is_left(record, shown)
     })
 }
 

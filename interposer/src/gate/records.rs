@@ -15,13 +15,13 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::gate::device_gate;
 use crate::gate::ledger;
-use crate::gate::word::Record;
+use crate::gate::owner::{IN_HAND, NOBODY};
+use crate::gate::word::{FRAME_BITS, Record};
+use crate::guest::frames::Frame;
 use crate::guest::sys;
 
 /// Records beside the link in one page.
 const PER_SLAB: usize = 63;
-/// The owner of a record that is being freed. No thread has this id, nor is one with it dead.
-const IN_HAND: i32 = -1;
 
 #[derive(Debug)]
 #[repr(C, align(64))]
@@ -60,6 +60,7 @@ impl Records {
         self.slabs.store(ptr::null_mut(), Ordering::Release);
         self.crowd.store(0, Ordering::Release);
         self.touching.store(0, Ordering::Release);
+        self.count.store(0, Ordering::Release);
     }
 
     fn slabs(&self) -> impl Iterator<Item = &'static Slab> {
@@ -99,7 +100,7 @@ impl Records {
             for record in &slab.records {
                 let count = record.count.load(Ordering::Acquire);
                 // They are taken in their order: no thread has had the rest.
-                if count == 0 && record.owner.load(Ordering::Acquire) == 0 {
+                if count == 0 && record.owner.seen().thread() == NOBODY {
                     break;
                 }
                 if record.may_touch() {
@@ -121,18 +122,20 @@ impl Records {
         &self.touching
     }
 
-    /// A record for the calling thread. `None` if the system has no page for it.
+    /// A record for the calling thread. `None` if the system has no page for it, or if a record has
+    /// no room for the address of the thread's frames.
     #[cold]
     pub(super) fn claim(&self) -> Option<&'static Record> {
+        if Frame::new().address() >> FRAME_BITS != 0 {
+            return None;
+        }
         let me = this_thread();
         // A live thread's id is unique, so the earlier owner of a record under this id is dead.
-        let mine = self
-            .all()
-            .find(|record| record.owner.load(Ordering::Acquire) == me);
-        let found = mine.or_else(|| self.take(0, me)).or_else(|| {
+        let found = self.take(me, me).or_else(|| self.take(NOBODY, me));
+        let found = found.or_else(|| {
             self.all().find(|record| {
-                let owner = record.owner.load(Ordering::Acquire);
-                is_dead(owner) && takes(record, owner, me)
+                let owner = record.owner.seen();
+                is_dead(owner.thread()) && record.owner.passes(owner, me)
             })
         });
         if let Some(record) = found {
@@ -142,12 +145,13 @@ impl Records {
             return Some(record);
         }
         self.add_slab()?;
-        self.take(0, me)
+        self.take(NOBODY, me)
     }
 
     /// The first record of `owner`'s that could be made `me`'s.
     fn take(&self, owner: i32, me: i32) -> Option<&'static Record> {
-        self.all().find(|record| takes(record, owner, me))
+        self.all()
+            .find(|record| record.owner.passes_from(owner, me))
     }
 
     /// Links one more page of free records.
@@ -185,21 +189,14 @@ impl Records {
     /// Frees the records of threads that died inside, such as by cancellation in the driver.
     pub(super) fn reap(&self) {
         for record in self.all().filter(|record| record.may_touch()) {
-            let owner = record.owner.load(Ordering::Acquire);
-            if is_dead(owner) && takes(record, owner, IN_HAND) {
+            let owner = record.owner.seen();
+            if is_dead(owner.thread()) && record.owner.passes(owner, IN_HAND) {
                 device_gate::has_died(record);
                 record.was_left();
-                record.owner.store(0, Ordering::Release);
+                let _ = record.owner.passes_from(IN_HAND, NOBODY);
             }
         }
     }
-}
-
-fn takes(record: &Record, owner: i32, me: i32) -> bool {
-    record
-        .owner
-        .compare_exchange(owner, me, Ordering::AcqRel, Ordering::Acquire)
-        .is_ok()
 }
 
 /// The calling thread's id in the kernel.
@@ -209,7 +206,7 @@ fn this_thread() -> i32 {
 
 /// Whether a record with this owner is no living thread's.
 pub(super) fn is_nobodys(owner: i32) -> bool {
-    owner == 0 || is_dead(owner)
+    owner == NOBODY || is_dead(owner)
 }
 
 /// Whether the kernel knows no such thread of this process.
@@ -318,11 +315,33 @@ mod tests {
     }
 
     #[test]
+    fn a_forked_child_begins_without_its_parents_submissions() {
+        let records = Records::new();
+        records.count();
+        records.claim().unwrap().count();
+        assert_eq!(records.submissions(), 2);
+        records.forget();
+        assert_eq!(records.submissions(), 0);
+    }
+
+    #[test]
+    fn a_thread_with_a_dead_ones_id_keeps_the_record_that_it_claims() {
+        let records = Records::new();
+        let record = records.claim().unwrap();
+        let seen = record.owner.seen();
+        // As by a thread that now has this one's id.
+        assert!(ptr::eq(records.claim().unwrap(), record));
+        assert!(!record.owner.passes(seen, IN_HAND), "looked at before");
+        assert!(record.owner.passes(record.owner.seen(), IN_HAND));
+        assert!(!ptr::eq(records.claim().unwrap(), record), "being freed");
+    }
+
+    #[test]
     fn a_column_is_not_held_up_by_launches_on_another() {
         let records = Records::new();
         let word = super::super::word::GateWord::of(AtomicU64::new(0));
         let mine = records.claim().unwrap();
-        mine.step_in(super::super::word::to(1 << 2), &word);
+        mine.step_in(0, super::super::word::to(1 << 2), &word);
         assert!(!mine.may_submit_to(0) && mine.may_submit_to(2) && !mine.may_submit_to(3));
         mine.step_out();
         assert!(!mine.may_submit_to(2));

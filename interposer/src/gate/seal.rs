@@ -23,7 +23,7 @@ use super::left;
 use super::{GATE, Gate, tls};
 use crate::account;
 use crate::driver::contexts;
-use crate::gate::word::{self, ANY_SEALED, CALM, DEVICES, DRAINED, Record};
+use crate::gate::word::{self, ANY_SEALED, CALM, DEVICES, DRAINED, OUT, Record, SOMEWHERE};
 use crate::guest::background::Uncancelled;
 use crate::guest::exit;
 use crate::guest::frames::{self, Frame};
@@ -230,26 +230,18 @@ pub(crate) fn pass_until_drained(call: impl FnOnce() -> CUresult) -> CUresult {
     })
 }
 
-/// A launch that came from a signal handler interrupts one that is in the driver, from the frame at
-/// `at`.
-pub(super) fn interrupts(record: &Record, at: u64) {
-    record.touches_at.store(at, Ordering::Relaxed);
-    record.touching.fetch_add(1, Ordering::SeqCst);
-}
-
-/// That one goes on.
-pub(super) fn resumes(record: &Record) {
-    let before = record.touching.load(Ordering::Relaxed);
-    record
-        .touching
-        .store(before.saturating_sub(1), Ordering::Release);
+/// A launch that came from a signal handler interrupts the one that `record` has `shown` as inside:
+/// that one is in the driver. Returns what else was shown there, to be shown again afterwards.
+pub(super) fn interrupts(record: &Record, shown: u64) -> u64 {
+    let interrupted = word::frame_of(shown) | SOMEWHERE;
+    record.touching.swap(interrupted, Ordering::SeqCst)
 }
 
 /// Where it shows that a call is in the driver.
 #[derive(Debug)]
 enum Seat {
-    /// In its thread's record, beside so many others, the last of which is at this frame.
-    Own(&'static Record, u32, u64),
+    /// In its thread's record, which showed this of a call that it interrupts.
+    Own(&'static Record, u64),
     /// The system has no page for one more record: it is counted with others.
     Shared(&'static AtomicU32),
 }
@@ -260,19 +252,18 @@ impl Seat {
             return Self::Shared(gate.records.touching());
         };
         tls::set(Some(record));
-        let mut beside = record.touching.load(Ordering::Relaxed);
-        let last = record.touches_at.load(Ordering::Relaxed);
-        if beside != 0 && frames::is_gone(last, frame.address()) {
+        let mut outer = record.touching.load(Ordering::Relaxed);
+        if outer != OUT && frames::is_gone(word::frame_of(outer), frame.address()) {
             // It was left by a jump, perhaps after it had submitted something.
             record.count();
-            beside = 0;
+            outer = OUT;
         }
-        Self::Own(record, beside, last)
+        Self::Own(record, outer)
     }
 
     fn step_in(&self, gate: &Gate, frame: &Frame) -> u64 {
         match self {
-            Self::Own(record, beside, _) => record.touch(*beside, frame.address(), &gate.word),
+            Self::Own(record, _) => record.touch(frame.address(), &gate.word),
             Self::Shared(count) => {
                 count.fetch_add(1, Ordering::SeqCst);
                 fence(Ordering::SeqCst);
@@ -283,10 +274,7 @@ impl Seat {
 
     fn step_out(&self) {
         match self {
-            Self::Own(record, beside, last) => {
-                record.touches_at.store(*last, Ordering::Relaxed);
-                record.touching.store(*beside, Ordering::Release);
-            }
+            Self::Own(record, outer) => record.touches_again(*outer),
             Self::Shared(count) => {
                 count.fetch_sub(1, Ordering::Release);
             }
@@ -336,7 +324,7 @@ impl Gate {
     #[inline(always)]
     pub(super) fn try_touch(&self, frame: &Frame, but: u64) -> Option<Touching> {
         let record = tls::get()?;
-        let is_only = record.touching.load(Ordering::Relaxed) == 0;
+        let is_only = record.touching.load(Ordering::Relaxed) == OUT;
         let steps_in = || record.try_touch(frame.address(), &self.word, but);
         (is_only && steps_in()).then_some(Touching(record))
     }
@@ -392,11 +380,10 @@ impl Gate {
     /// Whether all calls that seem to be in the driver have been left by a jump.
     fn is_abandoned(&self) -> bool {
         let has_left = |record: &Record| {
-            let launch =
-                !record.is_inside() || left::is_left(record, record.at.load(Ordering::Acquire));
-            let other =
-                record.touching.load(Ordering::Acquire) == 0 || left::has_left_touching(record);
-            launch && other
+            let shown = record.shown();
+            let launch = shown == OUT || left::is_left(record, shown);
+            let shown = record.touching.load(Ordering::Acquire);
+            launch && (shown == OUT || left::has_left_touching(record, shown))
         };
         self.records.crowd().load(Ordering::Acquire) == 0
             && self.records.touching().load(Ordering::Acquire) == 0

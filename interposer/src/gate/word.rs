@@ -7,9 +7,8 @@
 //! pass a barrier (`membarrier`). Where it cannot, [`FENCED`] stands in the word and sends every
 //! launch the slow path, which has a barrier of its own.
 
-use crate::gate::sync::{
-    AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence, light_barrier,
-};
+use crate::gate::owner::Owner;
+use crate::gate::sync::{AtomicPtr, AtomicU64, Ordering, fence, light_barrier};
 
 /// Devices the word has bits for.
 pub(super) const DEVICES: usize = 16;
@@ -18,10 +17,16 @@ pub(super) const FENCED: u64 = 1 << 62;
 /// The library is not at work (yet).
 pub(super) const NOT_READY: u64 = 1 << 63;
 
-/// [`Record::inside`] of a thread that is not.
-pub(super) const OUT: u32 = 0;
-/// [`Record::inside`] of a thread that may be submitting to any device.
-pub(super) const SOMEWHERE: u32 = 1;
+/// What a record shows without a call.
+pub(super) const OUT: u64 = 0;
+/// The place of a call that may be submitting to any device.
+pub(super) const SOMEWHERE: u64 = 1;
+/// The place of a call that submits to the devices of its highest bits, one each.
+const DEVICES_ONLY: u64 = 2;
+/// Bits that the address of a frame has beside them. Linux gives a program no address with more,
+/// unless the program asks for one. The lowest two are 0.
+pub(super) const FRAME_BITS: u32 = 48;
+const _: () = assert!(FRAME_BITS as usize + DEVICES == u64::BITS as usize);
 
 /// The bit of a device on which launches take the slow way.
 pub(super) const fn slow(device_index: usize) -> u64 {
@@ -87,30 +92,43 @@ impl GateWord {
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Record {
-    /// [`OUT`], [`SOMEWHERE`], or 2 and the devices it submits to, shifted by 2.
-    pub(super) inside: AtomicU32,
-    /// The thread's kernel id, 0 without an owner.
-    pub(super) owner: AtomicI32,
+    /// [`OUT`], or the place of the call that is inside and its frame: its thread may have left it
+    /// without a word. One word, so that a signal handler between two stores cannot leave its own
+    /// frame there for the call that it interrupts.
+    pub(super) inside: AtomicU64,
+    /// The thread that it is for.
+    pub(super) owner: Owner,
     /// Submissions so far, of all owners.
     pub(super) count: AtomicU64,
-    /// The frame of the call that is inside: its thread may have left it without a word.
-    pub(super) at: AtomicU64,
     /// The frame of a call that found its thread inside already, 0 if it knows that by now.
     pub(super) found: AtomicU64,
     /// The ledger of its thread's launches on the short path, null if there is none yet. It stays
     /// with the record.
     pub(super) ledger: AtomicPtr<()>,
-    /// Calls of its thread in the driver that touch device memory and pass no gate, such as copies;
-    /// 0 for none. A field of its own: they do not delay the end of a turn, only a seal.
-    pub(super) touching: AtomicU32,
-    /// The frame of the last of them.
-    pub(super) touches_at: AtomicU64,
+    /// The same as `inside` of the last call of its thread in the driver that touches device memory
+    /// and passes no gate, such as a copy. A field of its own: it does not delay the end of a turn,
+    /// only a seal.
+    pub(super) touching: AtomicU64,
 }
 
-/// The value that [`Record::step_in`] stores for a thread that submits to these devices (a bit
-/// each).
-pub(super) const fn to(devices: u32) -> u32 {
-    2 | devices << 2
+/// The place of a call that submits to these devices (a bit each).
+pub(super) const fn to(devices: u32) -> u64 {
+    DEVICES_ONLY | (devices as u64) << FRAME_BITS
+}
+
+/// The frame of the call that a record shows.
+pub(super) const fn frame_of(shown: u64) -> u64 {
+    let frame = shown & !(SOMEWHERE | DEVICES_ONLY);
+    if shown & SOMEWHERE == 0 {
+        frame & ((1 << FRAME_BITS) - 1)
+    } else {
+        frame
+    }
+}
+
+/// Whether the call that a record shows may be submitting to `device_index`.
+pub(super) const fn may_submit(shown: u64, device_index: usize) -> bool {
+    shown & SOMEWHERE != 0 || shown >> FRAME_BITS & 1 << device_index != 0
 }
 
 impl Record {
@@ -124,8 +142,7 @@ impl Record {
     /// Steps inside if everything is free, by the call at `frame`. The thread must be outside.
     #[inline(always)]
     pub(super) fn try_step_in(&self, frame: u64, word: &GateWord) -> bool {
-        self.at.store(frame, Ordering::Relaxed);
-        self.inside.store(SOMEWHERE, Ordering::Relaxed);
+        self.inside.store(frame | SOMEWHERE, Ordering::Relaxed);
         light_barrier();
         if word.load() == 0 {
             return true;
@@ -134,10 +151,10 @@ impl Record {
         false
     }
 
-    /// Steps inside and returns the word's value then.
+    /// Steps inside, by the call at `frame`, and returns the word's value then.
     #[inline(always)]
-    pub(super) fn step_in(&self, place: u32, word: &GateWord) -> u64 {
-        self.inside.store(place, Ordering::Relaxed);
+    pub(super) fn step_in(&self, frame: u64, place: u64, word: &GateWord) -> u64 {
+        self.inside.store(frame | place, Ordering::Relaxed);
         light_barrier();
         word.load()
     }
@@ -147,8 +164,7 @@ impl Record {
     /// driver.
     #[inline(always)]
     pub(super) fn try_touch(&self, frame: u64, word: &GateWord, but: u64) -> bool {
-        self.touches_at.store(frame, Ordering::Relaxed);
-        self.touching.store(1, Ordering::Relaxed);
+        self.touching.store(frame | SOMEWHERE, Ordering::Relaxed);
         light_barrier();
         if word.load() & !but == 0 {
             return true;
@@ -157,11 +173,10 @@ impl Record {
         false
     }
 
-    /// Steps in with such a call beside those that it interrupts, by a barrier of its own. Returns
-    /// the word's value then.
-    pub(super) fn touch(&self, beside: u32, frame: u64, word: &GateWord) -> u64 {
-        self.touches_at.store(frame, Ordering::Relaxed);
-        self.touching.store(beside + 1, Ordering::Relaxed);
+    /// Steps in with such a call, by a barrier of its own. Returns the word's value then. One that
+    /// it interrupts is shown again by [`touches_again`](Self::touches_again).
+    pub(super) fn touch(&self, frame: u64, word: &GateWord) -> u64 {
+        self.touching.store(frame | SOMEWHERE, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         word.load()
     }
@@ -169,7 +184,13 @@ impl Record {
     /// The only such call has left the driver.
     #[inline(always)]
     pub(super) fn touched(&self) {
-        self.touching.store(0, Ordering::Release);
+        self.touches_again(OUT);
+    }
+
+    /// The last such call has left the driver; this was shown before it.
+    #[inline(always)]
+    pub(super) fn touches_again(&self, shown: u64) {
+        self.touching.store(shown, Ordering::Release);
     }
 
     /// Whether a call of its thread that can touch device memory may be in the driver. For the
@@ -196,16 +217,14 @@ impl Record {
         self.touched();
     }
 
-    /// Its content, and the call that wrote it.
-    pub(super) fn shown(&self) -> (u32, u64) {
-        let inside = self.inside.load(Ordering::Relaxed);
-        (inside, self.at.load(Ordering::Relaxed))
+    /// What it shows of the call that is inside.
+    pub(super) fn shown(&self) -> u64 {
+        self.inside.load(Ordering::Acquire)
     }
 
-    /// Restores the content of a call that is still inside.
-    pub(super) fn step_back(&self, inside: u32, frame: u64) {
-        self.at.store(frame, Ordering::Relaxed);
-        self.inside.store(inside, Ordering::Release);
+    /// Shows a call again that is still inside.
+    pub(super) fn step_back(&self, shown: u64) {
+        self.inside.store(shown, Ordering::Release);
     }
 
     /// Steps outside.
@@ -217,10 +236,6 @@ impl Record {
     /// Whether its thread may be submitting to `device_index`. For the closing thread, behind its
     /// barrier.
     pub(super) fn may_submit_to(&self, device_index: usize) -> bool {
-        match self.inside.load(Ordering::Acquire) {
-            OUT => false,
-            SOMEWHERE => true,
-            place => place >> 2 & 1 << device_index != 0,
-        }
+        may_submit(self.shown(), device_index)
     }
 }

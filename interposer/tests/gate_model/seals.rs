@@ -5,7 +5,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use super::word::{self, ANY_SEALED, GateWord, Record, sealed, slow};
-use super::{DEVICE, Gate, Launcher, sync};
+use super::{DEVICE, FRAME, Gate, Launcher, sync};
 
 /// The device for whose memory the process is sealed: another than that of the launches.
 const AWAY: usize = 3;
@@ -14,7 +14,7 @@ impl Gate {
     /// One copy, by the fast way or the slow one. `false` if a seal holds it.
     fn copy(&self, thread: usize) -> bool {
         let Launcher { record, device } = &self.threads[thread];
-        if !record.try_touch(1, &self.word, 0) {
+        if !record.try_touch(FRAME, &self.word, 0) {
             return self.copy_slowly(thread);
         }
         // SAFETY: as in `launch`.
@@ -26,7 +26,7 @@ impl Gate {
     /// One copy by the slow way alone: the first of its thread, or one that interrupts another.
     fn copy_slowly(&self, thread: usize) -> bool {
         let Launcher { record, device } = &self.threads[thread];
-        let is_held = record.touch(0, 1, &self.word) & ANY_SEALED != 0;
+        let is_held = record.touch(FRAME, &self.word) & ANY_SEALED != 0;
         if !is_held {
             // SAFETY: as in `launch`.
             device.with_mut(|device| unsafe { *device += 1 });
@@ -169,7 +169,7 @@ struct Draining {
 impl Draining {
     /// `seal::pass_until_drained`: counted before the driver's call and, with `twice`, after it.
     fn operate(&self, twice: bool) {
-        let word = self.record.touch(0, 1, &self.word);
+        let word = self.record.touch(FRAME, &self.word);
         if word & word::DRAINED == 0 {
             self.operations.fetch_add(1, Ordering::SeqCst);
             self.under_way.store(1, Ordering::SeqCst);

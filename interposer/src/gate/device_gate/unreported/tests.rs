@@ -1,6 +1,6 @@
 //! The work of threads that died inside a launch.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::AtomicU64;
 
 use crate::gate::device_gate::{found, of};
 use crate::gate::records::Records;
@@ -30,7 +30,7 @@ fn dies(records: &Records, enters: impl FnOnce(&Record) + Send) -> &'static Reco
 /// Enters a launch on [`DEVICE`].
 fn launches(record: &Record) {
     let word = GateWord::of(AtomicU64::new(0));
-    let _ = record.step_in(word::to(1 << DEVICE), &word);
+    let _ = record.step_in(0, word::to(1 << DEVICE), &word);
 }
 
 /// Enters a copy, which passes no gate.
@@ -59,7 +59,8 @@ fn reaped(records: &Records, _: &Record) {
 /// By a thread to which the system gives the dead one's id.
 fn claimed(records: &Records, record: &Record) {
     let me = i32::try_from(sys::this_thread()).unwrap();
-    record.owner.store(me, Ordering::Release);
+    let dead = record.owner.seen().thread();
+    assert!(record.owner.passes_from(dead, me));
     assert!(core::ptr::eq(records.claim().unwrap(), record));
 }
 

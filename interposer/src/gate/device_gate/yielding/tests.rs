@@ -5,7 +5,8 @@ use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
 
 use super::*;
 use crate::driver::marking::is_older;
-use crate::gate::device_gate::Op;
+use crate::gate::Key;
+use crate::gate::device_gate::{Op, Told};
 use crate::gate::ledger::tests::page;
 
 const US: u64 = 1_000;
@@ -79,6 +80,22 @@ fn comes(gate: &DeviceGate, stream_key: StreamKey) {
     let mut inner = gate.lock();
     let bounds = inner.bounds;
     inner.window.came(clock::now(), bounds, stream_key, op);
+}
+
+#[test]
+fn a_launch_that_has_waited_long_enough_goes_into_a_full_slice() {
+    let gate = yields();
+    let ask = |insists| gate.ask(STREAM, Key::other(3), insists);
+    // As another thread that is always before this one fills each slice.
+    for _ in 0..2 {
+        while matches!(ask(false), Told::Go { .. }) {}
+        assert!(matches!(ask(false), Told::Full(_)));
+        gate.lock().slices.emptied();
+        gate.lock().slices.admitted(1, MS);
+    }
+    assert!(matches!(ask(false), Told::Full(_)), "it has not");
+    assert!(matches!(ask(true), Told::Go { .. }));
+    assert!(matches!(ask(false), Told::Full(_)), "the next one waits");
 }
 
 #[test]
