@@ -130,6 +130,18 @@ fn a_request_of_a_program_that_waits_for_50_us_is_kept() {
     }
 }
 
+/// Yielded to by slices it would have 5 % of the device. Beside 1 ms its neighbour has little more
+/// than a gap of a tenth: it must be known as one that waits though its gate soon bounds its work.
+#[test]
+fn a_request_is_kept_beside_operations_of_any_length_that_are_waited_for() {
+    for kernel in [1000, 1500, 2500, 5000] {
+        let what = format!("{kernel} us and 50 us waited for");
+        let case = Case::new(&what, &[waits(kernel, 100), waits(50, 20)]).h100();
+        let case = case.requests(&[60, 40]).times(2 * S, 5 * S);
+        at_least(&what, case.steered().report.useful(1), 25.0);
+    }
+}
+
 #[test]
 fn a_program_that_waits_takes_turns_with_a_deep_queue_where_they_are_full() {
     let what = "deep queue and 200 us waited for";

@@ -14,6 +14,8 @@ pub(super) struct Case<'a> {
     pub(super) turns: bool,
     /// Those that wait for each operation always want the device.
     pub(super) loops_stay: bool,
+    /// One of those of the highest class has a request.
+    pub(super) loop_has_request: bool,
     pub(super) visits: Visits,
     /// Its equals may be steered for it. Where that was given up, and it has no request, only lower
     /// classes are.

@@ -93,6 +93,11 @@ impl<'a> Contenders<'a> {
         self.turns && self.stays(tenant) && !tenant.is_doubted()
     }
 
+    /// Whether one of the highest class that waits for each operation has a request.
+    pub(super) fn loop_has_request(&self) -> bool {
+        has_request(self.pending, self.highest)
+    }
+
     /// How many of the tenants do not always want the device.
     pub(super) fn visitors(&self) -> u64 {
         let all = self.pending.iter();
@@ -105,7 +110,7 @@ impl<'a> Contenders<'a> {
     /// alone: that one has pauses, and what it does without them it takes from the request.
     pub(super) fn is_contended(&self, behind: &Tenant) -> bool {
         let all = || self.pending.iter().map(|(_, tenant)| *tenant);
-        let fills = |one: &Tenant| one.own.habit.service() >= Rules::TURNS && !one.loops();
+        let fills = |one: &Tenant| one.own.habit.service() >= Rules::TURNS;
         let presences = all().map(|one| one.own.habit.presence());
         let present = match behind.account.has_promise() && all().any(fills) {
             true => presences.fold(0, any_of),
@@ -130,12 +135,9 @@ fn take_turns(pending: &[(TenantId, &Tenant)], class: u16) -> bool {
     );
     let above = pending.iter().any(|(_, tenant)| tenant.class() < class);
     let fills = above || all.iter().any(|tenant| tenant.is_dense());
-    let promised = all
-        .iter()
-        .any(|tenant| tenant.loops() && tenant.account.has_promise());
     let least = if above {
         Rules::TURNS_ABOVE
-    } else if promised {
+    } else if has_request(pending, class) {
         Rules::TURNS_PROMISED
     } else {
         Rules::TURNS
@@ -145,4 +147,10 @@ fn take_turns(pending: &[(TenantId, &Tenant)], class: u16) -> bool {
     let free = all.iter().all(|tenant| free(tenant));
     let loops = all.iter().any(|tenant| tenant.loops());
     (above || all.len() > 1) && loops && free && is_worth_it
+}
+
+/// Whether a tenant of a class that waits for each operation has a request.
+fn has_request(pending: &[(TenantId, &Tenant)], class: u16) -> bool {
+    let mut all = pending.iter().map(|(_, tenant)| *tenant);
+    all.any(|one| one.class() == class && one.loops() && one.account.has_promise())
 }

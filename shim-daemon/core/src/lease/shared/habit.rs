@@ -17,6 +17,8 @@ pub(super) struct Habit {
     /// The part of its samples, lately, in which its work was a queue, in thousandths; and how many
     /// that is a mean of.
     depth: (u64, u64),
+    /// When that was last known of its own open gate.
+    judged: Option<Nanos>,
     /// For how long it has been pending for at least half of each sample.
     unbroken: Nanos,
     /// It leaves gaps shorter than the time for which it waits for the device.
@@ -81,20 +83,33 @@ impl Habit {
         self.solo * 1000 / (self.solo + self.think).max(1)
     }
 
+    /// Whether it is unknown what it submits at a time, because its gate bounded its work before
+    /// that was seen, or has bounded it for long: programs change.
+    pub(super) fn is_unjudged(&self, now: Nanos) -> bool {
+        self.judged.is_none_or(|at| now > at + Rules::JUDGED)
+    }
+
     /// Decides at the end of a sample whether it loops. `is_open`: its own gate did not bound its
-    /// work, or what it submits at a time says nothing. In its turn it need not wait for others, so
-    /// it loops until it pauses or queues.
-    pub(super) fn judge(&mut self, now: Nanos, done: Done, is_open: bool) {
+    /// work, or what it submits at a time says nothing. So many such samples tell a `queue` from a
+    /// loop. In its turn it need not wait for others, so it loops until it pauses or queues.
+    pub(super) fn judge(&mut self, now: Nanos, done: Done, (is_open, queue): (bool, u64)) {
         if is_open {
+            if self.is_unjudged(now) && self.judged.take().is_some() {
+                self.depth.1 = 0;
+            }
             let (depth, samples) = self.depth;
             let samples = (samples + 1).min(Rules::SAMPLES);
             let deep = if done.deep { 1000 } else { 0 };
             self.depth = ((depth * (samples - 1) + deep) / samples, samples);
+            if samples >= queue {
+                self.judged = Some(now);
+            }
         }
-        let (depth, samples) = self.depth;
-        let is_known = self.solo + self.think >= Rules::SEEN.0 && samples >= Rules::SAMPLES;
+        let is_known = self.solo + self.think >= Rules::SEEN.0
+            && self.samples >= Rules::SAMPLES
+            && self.judged.is_some();
         let waits = is_known && self.presence() >= Rules::LOOPS;
-        let is_shallow = depth <= 1000 - Rules::LOOPS;
+        let is_shallow = self.depth.0 <= 1000 - Rules::LOOPS;
         self.loops = !done.guessed
             && is_shallow
             && self.was_pending(Rules::LATELY, now)

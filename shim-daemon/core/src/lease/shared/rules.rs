@@ -98,6 +98,8 @@ impl Rules {
     pub(super) const HABIT: Nanos = Nanos::millis(200);
     /// Samples over which the part of the time that a tenant is pending is a mean.
     pub(super) const SAMPLES: u64 = 20;
+    /// What a tenant submits at a time is known for so long after it was last seen.
+    pub(super) const JUDGED: Nanos = Nanos::secs(64);
     /// How long a client takes to notice that its streams are empty and to submit again: a median
     /// of 53 to 55 us on softgpu, 2 cores, 2026-11-22 (ADR 66).
     const BUBBLE: Nanos = Nanos::micros(50);
@@ -127,6 +129,9 @@ impl Rules {
     /// Steering is worth it where this many thousandths of the useful time remain that the driver
     /// alone would leave; compared over so long.
     pub(super) const KEEPS: u64 = 850;
+    /// The same of turns that keep a request: as much as slices for a request may cost, the second
+    /// of [`Self::CHANGES`].
+    pub(super) const KEEPS_PROMISED: u64 = 1000 - Self::CHANGES.1;
     /// The same where no tenant has so many thousandths of what the driver alone gives it.
     pub(super) const VAIN: u64 = 950;
     pub(super) const HELPS: u64 = 1100;
@@ -242,6 +247,12 @@ impl Rules {
     /// may have to wait for a slice of each of so many other tenants.
     pub(super) fn deep(&self, others: usize) -> Nanos {
         Nanos(self.slice.0 * (others as u64 + 2))
+    }
+
+    /// So many samples tell such a queue from a loop.
+    pub(super) fn queue_samples(&self, others: usize) -> u64 {
+        let time = self.deep(others).0 * 2;
+        time.div_ceil(Self::TICK.0).min(Self::SAMPLES)
     }
 
     /// The longest time in which the driver gives the device to each context once, and to one of

@@ -106,11 +106,16 @@ pub(super) fn settle(
     }
     let asking = tenants.tenants().filter(|one| one.asks() > 0);
     let lowest = asking.map(Tenant::class).min();
+    let others = tenants
+        .tenants()
+        .filter(|one| one.is_active())
+        .count()
+        .saturating_sub(1);
     for tenant in tenants.tenants_mut() {
         if tenant.asks() > 0 && lowest == Some(tenant.class()) {
             tenant.own.lag.fade_passed_over(span);
         }
-        tenant.finish((now, span), rules);
+        tenant.finish((now, span), rules, others);
     }
     for class in classes {
         forgive(tenants, class, rules);

@@ -67,7 +67,7 @@ impl Steering {
 
     /// Whether the tenants take turns now.
     pub(super) fn takes_turns(&self) -> bool {
-        self.regime == Regime::Turns
+        self.regime.is_turns()
     }
 
     /// Whether the tenant that is behind is one of these.
@@ -164,7 +164,7 @@ impl Steering {
         };
         let was = std::mem::replace(&mut self.regime, Regime::Driver);
         // Only turns hold tenants that are not behind. Where they are given up, the driver decides.
-        let ends = was == Regime::Turns && !self.trials.allows(Regime::Turns, now);
+        let ends = was.is_turns() && !self.trials.allows(was, now);
         let case = case.filter(|_| !ends);
         if ends {
             self.rest(now);
@@ -178,6 +178,7 @@ impl Steering {
                 self.follow(case.want, now);
                 self.regime = match self.mode {
                     Mode::Together => Regime::Driver,
+                    Mode::Hold if case.turns && case.loop_has_request => Regime::PromisedTurns,
                     Mode::Hold if case.turns => Regime::Turns,
                     _ if case.is_promised(&pending) => Regime::Promised,
                     _ => Regime::Yields,
@@ -187,6 +188,7 @@ impl Steering {
                     hold_at_once(&case, &pending, rules, &mut gates);
                 }
                 self.expect(case.expected, &pending, rules, &mut gates);
+                self.judge(&pending, rules, &mut gates, now);
             }
         }
         for (id, tenant) in tenants.iter() {
@@ -209,6 +211,26 @@ impl Steering {
             self.rest(now);
         }
         alone
+    }
+
+    /// A tenant that may wait for each operation runs as if alone until that is known: turns depend
+    /// on it, and work that a gate bounds does not tell it.
+    fn judge(
+        &self,
+        pending: &[(TenantId, &Tenant)],
+        rules: &Rules,
+        gates: &mut BTreeMap<TenantId, Gate>,
+        now: Nanos,
+    ) {
+        if rules.switch == Nanos::ZERO || self.takes_turns() {
+            return;
+        }
+        for (id, _) in pending
+            .iter()
+            .filter(|(_, one)| one.own.habit.is_unjudged(now))
+        {
+            gates.insert(*id, Gate::Noted);
+        }
     }
 
     /// A tenant of a higher class that pauses may be back any moment: the others yield to it as if
@@ -299,6 +321,7 @@ impl Steering {
             due: due.and_then(|(_, tenant)| tenant.own.due),
             turns,
             loops_stay: all.turns,
+            loop_has_request: all.loop_has_request(),
             visits: Visits {
                 visitors: all.visitors(),
                 contexts: 1,

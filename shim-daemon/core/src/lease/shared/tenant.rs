@@ -360,13 +360,14 @@ impl Tenant {
     }
 
     /// The end of a sample: bounds its lag and applies the verdict on its bills.
-    pub(super) fn finish(&mut self, (now, span): (Nanos, Nanos), rules: &Rules) {
+    pub(super) fn finish(&mut self, (now, span): (Nanos, Nanos), rules: &Rules, others: usize) {
         if self.asks() == 0 {
             self.own.lag.fade(span);
         }
         if rules.switch > Nanos::ZERO {
             let is_open = matches!(self.own.gate, Gate::Noted | Gate::Free);
-            self.own.habit.judge(now, self.own.done, is_open);
+            let sure = rules.queue_samples(others);
+            self.own.habit.judge(now, self.own.done, (is_open, sure));
         }
         self.own.lag.bound(self.is_dense(), rules);
         if self.is_doubted() {

@@ -7,9 +7,9 @@
 //! while where it costs more than it may, or something and is of no use: a program that is bound by
 //! its launches has no more of the device while another one is held for it. The driver's own result
 //! is measured anew now and then: for a moment no tenant is steered for one to which nothing was
-//! promised. Steering for a promise is not tried: the operator wants it, and pays more for it. It
+//! promised. Yielding for a promise is not tried: the operator wants it, and pays more for it. It
 //! goes on while the driver's result is measured, because it would go on where the rest is given
-//! up.
+//! up. Turns are tried in any case: for a request they may cost as much as such yielding.
 //!
 //! All of this is about one set of tenants ([`Trials`](super::trials::Trials)).
 
@@ -29,6 +29,23 @@ pub(super) enum Regime {
     Promised,
     /// Tenants take turns.
     Turns,
+    /// The same where one that waits for each operation has a request. Only turns keep that.
+    PromisedTurns,
+}
+
+impl Regime {
+    /// Whether tenants take turns.
+    pub(super) fn is_turns(self) -> bool {
+        matches!(self, Self::Turns | Self::PromisedTurns)
+    }
+
+    /// So many thousandths of the useful time that the driver alone leaves must remain.
+    fn keeps(self) -> u64 {
+        match self {
+            Self::PromisedTurns => Rules::KEEPS_PROMISED,
+            _ => Rules::KEEPS,
+        }
+    }
 }
 
 /// One way of steering.
@@ -64,7 +81,7 @@ pub(super) struct Trial {
 
 /// Which of its [ways](Trial::ways) a regime is, other than the driver alone and promises.
 fn way(regime: Regime) -> usize {
-    usize::from(regime == Regime::Turns)
+    usize::from(regime.is_turns())
 }
 
 impl Attempt {
@@ -137,7 +154,7 @@ impl Trial {
         let is_seen = during.is_of(Nanos(Rules::TRIAL.0 / 4));
         let is_hopeless = is_seen && self.costs_more_than(during, Rules::HOPELESS);
         if is_hopeless || during.is_of(Rules::TRIAL) {
-            self.judge(now, way);
+            self.judge(now, regime);
         }
         let (unknown, known) = Rules::STALE;
         let is_sure = self.bare.is_of(Rules::SURE);
@@ -161,12 +178,12 @@ impl Trial {
         self.bare.is_of(Rules::HINT) && during.part() * 1000 < self.bare.part() * keeps
     }
 
-    fn judge(&mut self, now: Nanos, way: usize) {
+    fn judge(&mut self, now: Nanos, regime: Regime) {
+        let way = way(regime);
         let is_sure = self.bare.is_of(Rules::SURE);
-        let keeps = if is_sure {
-            Rules::KEEPS
-        } else {
-            Rules::HOPELESS
+        let keeps = match is_sure {
+            true => regime.keeps(),
+            false => Rules::HOPELESS,
         };
         let during = std::mem::take(&mut self.ways[way].during);
         let in_vain = is_sure
@@ -209,7 +226,7 @@ mod tests {
         let all = TICK.0 * part / 1000;
         match regime {
             Regime::Driver | Regime::Promised => [all, 0],
-            Regime::Yields | Regime::Turns => [all / 2, all / 2],
+            _ => [all / 2, all / 2],
         }
     }
 
@@ -284,6 +301,15 @@ mod tests {
         };
         assert_eq!(given_up_after(700), Rules::TRIAL);
         assert_eq!(given_up_after(440), Nanos(Rules::TRIAL.0 / 4));
+    }
+
+    #[test]
+    fn turns_that_keep_a_request_may_cost_a_quarter() {
+        for (part, goes_on) in [(670, true), (650, false)] {
+            let (mut trial, now) = measured(880);
+            let now = samples(&mut trial, now, Rules::TRIAL, part, Regime::PromisedTurns);
+            assert_eq!(trial.allows(Regime::Turns, now), goes_on, "{part}");
+        }
     }
 
     #[test]
