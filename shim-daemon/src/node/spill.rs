@@ -162,7 +162,7 @@ impl Node {
 
     /// Gives what is free to the requests that wait, and has memory stored for the others.
     pub(super) fn tend_host(&mut self, now: Nanos) {
-        self.residency.host.give_back_more();
+        self.tend_files();
         self.tend_elsewhere(now);
         self.serve_waiting(now);
         self.ask_to_store(now);
