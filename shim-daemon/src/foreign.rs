@@ -116,6 +116,12 @@ impl Lane {
         self.lanes.books().is_full(self.owner)
     }
 
+    /// Whether all that it was given is done.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.lanes.books().is_idle(self.owner)
+    }
+
     /// For tests: the lane is full, and stands until what this returns is dropped.
     #[cfg(test)]
     pub(crate) fn stands(&self) -> std::sync::mpsc::Sender<()> {

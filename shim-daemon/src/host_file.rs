@@ -23,7 +23,7 @@ use crate::pages::{PagesError, failed, memfd, size_seals};
 pub struct HostFile(Foreign);
 
 /// Its size: sparse, so that each place in it is valid for ever.
-const HOST_FILE: i64 = 1 << 62;
+pub(crate) const HOST_FILE: i64 = 1 << 62;
 
 impl HostFile {
     /// Makes one, with nothing allocated.

@@ -4,6 +4,7 @@
 
 mod bounded;
 mod counted;
+mod crossed;
 mod ended;
 mod found;
 mod full;

@@ -103,6 +103,12 @@ pub(super) fn store(session: &Session, storing: &mut Storing, is_out: bool) {
 }
 
 impl Storing {
+    /// Whether a range may be let go of at this look, or one be asked for. The daemon's answer may
+    /// come after it has taken its request back.
+    pub(super) fn may_let_go(&self, spill: u32) -> bool {
+        spill != 0 || self.asked.is_some()
+    }
+
     fn stays(&mut self, why: Stays, asked: Asked) {
         if why == Stays::Pinned {
             tracing::warn!("host memory stays pinned, and is not stored");
@@ -233,5 +239,43 @@ impl Fetched {
     /// A copy from the last one may be under way: it stays mapped for ever.
     pub(super) fn abandon(&mut self) {
         self.last = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::host::Store;
+    use super::*;
+
+    fn asked() -> Asked {
+        let mut store = Store::default();
+        store.add(Given {
+            address: 0,
+            offset: 0,
+            bytes: 64,
+        });
+        let _ = store.take(64);
+        let (range, _) = store.next_to_store(&[]).expect("bytes lie in it");
+        Asked {
+            range,
+            word: 1,
+            question: 1,
+        }
+    }
+
+    #[test]
+    fn late_answer_lets_go_of_a_range_though_the_daemon_asks_no_more() {
+        let storing = Storing {
+            asked: Some(asked()),
+            ..Storing::default()
+        };
+        assert!(storing.may_let_go(0));
+    }
+
+    #[test]
+    fn no_range_is_let_go_of_where_none_is_asked_for() {
+        let storing = Storing::default();
+        assert!(!storing.may_let_go(0));
+        assert!(storing.may_let_go(1));
     }
 }

@@ -190,7 +190,8 @@ impl Rounds {
                 moves: self.is_moving() || sealed && self.session.spill() != 0,
             };
             again = provide(self.session, &mut self.asked, clock::now(), seen);
-            let is_out = self.is_out() && (self.session.spill() == 0 || self.has_landed());
+            let may_let_go = self.storing.may_let_go(self.session.spill());
+            let is_out = self.is_out() && (!may_let_go || self.has_landed());
             stored::store(self.session, &mut self.storing, is_out);
             if self.is_back() && stored::give_back_unused(self.session) {
                 self.asked.later(clock::now());

@@ -154,6 +154,12 @@ impl<Work> Lanes<Work> {
         lane.is_some_and(|lane| lane.waiting.len() >= ROOM)
     }
 
+    /// Whether all of an owner's work is done.
+    #[must_use]
+    pub fn is_idle(&self, owner: Owner) -> bool {
+        !self.lanes.contains_key(&owner)
+    }
+
     fn may_work(&self, owner: Owner) -> bool {
         let working = self.working.get(&owner.user).copied().unwrap_or(0);
         let of_user = owner.user == 0 || working < MOST_OF_A_USER;

@@ -45,6 +45,15 @@ impl Node {
         let ranges: Vec<_> = ranges.collect();
         let stored = storing.places(process);
         let stored: Vec<Stored> = stored.filter(|one| is_lost(one.spot())).collect();
+        let memory = match about.end.file {
+            0 => about.start.at..about.end.at,
+            _ => about.start.at..u64::MAX,
+        };
+        if about.start.file == 0 {
+            let named = had.iter().filter(|spot| spot.file == 0);
+            let named: Vec<u64> = named.map(|spot| spot.at).collect();
+            self.residency.host.has_only(process, memory, &named);
+        }
         for (offset, bytes) in ranges {
             // Whatever was stored of it was taken, or is among the stored places.
             self.residency.storing.offers.take(process, offset);
@@ -59,6 +68,25 @@ impl Node {
             self.note_fetched(client.tenant);
         }
         self.tend_host(now);
+    }
+
+    /// Gives back what was put off. Counts what lies in earlier daemons' files, once no memory is
+    /// being allocated or given back there.
+    pub(super) fn tend_files(&mut self) {
+        self.residency.host.give_back_more();
+        for process in self.residency.host.unsure() {
+            let Some(known) = self.processes.get(process) else {
+                continue;
+            };
+            let tenant = known.tenant();
+            if self.residency.storing.is_given_some(process) {
+                continue;
+            }
+            let most = self.could_be_given(tenant, process);
+            if self.residency.host.recount(process, most) {
+                self.tell_held(tenant);
+            }
+        }
     }
 
     /// Whether what a process gives up over this connection was heard already, by what it said to

@@ -10,6 +10,7 @@
 //! what it has reserved.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use gpushare_core::ProcessId;
@@ -17,7 +18,7 @@ use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::Stored;
 
 use crate::foreign::Lane;
-use crate::host_file::HostFile;
+use crate::host_file::{HOST_FILE, HostFile};
 use crate::pages::PagesError;
 
 /// The longest range. Allocating it takes about 15 ms. A process that wants more asks again.
@@ -46,6 +47,8 @@ pub(super) struct HostStore {
     owners: BTreeMap<ProcessId, Owner>,
     /// Those with places that are to be given back later.
     behind: BTreeSet<ProcessId>,
+    /// Those in whose adopted file other bytes may be allocated than count.
+    unsure: BTreeSet<ProcessId>,
 }
 
 /// A process's part.
@@ -106,6 +109,7 @@ impl HostStore {
             base: base(0),
             owners: BTreeMap::new(),
             behind: BTreeSet::new(),
+            unsure: BTreeSet::new(),
         }
     }
 
@@ -257,6 +261,7 @@ impl HostStore {
         if let Some(owner) = owner.filter(|owner| owner.earlier && owner.file.is_none()) {
             (owner.file, owner.adopted) = (Some(Arc::new(file)), true);
             owner.compare();
+            self.unsure.insert(process);
         }
     }
 
@@ -267,6 +272,7 @@ impl HostStore {
         if let Some(owner) = owner.filter(|owner| owner.earlier) {
             owner.before = bytes - owner.own();
             owner.compare();
+            self.unsure.insert(process);
         }
     }
 
@@ -296,7 +302,51 @@ impl HostStore {
         }
         if given.is_none() {
             owner.before -= Bytes(bytes);
+            // That place may have held less.
+            self.unsure.insert(process);
         }
+    }
+
+    /// Of earlier daemons' places in this stretch, a process has those that begin at `had`. Memory
+    /// of the others is given back: such a daemon ended before the process heard of it.
+    pub(super) fn has_only(&mut self, process: ProcessId, about: Range<u64>, had: &[u64]) {
+        let own = (self.base, self.base + OWN);
+        let Some(owner) = self.owners.get(&process).filter(|owner| owner.adopted) else {
+            return;
+        };
+        let file = owner.file.as_ref().filter(|file| !file.lane().is_full());
+        // It stays allocated where the lane is full, and counts.
+        let Some(file) = file else { return };
+        let had = had.iter().map(|at| (*at, at.saturating_add(PIECE.0)));
+        let mut kept: Vec<(u64, u64)> = had.chain([own]).collect();
+        kept.sort_unstable();
+        let about = about.start..about.end.min(HOST_FILE.unsigned_abs());
+        file.give_back_each(between(about, &kept));
+        self.unsure.insert(process);
+    }
+
+    /// The processes in whose adopted files nothing is under way, and other bytes may be allocated
+    /// than count.
+    pub(super) fn unsure(&self) -> Vec<ProcessId> {
+        let is_idle = |process: &&ProcessId| {
+            let file = self.owners.get(process).and_then(|one| one.file.as_ref());
+            file.is_some_and(|file| file.lane().is_idle())
+        };
+        self.unsure.iter().filter(is_idle).copied().collect()
+    }
+
+    /// Counts what is allocated in a process's adopted file, whatever it says, up to what is
+    /// plausible. No memory of it is being allocated or given back. Whether it is another figure.
+    pub(super) fn recount(&mut self, process: ProcessId, most: Bytes) -> bool {
+        self.unsure.remove(&process);
+        let owner = self.owners.get_mut(&process);
+        let Some(owner) = owner.filter(|owner| owner.adopted) else {
+            return false;
+        };
+        let allocated = owner.file.as_ref().and_then(|file| file.allocated().ok());
+        let all = allocated.map(|bytes| Bytes(bytes).min(most).min(self.budget));
+        let before = all.map_or(owner.before, |all| all - owner.own());
+        std::mem::replace(&mut owner.before, before) != before
     }
 
     /// Gives back what was put off, where there is room for it.
@@ -341,6 +391,7 @@ impl HostStore {
     /// mapped for as long as it likes, and its bytes are of no use there.
     pub(super) fn ended(&mut self, process: ProcessId) {
         let owner = self.owners.remove(&process);
+        self.unsure.remove(&process);
         if let Some(file) = owner.and_then(|owner| owner.file) {
             file.give_all_back();
         }
@@ -350,6 +401,19 @@ impl HostStore {
 /// Where the ranges of the daemon of this number begin.
 fn base(number: u64) -> u64 {
     (STARTS + number % STARTS) * OWN
+}
+
+/// The parts of a stretch, with their lengths, that lie outside these, which are in order.
+fn between(about: Range<u64>, kept: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let (mut from, mut parts) = (about.start, Vec::new());
+    for (begin, end) in kept.iter().copied().chain([(about.end, about.end)]) {
+        let begin = begin.min(about.end);
+        if from < begin {
+            parts.push((from, begin - from));
+        }
+        from = from.max(end);
+    }
+    parts
 }
 
 /// Whether these could be a range of any daemon's.

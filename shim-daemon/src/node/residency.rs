@@ -330,7 +330,7 @@ impl Node {
         self.residency
             .claims
             .insert((process, state.device_index), state);
-        let most = self.world.could_have(tenant) - self.given_to_others(tenant, process);
+        let most = self.could_be_given(tenant, process);
         let host = &mut self.residency.host;
         host.found(process, Bytes(state.host), most);
         self.tell_held(tenant);
@@ -370,6 +370,11 @@ impl Node {
         );
         let facts = [number("pid", u64::from(pid))];
         self.event_with("unshared", (Some(tenant), Some(device)), text, &facts);
+    }
+
+    /// The most host memory that a process can have from daemons, as far as is plausible.
+    pub(super) fn could_be_given(&self, tenant: TenantId, process: ProcessId) -> Bytes {
+        self.world.could_have(tenant) - self.given_to_others(tenant, process)
     }
 
     /// Host memory of a tenant's other processes.

@@ -158,7 +158,7 @@ impl Node {
 
     /// Gives what is free to the requests that wait, and has memory stored for the others.
     pub(super) fn tend_host(&mut self, now: Nanos) {
-        self.residency.host.give_back_more();
+        self.tend_files();
         self.tend_elsewhere(now);
         self.serve_waiting(now);
         self.ask_to_store(now);
@@ -376,11 +376,14 @@ impl Node {
         let (Some(host), true, false) = (host, is_asked, storing.busy.contains(&process)) else {
             return self.refuse_host(to, id, Refusal::Cancelled);
         };
-        // It never heard of that, or had no use of it.
-        let former = storing.offers.take(process, offset);
-        if let Some(stored) = former {
+        // It asked before it heard that this is stored, and forgets those bytes once it hears it.
+        // That comes before it asks by another word. Until then their place is not written again.
+        if let Some(stored) = storing.offers.take(process, offset) {
             self.forget_stored(process, stored);
             self.tell_held(client.tenant);
+            self.refuse_host(to, id, Refusal::Cancelled);
+            self.ask_one_to_store(now, client.tenant, false);
+            return self.tend_host(now);
         }
         let elsewhere = self.residency.storing.elsewhere.get(&client.tenant);
         let elsewhere = elsewhere.map(|one| one.number);

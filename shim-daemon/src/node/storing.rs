@@ -366,6 +366,11 @@ impl Storing {
         self.under_way.remove(&key(job));
     }
 
+    /// Whether memory may be being allocated for a process.
+    pub(super) fn is_given_some(&self, process: ProcessId) -> bool {
+        self.allocating.contains_key(&process) || self.busy.contains(&process)
+    }
+
     /// Whether a job of a process works there.
     pub(super) fn is_worked_at(&self, process: ProcessId, spot: Spot) -> bool {
         let all = self.under_way.iter();

@@ -19,8 +19,8 @@ const OTHER: ConnId = ConnId(50);
 
 /// A tenant that goes to a command's file, and another one that will need room on the host, on a
 /// node with a folder of its own.
-struct Shared {
-    scene: Scene,
+pub(super) struct Shared {
+    pub(super) scene: Scene,
     /// The other process of the first tenant.
     second: Client,
     other: Client,
@@ -34,7 +34,7 @@ impl Shared {
     }
 
     /// The same with this budget for the host.
-    fn of(host: Bytes) -> Self {
+    pub(super) fn of(host: Bytes) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut scene = Scene::begun_of("swap", host, Bytes(8 * GIB));
         let spill = SpillFolder::open(&folder.path().join("spill")).unwrap();
@@ -79,7 +79,7 @@ impl Shared {
     }
 
     /// A command wants the first tenant on the host.
-    fn is_suspended(&mut self) {
+    pub(super) fn is_suspended(&mut self) {
         let tenant = "one".to_owned();
         self.command(&Control::Suspend { tenant });
     }
@@ -104,7 +104,7 @@ impl Shared {
     }
 
     /// The other tenant's process wants a range on the host, which is full.
-    fn other_wants_room(&mut self) {
+    pub(super) fn other_wants_room(&mut self) {
         self.other_says(8, &Request::Open { device_index: 0 });
         let some = Ask {
             device_index: 0,
@@ -124,6 +124,15 @@ impl Shared {
         self.other_says(10, &range);
     }
 
+    /// It drops the range that it was given last.
+    pub(super) fn other_drops(&mut self) {
+        let last = self.other_was_told().last();
+        let Some(&Reply::HostRange { offset, bytes }) = last else {
+            panic!("{last:?}")
+        };
+        self.other_says(11, &Request::HostDrop { offset, bytes });
+    }
+
     fn other_was_told(&self) -> impl Iterator<Item = &Reply> {
         let own = self.scene.replies.iter().filter(|(to, _)| *to == OTHER);
         own.map(|(_, reply)| reply)
@@ -135,7 +144,7 @@ impl Shared {
         matches!(last, Some(Reply::Granted { .. }))
     }
 
-    fn ends(mut self) {
+    pub(super) fn ends(mut self) {
         for child in &mut self.children {
             drop(child.stdin.take());
             child.wait().unwrap();

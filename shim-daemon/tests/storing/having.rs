@@ -27,6 +27,18 @@ impl Scene {
         });
     }
 
+    /// The host memory that counts once a second is over and nothing is under way.
+    fn is_counted(&mut self) -> u64 {
+        let part = Part::Shared(self.tenant);
+        let lane = self.node.lanes().lane(Owner { user: 0, part });
+        while !lane.is_idle() {
+            std::thread::yield_now();
+        }
+        self.node.tick(NOW);
+        self.work();
+        self.room().0
+    }
+
     /// It asks to have the range at this place stored.
     fn stores(&mut self, offset: u64) {
         let bytes = SIZE;
@@ -164,4 +176,19 @@ fn more_places_than_a_library_says_at_once_are_not_read() {
         scene.has(&spots);
         assert_eq!(scene.room(), (kept, 0), "{count}");
     }
+}
+
+/// A range was allocated for an answer that the former daemon did not send before its end.
+#[test]
+fn memory_that_a_process_was_given_unheard_counts_until_it_is_free() {
+    let mut scene = Scene::begun_of("swap", Bytes(8 * SIZE), Bytes::ZERO);
+    scene.registers(ConnId(1));
+    scene.shows_its_memory();
+    let unheard = 64 * MIB;
+    let memory = scene.memory.clone().unwrap();
+    memory.allocate(unheard, SIZE).unwrap();
+    assert_eq!(scene.is_counted(), 2 * SIZE);
+    scene.has(&[Spot::memory(AT)]);
+    assert_eq!(scene.allocated(), SIZE);
+    assert_eq!(scene.is_counted(), SIZE);
 }

@@ -215,3 +215,50 @@ fn on_a_lane_that_stands_few_holes_wait_and_more_stay_counted() {
     is_done.recv().unwrap();
     assert_eq!((allocated(&file), next.given(ONE)), (0, Bytes::ZERO));
 }
+
+/// A store to whose process another daemon gave 4 MiB in this file, at that place.
+fn adopted() -> (HostStore, Arc<HostFile>, u64) {
+    let (mut one, mut next) = (store_of(77), store_of(78));
+    let (mine, file) = one.allocate(ONE, Bytes::mib(4));
+    next.comes(ONE);
+    let shown = Foreign::new(file.descriptor().unwrap(), &lane());
+    next.adopt(ONE, HostFile::adopt(shown).unwrap());
+    (next, file, mine)
+}
+
+/// What counts once nothing is under way in the adopted file.
+fn counted(store: &mut HostStore, most: Bytes) -> u64 {
+    let file = store.owners[&ONE].file.clone().unwrap();
+    allocated(&file);
+    store.recount(ONE, most);
+    store.given(ONE).0 >> 20
+}
+
+#[test]
+fn what_is_allocated_in_an_adopted_file_counts_whatever_is_said() {
+    let (mut store, _, mine) = adopted();
+    store.found(ONE, Bytes::ZERO, Bytes::MAX);
+    assert_eq!(counted(&mut store, Bytes::MAX), 4);
+    store.drop_range(ONE, mine + 3 * PIECE.0, 4 << 20);
+    assert_eq!(counted(&mut store, Bytes::MAX), 4, "nothing was there");
+    assert_eq!(counted(&mut store, Bytes::mib(2)), 2, "what is plausible");
+    store.drop_range(ONE, mine, 4 << 20);
+    assert_eq!(counted(&mut store, Bytes::MAX), 0);
+}
+
+#[test]
+fn places_of_earlier_daemons_that_a_process_does_not_name_are_given_back() {
+    let (mut store, file, mine) = adopted();
+    let unheard = mine + PIECE.0;
+    file.allocate(unheard, 2 << 20).unwrap();
+    let (_, own) = store.allocate(ONE, Bytes::mib(8));
+    let all = 0..u64::MAX;
+    store.has_only(ONE, all.clone(), &[mine, unheard]);
+    assert_eq!(allocated(&own), 14 << 20);
+    store.has_only(ONE, 0..unheard, &[mine]);
+    assert_eq!(allocated(&own), 14 << 20, "it is not about that");
+    store.has_only(ONE, all.clone(), &[mine]);
+    assert_eq!(allocated(&own), 12 << 20);
+    store.has_only(ONE, all, &[]);
+    assert_eq!(allocated(&own), 8 << 20, "what this daemon gave stays");
+}
