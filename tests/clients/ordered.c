@@ -10,6 +10,7 @@
  *   sync STREAM             -> sync RESULT
  *   sync-all                -> sync-all RESULT           cuCtxSynchronize
  *   keep                    -> keep RESULT               the default pool keeps what is freed
+ *   keep-some BYTES         -> keep-some RESULT          it keeps so much
  *   reserved                -> reserved BYTES            of the default pool
  *   pool                    -> pool RESULT               cuMemPoolCreate; the pool gets the next number, from 0
  *   place TYPE WHERE ID     -> place RESULT              the same, of this allocation type and location
@@ -254,6 +255,10 @@ static int run(const char *command, long long a, long long b, long long c) {
     if (!strcmp(command, "keep")) {
         uint64_t all = UINT64_MAX;
         return CALL("cuMemPoolSetAttribute", (void *, int, void *))(default_pool(), 4, &all);
+    }
+    if (!strcmp(command, "keep-some")) {
+        uint64_t some = (uint64_t)a;
+        return CALL("cuMemPoolSetAttribute", (void *, int, void *))(default_pool(), 4, &some);
     }
     if (!strcmp(command, "pool")) return make_pool(1, (location){1, 0});
     if (!strcmp(command, "place")) return make_pool((int)a, (location){(int)b, (int)c});

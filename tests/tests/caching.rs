@@ -20,11 +20,13 @@ const FILLS: [(&str, &str); 3] = [
     ("GPUSHARE_ON_COLLISION", "fail"),
 ];
 
-/// Fills the device in pieces of 16 MiB.
+/// Fills the device, the last of it in small pieces.
 fn filled(tenant: &Tenant) -> Guest {
     let mut guest = tenant.client("quota", &[]).started();
-    let answer = guest.ask(&format!("fill {}", 16 * MIB));
-    assert!(answer.ends_with(" 2"), "{answer}");
+    for bytes in [16 * MIB, MIB] {
+        let answer = guest.ask(&format!("fill {bytes}"));
+        assert!(answer.ends_with(" 2"), "{answer}");
+    }
     guest
 }
 
@@ -130,7 +132,7 @@ fn a_process_with_pytorchs_allocator_is_refused_before_it_waits() {
         daemon.tenant("fills", &FILLS),
     );
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let mut guest = with_torch(&bursts, &folder);
+    let mut guest = with_torch(&bursts, &folder, "");
     caches(&mut guest);
     let _holder = filled(&fills);
     assert_eq!(guest.ask(&take(400 * MIB)), "take 0 1 2");
@@ -159,7 +161,7 @@ fn a_request_served_after_an_early_refusal_is_not_told_as_refused() {
         daemon.tenant("fills", &FILLS),
     );
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let mut guest = with_torch(&bursts, &folder);
+    let mut guest = with_torch(&bursts, &folder, "");
     caches(&mut guest);
     let holder = filled(&fills);
     guest.send(&take(1024 * MIB));
@@ -181,7 +183,7 @@ fn a_request_that_waits_in_vain_after_an_early_refusal_is_told_once() {
         daemon.tenant("fills", &FILLS),
     );
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let mut guest = with_torch(&bursts, &folder);
+    let mut guest = with_torch(&bursts, &folder, "");
     caches(&mut guest);
     let _holder = filled(&fills);
     assert_eq!(guest.ask(&take(1024 * MIB)), "take 2 2 2");
@@ -202,7 +204,7 @@ fn a_cache_that_is_freed_at_the_limit_is_not_told_as_refused() {
     let daemon = Daemon::start(&gpu);
     let limited = daemon.tenant("limited", &LIMITED);
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let mut guest = with_torch(&limited, &folder);
+    let mut guest = with_torch(&limited, &folder, "");
     for _ in 0..3 {
         caches(&mut guest);
         assert_eq!(guest.ask(&take(800 * MIB)), "take 0 1 2");
@@ -220,7 +222,7 @@ fn what_the_limit_refuses_although_the_cache_was_freed_is_told_once() {
     let daemon = Daemon::start(&gpu);
     let limited = daemon.tenant("limited", &LIMITED);
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let mut guest = with_torch(&limited, &folder);
+    let mut guest = with_torch(&limited, &folder, "");
     assert_eq!(guest.ask(&take(300 * MIB)), "take 0 0 0");
     caches(&mut guest);
     assert_eq!(guest.ask(&take(800 * MIB)), "take 2 2 2");
@@ -236,7 +238,7 @@ fn a_refusal_at_the_limit_that_is_not_asked_again_is_told() {
     let daemon = Daemon::start(&gpu);
     let limited = daemon.tenant("limited", &LIMITED);
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let mut guest = with_torch(&limited, &folder);
+    let mut guest = with_torch(&limited, &folder, "");
     caches(&mut guest);
     // By a library that has no cache, in a size that PyTorch's might have. Then the process ends.
     assert_eq!(guest.ask(&format!("plain {}", 800 * MIB)), "plain 2");
@@ -245,10 +247,11 @@ fn a_refusal_at_the_limit_that_is_not_asked_again_is_told() {
     assert_eq!(told.len(), 1, "{told:?}");
 }
 
-/// The client with PyTorch's allocator loaded, and its context created.
-fn with_torch(tenant: &Tenant, folder: &tempfile::TempDir) -> Guest {
+/// The client with PyTorch's allocator loaded, these settings of it, and its context created.
+fn with_torch(tenant: &Tenant, folder: &tempfile::TempDir, settings: &str) -> Guest {
     let mut command = tenant.command(&clients::compile("caching", &[]));
     command.arg(torch(folder));
+    command.env("PYTORCH_CUDA_ALLOC_CONF", settings);
     Guest::start(command).started()
 }
 
@@ -308,6 +311,8 @@ fn a_cache_never_seen_freed_causes_no_early_refusal() {
 
 /// A page of PyTorch's expandable segments for large allocations.
 const PAGE: u64 = 20 * MIB;
+/// The setting that makes PyTorch use them.
+const EXPANDABLE: &str = "expandable_segments:True";
 
 fn segment(pages: u64) -> String {
     format!("segment {pages} {PAGE}")
@@ -325,7 +330,12 @@ struct Scene {
 }
 
 impl Scene {
-    fn new() -> Self {
+    /// With expandable segments.
+    fn expandable() -> Self {
+        Self::with(EXPANDABLE)
+    }
+
+    fn with(settings: &str) -> Self {
         let gpu = Gpu::new(DEVICE);
         let daemon = Daemon::start(&gpu);
         let (bursts, fills) = (
@@ -333,7 +343,7 @@ impl Scene {
             daemon.tenant("fills", &FILLS),
         );
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let mut guest = with_torch(&bursts, &folder);
+        let mut guest = with_torch(&bursts, &folder, settings);
         caches(&mut guest);
         Self {
             bursts,
@@ -357,7 +367,7 @@ impl Scene {
 
 #[test]
 fn all_pages_of_a_segment_that_is_made_again_may_wait() {
-    let mut scene = Scene::new();
+    let mut scene = Scene::expandable();
     // The cache is enough for 25 pages, so it is a later one that has to wait.
     assert_eq!(scene.waits(&segment(40)), "segment 0 1 2");
     scene.guest.finish().silently();
@@ -365,7 +375,7 @@ fn all_pages_of_a_segment_that_is_made_again_may_wait() {
 
 #[test]
 fn a_segment_that_the_cache_is_enough_for_does_not_wait() {
-    let mut scene = Scene::new();
+    let mut scene = Scene::expandable();
     let _holder = filled(&scene.fills);
     assert_eq!(scene.guest.ask(&segment(20)), "segment 0 1 2");
     assert!(!has_waited(&scene.daemon, "bursts"));
@@ -374,7 +384,7 @@ fn a_segment_that_the_cache_is_enough_for_does_not_wait() {
 
 #[test]
 fn the_segment_after_one_that_waited_asks_for_the_cache_again() {
-    let mut scene = Scene::new();
+    let mut scene = Scene::expandable();
     assert_eq!(scene.waits(&segment(40)), "segment 0 1 2");
     caches(&mut scene.guest);
     let _holder = filled(&scene.fills);
@@ -384,8 +394,17 @@ fn the_segment_after_one_that_waited_asks_for_the_cache_again() {
 
 #[test]
 fn beside_pytorch_what_cannot_be_its_allocators_waits_at_once() {
-    let mut scene = Scene::new();
-    for (call, bytes) in [("create", 400 * MIB), ("plain", 401 * MIB)] {
+    let mut scene = Scene::with("");
+    let requests = [
+        ("create", 400 * MIB),
+        ("plain", 401 * MIB),
+        // As NCCL makes nearly all of its memory, and as vLLM makes a buffer for all-reduce.
+        ("create", 2 * MIB),
+        ("plain", 8 * MIB),
+        // PyTorch has no such pages unless a setting says so.
+        ("create", PAGE),
+    ];
+    for (call, bytes) in requests {
         let answer = scene.waits(&format!("{call} {bytes}"));
         assert_eq!(answer, format!("{call} 0"), "{bytes}");
     }
@@ -393,8 +412,27 @@ fn beside_pytorch_what_cannot_be_its_allocators_waits_at_once() {
 }
 
 #[test]
+fn beside_expandable_segments_a_page_of_nccls_waits_at_once() {
+    let mut scene = Scene::expandable();
+    let answer = scene.waits(&format!("create {}", 2 * MIB));
+    assert_eq!(answer, "create 0");
+    scene.guest.finish().silently();
+}
+
+#[test]
+fn pages_of_a_set_size_are_pytorchs_and_others_are_not() {
+    let mut scene = Scene::with("expandable_segments:True,large_segment_size_mb:12");
+    let answer = scene.waits(&format!("create {PAGE}"));
+    assert_eq!(answer, "create 0");
+    let _holder = filled(&scene.fills);
+    let answer = scene.guest.ask(&format!("segment 30 {}", 12 * MIB));
+    assert_eq!(answer, "segment 0 1 2");
+    scene.guest.finish().silently();
+}
+
+#[test]
 fn an_early_refusal_that_is_the_end_for_its_program_is_told() {
-    let mut scene = Scene::new();
+    let mut scene = Scene::expandable();
     let _holder = filled(&scene.fills);
     assert_eq!(scene.guest.ask(&format!("create {PAGE}")), "create 2");
     scene.guest.finish().silently();
@@ -407,12 +445,12 @@ fn an_early_refusal_that_is_the_end_for_its_program_is_told() {
 
 #[test]
 fn a_thread_that_did_not_ask_again_is_not_refused_early_again() {
-    let mut scene = Scene::new();
+    let mut scene = Scene::expandable();
     let holder = filled(&scene.fills);
     assert_eq!(scene.guest.ask(&format!("create {PAGE}")), "create 2");
-    scene.guest.send(&format!("create {}", 2 * MIB));
-    scene.daemon.until_one_waits("bursts");
     holder.finish().silently();
-    assert_eq!(scene.guest.line(), "create 0");
+    assert_eq!(scene.guest.ask("plain 512"), "plain 0");
+    assert_eq!(scene.guest.ask("spill"), "spill 0");
+    assert_eq!(scene.waits(&format!("create {PAGE}")), "create 0");
     scene.guest.finish().silently();
 }

@@ -152,3 +152,54 @@ fn what_was_given_back_for_other_memory_is_no_room() {
     guest.does(&format!("alloc {} 1", 32 * MIB));
     ends_within(&gpu, guest, 64 * MIB);
 }
+
+/// As the frameworks' own pools: the threshold is a part of the limit.
+fn keeping_some(gpu: &Gpu, bytes: u64) -> Guest {
+    let mut guest = Guest::client(gpu, &["--mem-limit", "256MiB"], "ordered").started();
+    guest.does(&format!("keep-some {bytes}"));
+    guest
+}
+
+#[test]
+fn room_below_a_threshold_that_was_never_exceeded_is_certain() {
+    let gpu = Gpu::new("");
+    let mut guest = keeping_some(&gpu, 192 * MIB);
+    guest.does(&format!("alloc {} 1", 192 * MIB));
+    guest.does("free 0 1");
+    guest.does("sync 1");
+    guest.does("crowd 1 1");
+    for number in 1..4 {
+        guest.does(&format!("alloc {} 1", 128 * MIB));
+        guest.does(&format!("free {number} 1"));
+    }
+    assert_eq!(guest.ask("reserved"), format!("reserved {}", 192 * MIB));
+    let_go(&mut guest);
+    ends_within(&gpu, guest, 256 * MIB);
+}
+
+/// A synchronisation may give back what is above the threshold, and which memory is not known.
+#[test]
+fn room_of_a_pool_that_exceeded_its_threshold_is_not_certain() {
+    let gpu = Gpu::new("");
+    let mut guest = keeping_some(&gpu, 160 * MIB);
+    guest.does(&format!("alloc {} 1", 192 * MIB));
+    guest.does("crowd 1 1");
+    guest.does("free 0 1");
+    guest.answers(&format!("alloc {} 1", 128 * MIB), OUT_OF_MEMORY);
+    let_go(&mut guest);
+    ends_within(&gpu, guest, 256 * MIB);
+}
+
+#[test]
+fn room_freed_before_a_pool_exceeded_its_threshold_is_not_certain() {
+    let gpu = Gpu::new("");
+    let mut guest = keeping_some(&gpu, 128 * MIB);
+    guest.does(&format!("alloc {} 1", 96 * MIB));
+    guest.does("crowd 1 1");
+    guest.does("free 0 1");
+    // In another stream, so that the pool grows and has more than it keeps.
+    guest.does(&format!("alloc {} 2", 96 * MIB));
+    guest.answers(&format!("alloc {} 1", 96 * MIB), OUT_OF_MEMORY);
+    let_go(&mut guest);
+    ends_within(&gpu, guest, 256 * MIB);
+}

@@ -112,8 +112,22 @@ struct Books {
     reserved: u32,
     /// The room that the arena certainly has, if it is a pool.
     room: PoolRoom,
+    /// The most that it may have reserved at any time since its room was last empty.
+    most: u32,
     /// Since when a call relies on that.
     turn: Option<Instant>,
+}
+
+impl Books {
+    /// What the arena may have reserved now: calls under way may have grown it.
+    fn reserved_at_most(&self) -> u32 {
+        self.reserved.saturating_add(self.booked)
+    }
+
+    /// What it has reserved, or may have soon, is more than before.
+    fn rises(&mut self) {
+        self.most = self.most.max(self.reserved_at_most());
+    }
 }
 
 /// One arena of the driver.
@@ -171,6 +185,7 @@ pub(crate) fn after_giving(
         books.room.forget(arena.held().numbered());
     }
     books.reserved = now;
+    books.rises();
     let grew = now.saturating_sub(books.charged);
     // Growth beyond this call's booking is another call's, as far as others have booked any.
     let owed = grew.saturating_sub(mine).saturating_sub(books.booked);
@@ -335,13 +350,24 @@ impl Held {
     /// The free of this number is made: the start of the memory, its bytes, and the stream if there
     /// is one; nothing if it was refused, or its stream is not known.
     pub(crate) fn tell(&self, number: u64, freed: Option<(u64, u64, Option<StreamId>)>) {
-        self.lock().room.tell(number, freed);
+        let mut books = self.lock();
+        if books.room.is_empty() {
+            books.most = books.reserved_at_most();
+        }
+        books.room.tell(number, freed);
     }
 
     /// The driver may have given back any memory that was freed so far.
     pub(crate) fn forget_room(&self) {
         let mut books = self.lock();
         books.room.forget(self.numbered());
+        books.most = books.reserved_at_most();
+    }
+
+    /// The most bytes that the arena may have had reserved at any time since the oldest of its room
+    /// was freed.
+    pub(crate) fn most(&self) -> u64 {
+        Units(self.lock().most).bytes()
     }
 
     /// A call that has booked `charge` is about to be made; [`after`] follows.
@@ -352,6 +378,7 @@ impl Held {
             books = self.wait(books, left, |books| books.turn.is_some());
         }
         books.booked = books.booked.saturating_add(charge.units().0);
+        books.rises();
     }
 
     /// The charge, in bytes.

@@ -11,7 +11,7 @@
 //! which makes such an allocator free its cache as well. Why so: ADR 58.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 use gpushare_protocol::page::MAX_DEVICES;
@@ -19,12 +19,10 @@ use gpushare_protocol::page::MAX_DEVICES;
 use crate::account::{self, Deadline};
 use crate::driver::captures;
 use crate::driver::device::DeviceKey;
-use crate::guest::{exit, linker};
+use crate::guest::exit;
 pub(crate) use crate::holdings::told::Call;
 use crate::holdings::told::{Begun, Request, Told};
-
-/// The library of PyTorch's caching allocator, as the dynamic linker names it.
-const TORCH: &[u8] = b"libc10_cuda.so";
+use crate::holdings::torch;
 
 thread_local! {
     // Const and without a destructor: allocations are made in other libraries' destructors too.
@@ -35,8 +33,6 @@ thread_local! {
 static WATCHED: AtomicU32 = AtomicU32::new(0);
 /// Frees of this process. Threads may lose counts of each other, which only have to differ.
 static FREES: AtomicU64 = AtomicU64::new(0);
-/// Whether PyTorch's allocator has been found in this process.
-static TORCH_IS_HERE: AtomicBool = AtomicBool::new(false);
 /// The kinds of calls, by [`Call::bit`], with which this process is known to free a cache after an
 /// out-of-memory that is not the one of PyTorch's allocator.
 static CACHES: AtomicU8 = AtomicU8::new(0);
@@ -107,8 +103,7 @@ fn begins_watched(request: Request) {
     if let Some(early) = unanswered {
         account::count_refusal(early.device, early.bytes);
     }
-    // What PyTorch's allocator does shows no other one.
-    if shows_a_cache && !(request.may_be_torchs() && torch_is_here()) {
+    if shows_a_cache && !torch::explains(request.call) {
         shows(request);
     }
 }
@@ -221,14 +216,5 @@ fn fits_the_limit(device: DeviceKey, bytes: u64) -> bool {
 /// Whether a request may be one of an allocator that frees a cache after an out-of-memory: of one
 /// that was seen to, or of PyTorch's.
 fn may_be_a_caches(request: Request) -> bool {
-    CACHES.load(Ordering::Relaxed) & request.call.bit() != 0
-        || (request.may_be_torchs() && torch_is_here())
-}
-
-fn torch_is_here() -> bool {
-    let found = TORCH_IS_HERE.load(Ordering::Relaxed) || linker::has(TORCH);
-    if found {
-        TORCH_IS_HERE.store(true, Ordering::Relaxed);
-    }
-    found
+    CACHES.load(Ordering::Relaxed) & request.call.bit() != 0 || torch::may_have_made(request.call)
 }

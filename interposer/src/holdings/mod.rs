@@ -15,3 +15,4 @@ pub(crate) mod reclaim;
 pub(crate) mod returning;
 pub(crate) mod table;
 mod told;
+pub(crate) mod torch;

@@ -161,10 +161,17 @@ impl Pool {
 
     /// Whether memory that was freed stays in the pool, where any stream can have it once its free
     /// is over: unless the pool is trimmed, and as long as it reserves no more than `limit` bytes.
+    /// The driver gives memory back, when it synchronises, only of a pool that has more reserved
+    /// than its threshold. Where one may have had, its room is forgotten.
     pub(crate) fn keeps(&self, limit: u64) -> bool {
         let is_on = |attribute, least| self.attribute(attribute).is_some_and(|now| now >= least);
-        !self.misled.load(Ordering::Relaxed)
-            && is_on(CUmemPool_attribute::RELEASE_THRESHOLD, limit)
+        let enough = self.held.most().min(limit);
+        let keeps = is_on(CUmemPool_attribute::RELEASE_THRESHOLD, enough);
+        if !keeps {
+            self.held.forget_room();
+        }
+        keeps
+            && !self.misled.load(Ordering::Relaxed)
             && is_on(CUmemPool_attribute::REUSE_ALLOW_OPPORTUNISTIC, 1)
     }
 

@@ -11,12 +11,6 @@ const SIZES: usize = 4;
 /// A smaller request this long after one that ran out is one of its own: an allocator that tries
 /// less does so at once.
 const SOON: Duration = Duration::from_secs(10);
-/// PyTorch's allocator asks for multiples of this (`kSmallBuffer`, `kLargeBuffer` and `kRoundLarge`
-/// of its `CUDACachingAllocator.cpp`).
-const TORCH_STEP: u64 = 2 << 20;
-/// What it has its expandable segments of: small and large pages.
-const TORCH_PAGES: [u64; 2] = [2 << 20, 20 << 20];
-
 /// The call that asks, and the bytes that the program names in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
@@ -46,17 +40,6 @@ pub(super) struct Request {
     /// What it is charged.
     pub(super) bytes: u64,
     pub(super) call: Call,
-}
-
-impl Request {
-    /// Whether PyTorch's allocator may have made it, as it is by default.
-    pub(super) fn may_be_torchs(self) -> bool {
-        match self.call {
-            Call::Linear(bytes) => bytes.is_multiple_of(TORCH_STEP),
-            Call::Physical(bytes) => TORCH_PAGES.contains(&bytes),
-            Call::Other => false,
-        }
-    }
 }
 
 /// A request that ran out of memory.
@@ -386,26 +369,6 @@ mod tests {
         let begun = begins(&mut told, linear(2), 1);
         assert_eq!((begun.answers, begun.unanswered), (None, Some(linear(4))));
         assert!(told.refuses(linear(2), 1), "it ends no early refusals");
-    }
-
-    #[test]
-    fn sizes_of_pytorchs_allocator_are_told_from_others() {
-        const MIB: u64 = 1 << 20;
-        for request in [
-            linear(2 * MIB),
-            linear(400 * MIB),
-            page(2 * MIB),
-            page(20 * MIB),
-        ] {
-            assert!(request.may_be_torchs(), "{request:?}");
-        }
-        let other = Request {
-            call: Call::Other,
-            ..linear(2 * MIB)
-        };
-        for request in [linear(3 * MIB), linear(512), page(400 * MIB), other] {
-            assert!(!request.may_be_torchs(), "{request:?}");
-        }
     }
 
     #[test]

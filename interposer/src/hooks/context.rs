@@ -23,6 +23,7 @@ use crate::holdings::objects::{self, Map};
 use crate::holdings::overhead;
 use crate::holdings::reclaim;
 use crate::holdings::table;
+use crate::holdings::torch;
 use crate::hooks::context_refusal::{
     Making, flags_are_wrong, green_flags_are_wrong, has_no_affinity, params_are_wrong,
 };
@@ -113,6 +114,7 @@ fn creating_in(
         Err(refused) => return refused,
     };
     if let (Some(made), Some(device)) = (context.after(answer), device) {
+        torch::read_settings();
         // Noticed now, so that the gate thread knows it.
         contexts::made(made);
         overhead::book_context(made, device, took);
