@@ -23,6 +23,7 @@ pub mod gpu;
 pub mod guest;
 pub mod home;
 pub mod host_store;
+mod looks;
 pub mod machine;
 pub mod measured;
 pub mod movable;
