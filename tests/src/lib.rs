@@ -52,6 +52,7 @@ pub use guest::{Ended, Guest};
 pub use home::Home;
 pub use machine::Machine;
 pub use serving::Serving;
+pub use talk::alloc;
 pub use turns::Watch;
 pub use waiting::{Meeting, until, until_some};
 

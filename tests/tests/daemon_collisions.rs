@@ -1,16 +1,12 @@
 //! Two bursts that do not fit one device, and how the collision ends.
 
-use gpushare_tests::{Daemon, GIB, Gpu, Guest, MIB, Tenant, until_some};
+use gpushare_tests::{Daemon, GIB, Gpu, Guest, MIB, Tenant, alloc, until_some};
 
 const GRANTED: &str = "alloc 0";
 const REFUSED: &str = "alloc 2";
 
 fn ready(tenant: &Tenant) -> Guest {
     tenant.client("quota", &[]).started()
-}
-
-fn alloc(bytes: u64) -> String {
-    format!("alloc {bytes}")
 }
 
 /// Two tenants that may burst to 12 GiB each, and a guest in each. The first one holds 10 GiB.
