@@ -4,25 +4,16 @@
 use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::binary::Binary;
-use crate::support::{Client, Daemon, FakeDevices, TICK, create};
+use crate::support::{Client, Daemon, FakeDevices, TICK, create, until};
 use gpushare_protocol::units::GIB;
 use gpushare_protocol::wire::*;
 use gpushared::server::{CONTROL, Folder, Server, Start};
 use nix::sys::eventfd::EventFd;
 
 const LIMIT: [(&str, &str); 1] = [("GPUSHARE_MEM_LIMIT", "4GiB")];
-
-/// Waits for an effect of the daemon's next tick.
-fn until(what: &str, done: impl Fn() -> bool) {
-    let end = Instant::now() + Duration::from_secs(30);
-    while !done() {
-        assert!(Instant::now() < end, "{what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
 
 /// Removes a folder at one instant, by way of `away`: the daemon makes what is missing anew.
 fn removes(folder: &Path, away: &Path) {

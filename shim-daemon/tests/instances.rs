@@ -75,7 +75,7 @@ fn an_older_driver_is_asked_by_the_functions_it_has() {
 /// under way when the daemon serves.
 #[track_caller]
 fn unmanaged(daemon: &Binary, wanted: [u64; 3]) {
-    let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    let end = std::time::Instant::now() + crate::support::PATIENCE;
     loop {
         let unmanaged: Vec<u64> = devices(daemon).iter().map(|row| row.unmanaged).collect();
         if unmanaged == wanted {

@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use crate::binary::Binary;
-use crate::support::Wire;
+use crate::support::{PATIENCE, Wire};
 use gpushare_protocol::wire::*;
 
 /// The limit for all connections together, doubled for the program, its events and the allocator's
@@ -75,13 +75,14 @@ fn messages_that_never_end_take_a_bounded_part_of_memory() {
     let mut crowd: Vec<UnixStream> = (0..900)
         .map_while(|_| UnixStream::connect(daemon.control()).ok())
         .collect();
-    for stream in &mut crowd {
-        stream
-            .set_write_timeout(Some(std::time::Duration::from_secs(5)))
-            .unwrap();
-        // The daemon may close the connection meanwhile; that is fine too.
-        let _ = stream.write_all(&half);
-    }
+    let connected = crowd.len();
+    // The daemon closes connections meanwhile, when they have sent too much together.
+    let sent = crowd.iter_mut().filter_map(|stream| {
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(&half).ok()
+    });
+    let sent = sent.count();
+    assert!(sent > 450, "{connected} connections, {sent} have sent all");
     drop(crowd);
     serves(&daemon);
     let peak = peak(&daemon);
@@ -108,19 +109,19 @@ fn halves(socket: &Path, many: usize, bytes: usize) -> Vec<UnixStream> {
     let part = vec![7; bytes / 3];
     let comes = |_| {
         let mut stream = UnixStream::connect(socket).ok()?;
-        let patience = std::time::Duration::from_secs(5);
-        stream.set_write_timeout(Some(patience)).ok()?;
-        // The daemon may close the connection meanwhile; that is fine too.
-        let _ = stream.write_all(&head);
-        (0..3).for_each(|_| drop(stream.write_all(&part)));
-        Some(stream)
+        stream.set_write_timeout(Some(PATIENCE)).ok()?;
+        // The daemon closes connections meanwhile, when they have sent too much together.
+        let parts = [&head, &part, &part, &part];
+        let sent = parts.iter().all(|part| stream.write_all(part).is_ok());
+        Some((stream, sent))
     };
-    let mut crowd: Vec<UnixStream> = (0..many).map_while(comes).collect();
+    let crowd: Vec<(UnixStream, bool)> = (0..many).map_while(comes).collect();
+    let sent = crowd.iter().filter(|(_, sent)| *sent).count();
+    assert!(sent > many / 2, "{sent} of {many} have sent all");
+    let mut crowd: Vec<UnixStream> = crowd.into_iter().map(|(stream, _)| stream).collect();
     for stream in &mut crowd {
         // Its greeting, or the end.
-        stream
-            .set_read_timeout(Some(std::time::Duration::from_secs(20)))
-            .unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let _ = std::io::Read::read(stream, &mut [0; 64]);
     }
     crowd
@@ -210,8 +211,7 @@ fn replies_that_nobody_reads_take_a_bounded_part_of_memory() {
 /// How many events there are to be read, until the daemon has hung up or none has come for long.
 fn events_of(stream: &mut UnixStream) -> u32 {
     stream.set_nonblocking(false).unwrap();
-    let patience = std::time::Duration::from_secs(20);
-    stream.set_read_timeout(Some(patience)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let (mut decoder, mut bytes, mut events) = (Decoder::default(), [0; 1 << 16], 0);
     while events < EVENTS {
         match std::io::Read::read(stream, &mut bytes) {

@@ -8,9 +8,8 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
-use crate::support::{Daemon, FakeDevices};
+use crate::support::{Daemon, FakeDevices, PATIENCE};
 use gpushared::node::Settings;
 use gpushared::server::Reload;
 use nix::sys::eventfd::EventFd;
@@ -73,9 +72,7 @@ fn stop(mut child: Child) {
 fn manager(folder: &Path) -> (UnixDatagram, std::path::PathBuf) {
     let path = folder.join("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
-    socket
-        .set_read_timeout(Some(Duration::from_secs(120)))
-        .unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
     (socket, path)
 }
 

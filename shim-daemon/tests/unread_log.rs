@@ -2,14 +2,13 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use crate::binary::Binary;
-use crate::support::{Wire, create};
+use crate::support::{PATIENCE, Wire, create};
 use gpushare_protocol::wire::{Control, ControlReply, Listing, Rows};
 use std::io::{BufRead, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 use std::sync::mpsc::channel;
-use std::time::Duration;
 
 /// Changes a limit so often, each an event and a line of the log.
 fn changes(control: &Path, times: usize) {
@@ -36,7 +35,7 @@ fn changes(control: &Path, times: usize) {
 fn within_a_while<T: Send + 'static>(does: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (say, said) = channel();
     std::thread::spawn(move || say.send(does()));
-    said.recv_timeout(Duration::from_secs(60)).ok()
+    said.recv_timeout(PATIENCE).ok()
 }
 
 #[test]

@@ -1,11 +1,10 @@
 //! A daemon for one test, the tenants it registers, and programs in them with a plain `LD_PRELOAD`.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use gpushare_protocol::wire::{
     Control, ControlReply, Decoder, EventRecord, Hello, Listing, ProcessState, Rows, ShareRow,
@@ -17,10 +16,8 @@ use serde::Serialize;
 use crate::gpu::{Gpu, links};
 use crate::guest::{Guest, clean};
 use crate::serving::Serving;
+use crate::waiting::PATIENCE;
 use crate::{artefacts, clients};
-
-/// The longest wait for an expected state.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A running `gpushared --private` on the software GPU's NVML; killed when dropped.
 #[derive(Debug)]
@@ -233,63 +230,22 @@ impl Daemon {
 
     /// The row of `ps` for a tenant on its first device.
     pub fn row(&self, name: &str) -> TenantRow {
-        let mut rows = self.rows(name);
-        assert!(!rows.is_empty(), "no tenant {name}");
-        rows.swap_remove(0)
+        first(self.rows(name), name)
     }
 
     /// The rows of `ps` for a tenant, in its order of devices.
     pub fn rows(&self, name: &str) -> Vec<TenantRow> {
-        match self.commands().ask(&Listing::Tenants.first()) {
-            ControlReply::Page {
-                rows: Rows::Tenants(rows),
-                ..
-            } => rows.into_iter().filter(|row| row.name == name).collect(),
-            other => panic!("{other:?}"),
-        }
+        rows_of(self.commands().ask(&Listing::Tenants.first()), name)
     }
 
     /// Each tenant's share of each device's time.
     pub fn shares(&self) -> Vec<ShareRow> {
-        match self.commands().ask(&Listing::Shares.first()) {
-            ControlReply::Page {
-                rows: Rows::Shares(rows),
-                ..
-            } => rows,
-            other => panic!("{other:?}"),
-        }
+        shares_in(self.commands().ask(&Listing::Shares.first()))
     }
 
     /// A tenant's share of its first device's time.
     pub fn share(&self, name: &str) -> ShareRow {
-        let rows = self.shares();
-        let row = rows.iter().find(|row| row.name == name);
-        row.unwrap_or_else(|| panic!("no {name} in {rows:?}"))
-            .clone()
-    }
-
-    /// Waits until each of these tenants has had `more` further turns. Returns all their rows.
-    #[track_caller]
-    pub fn turns_go_round(&self, names: &[&str], more: u64) -> Vec<ShareRow> {
-        let rows = || {
-            names
-                .iter()
-                .map(|name| self.share(name))
-                .collect::<Vec<_>>()
-        };
-        let (before, end) = (rows(), Instant::now() + 2 * PATIENCE);
-        loop {
-            let now = rows();
-            let mut both = before.iter().zip(&now);
-            if both.all(|(before, now)| now.turns >= before.turns + more) {
-                return now;
-            }
-            assert!(
-                Instant::now() < end,
-                "the tenants do not get their turns: {before:?} {now:?}"
-            );
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        share_of(&self.shares(), name)
     }
 
     /// The UUIDs of its devices, in NVML's order.
@@ -313,26 +269,41 @@ impl Daemon {
             other => panic!("{other:?}"),
         }
     }
+}
 
-    /// Waits until a process of the tenant waits for memory of its first device.
-    #[track_caller]
-    pub fn until_one_waits(&self, name: &str) {
-        self.until(name, waits);
+/// A tenant's rows in the answer to [`Listing::Tenants`].
+pub(crate) fn rows_of(reply: ControlReply, name: &str) -> Vec<TenantRow> {
+    match reply {
+        ControlReply::Page {
+            rows: Rows::Tenants(rows),
+            ..
+        } => rows.into_iter().filter(|row| row.name == name).collect(),
+        other => panic!("{other:?}"),
     }
+}
 
-    /// Waits until `wanted` holds for a tenant's row.
-    #[track_caller]
-    pub fn until(&self, name: &str, wanted: impl Fn(&TenantRow) -> bool) -> TenantRow {
-        let end = Instant::now() + PATIENCE;
-        loop {
-            let row = self.row(name);
-            if wanted(&row) {
-                return row;
-            }
-            assert!(Instant::now() < end, "the row stays: {row:?}");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+/// A tenant's row on its first device.
+pub(crate) fn first(mut rows: Vec<TenantRow>, name: &str) -> TenantRow {
+    assert!(!rows.is_empty(), "no tenant {name}");
+    rows.swap_remove(0)
+}
+
+/// The rows in the answer to [`Listing::Shares`].
+pub(crate) fn shares_in(reply: ControlReply) -> Vec<ShareRow> {
+    match reply {
+        ControlReply::Page {
+            rows: Rows::Shares(rows),
+            ..
+        } => rows,
+        other => panic!("{other:?}"),
     }
+}
+
+/// A tenant's share among these.
+pub(crate) fn share_of(rows: &[ShareRow], name: &str) -> ShareRow {
+    let row = rows.iter().find(|row| row.name == name);
+    row.unwrap_or_else(|| panic!("no {name} in {rows:?}"))
+        .clone()
 }
 
 /// Whether a process of the tenant waits for memory.
@@ -398,37 +369,50 @@ impl Commands {
     }
 
     fn send<T: Serialize>(&mut self, id: u32, message: &T) {
+        self.try_send(id, message).expect("the daemon reads");
+    }
+
+    fn try_send<T: Serialize>(&mut self, id: u32, message: &T) -> io::Result<()> {
         let mut frame = Vec::new();
         encode(id, message, &mut frame).expect("a small message");
-        self.socket.write_all(&frame).expect("the daemon reads");
+        self.socket.write_all(&frame)
     }
 
     fn frame(&mut self) -> (u32, Vec<u8>) {
+        self.try_frame().expect("the daemon answers")
+    }
+
+    fn try_frame(&mut self) -> io::Result<(u32, Vec<u8>)> {
         loop {
             if let Some(frame) = self.decoder.next_frame().expect("whole frames") {
-                return frame;
+                return Ok(frame);
             }
             let mut bytes = [0; 4096];
             let read = match self.socket.read(&mut bytes) {
                 // A test that changes its user interrupts its threads.
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                read => read.expect("the daemon answers"),
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                read => read?,
             };
-            assert!(read > 0, "the daemon hung up");
             self.decoder.push(&bytes[..read]);
         }
     }
 
     /// Sends a request and waits for the last answer.
     pub fn ask(&mut self, request: &Control) -> ControlReply {
+        self.try_ask(request).expect("the daemon answers")
+    }
+
+    /// The same, or why the connection is of no more use.
+    pub(crate) fn try_ask(&mut self, request: &Control) -> io::Result<ControlReply> {
         self.last += 1;
         let id = self.last;
-        self.send(id, request);
+        self.try_send(id, request)?;
         loop {
-            let (of, body) = self.frame();
+            let (of, body) = self.try_frame()?;
             let reply = decode(of, &body).expect("of this version");
             if of == id && !matches!(reply, ControlReply::Queued { .. }) {
-                return reply;
+                return Ok(reply);
             }
         }
     }

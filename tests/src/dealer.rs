@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use gpushare_protocol::page::Page;
 use gpushare_protocol::page::control::ControlPage;
@@ -24,10 +24,9 @@ use crate::gpu::{Gpu, links};
 use crate::guest::{Guest, clean};
 use crate::host_store::HostStore;
 use crate::rivals::Rivals;
+use crate::waiting::PATIENCE;
 use crate::{artefacts, clients};
 
-/// The longest wait for an expected state.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// How long an allocation may wait, unless the test says otherwise: as by default.
 const WAIT_MS: u64 = 30_000;
 

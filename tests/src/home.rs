@@ -7,18 +7,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use gpushare_client::CONTROL;
 use serde_json::Value;
 
 use crate::gpu::Gpu;
 use crate::guest::{Guest, gpushare};
-use crate::waiting::rest_after;
+use crate::waiting::{until, until_holds};
 use crate::{artefacts, clients, schema};
-
-/// The longest wait for an expected state.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -138,16 +134,7 @@ impl Home {
 
     /// Waits until `wanted` holds for a tenant's row.
     pub fn until(&self, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        let end = Instant::now() + PATIENCE;
-        loop {
-            let began = Instant::now();
-            let row = self.row(name).expect("the tenant exists");
-            if wanted(&row) {
-                return row;
-            }
-            assert!(began < end, "the row stays: {row}");
-            rest_after(began);
-        }
+        until_holds(|| self.row(name).expect("the tenant exists"), wanted)
     }
 
     /// Suspends a tenant. Its memory has left the device then. Where its work has not ended in time
@@ -191,13 +178,9 @@ impl Home {
     /// Waits until no daemon of this user is left, nor a socket of one: the command line of a
     /// process that was killed goes before the last of its threads has closed its files.
     pub fn until_no_daemon(&self) {
-        let end = Instant::now() + PATIENCE;
-        let mut began = Instant::now();
-        while !self.daemons().is_empty() || self.is_listened_to() {
-            assert!(began < end, "it stays");
-            rest_after(began);
-            began = Instant::now();
-        }
+        until("no daemon is left", || {
+            self.daemons().is_empty() && !self.is_listened_to()
+        });
     }
 
     /// Whether a process has the control socket of one of this user's daemons.

@@ -23,6 +23,7 @@ pub mod gpu;
 pub mod guest;
 pub mod home;
 pub mod host_store;
+mod looks;
 pub mod machine;
 pub mod measured;
 pub mod movable;
@@ -51,6 +52,7 @@ pub use guest::{Ended, Guest};
 pub use home::Home;
 pub use machine::Machine;
 pub use serving::Serving;
+pub use talk::alloc;
 pub use turns::Watch;
 pub use waiting::{Meeting, until, until_some};
 

@@ -6,6 +6,11 @@ use nix::unistd::Pid;
 use crate::Guest;
 use crate::waiting::until;
 
+/// The command that takes so many bytes of the device.
+pub fn alloc(bytes: u64) -> String {
+    format!("alloc {bytes}")
+}
+
 impl Guest {
     /// Waits until the guest has created its context.
     #[must_use]

@@ -4,9 +4,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use crate::runnable::not_runnable_here;
-
-/// The longest a screen is waited for.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::waiting::PATIENCE;
 
 /// See the module's page. The server ends when this is dropped.
 #[derive(Debug)]

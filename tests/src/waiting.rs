@@ -1,6 +1,7 @@
 //! Waiting for state without a notification: polls it, for a bounded time. Threads that wait for
 //! one another.
 
+use std::fmt::Debug;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,21 @@ pub fn until_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
             return found;
         }
         assert!(Instant::now() < end, "never: {what}");
+        rest_after(began);
+    }
+}
+
+/// Waits until `wanted` holds for what `look` returns, and returns that.
+#[track_caller]
+pub fn until_holds<T: Debug>(mut look: impl FnMut() -> T, wanted: impl Fn(&T) -> bool) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let began = Instant::now();
+        let seen = look();
+        if wanted(&seen) {
+            return seen;
+        }
+        assert!(began < end, "it stays: {seen:?}");
         rest_after(began);
     }
 }

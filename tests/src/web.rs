@@ -4,13 +4,10 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use crate::artefacts;
 use crate::guest::clean;
-
-/// The longest an answer is waited for.
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::waiting::PATIENCE;
 
 /// A running `gpushare-exporter`; killed when dropped.
 #[derive(Debug)]

@@ -77,14 +77,8 @@ fn a_tenant_ahead_of_its_share_gives_way_until_the_other_is_repaid() {
     until("time enough is counted", || {
         daemon.share("rest").over_ms >= 2000
     });
-    let (before, began) = (gpu.served(), Instant::now());
-    std::thread::sleep(Duration::from_secs(2));
-    let used = (gpu.served() - before) as f64 / began.elapsed().as_nanos() as f64;
     let (held, other) = (daemon.share("most").held, daemon.share("rest").held);
-    println!(
-        "80:20 got {held}:{other} thousandths, {:.1} % of the device used",
-        used * 100.0
-    );
+    println!("80:20 got {held}:{other} thousandths");
     assert_measured!(held > other, "{held} {other}");
     assert_measured!(other > 0, "{other}");
     a.goes_on(20);

@@ -1,9 +1,9 @@
 //! The life of containers under a real runtime, runc: restarts of the daemon, failures, programs
 //! that cannot be enforced, programs that are added, and containers that ask for nothing.
 //!
-//! No time is asserted but a generous bound; the real figures are printed.
+//! Lengths of time are printed and not asserted.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use gpushare_tests::container::{Bundle, Door, Lab, Runtime};
 use gpushare_tests::machine::ROOT;
@@ -15,8 +15,6 @@ use std::process::Command;
 const TWO: [(&str, &str); 2] = [("mem-limit", "2GiB"), ("devices", "0")];
 const CLASS: &str = "[containers]\ncdi = \"/run/cdi/gpushare.json\"\nlibrary = \"/var/lib/lab/library\"\n\
     [classes.two]\ndevices = [\"0\"]\n[classes.two.limits]\nGPUSHARE_MEM_LIMIT = \"2GiB\"\n";
-/// The longest that anything may take on a busy machine.
-const BOUND: Duration = Duration::from_secs(10);
 
 fn lab(config: &str) -> Option<Lab> {
     let test = std::thread::current();
@@ -49,14 +47,12 @@ fn of_class(id: &str, bundle: Bundle) -> Bundle {
     }
 }
 
-/// Waits for `done`, prints how long that took, and bounds it.
+/// Waits for `done` and prints how long that took.
 #[track_caller]
 fn timed(what: &str, done: impl FnMut() -> bool) {
     let began = Instant::now();
     until(what, done);
-    let took = began.elapsed();
-    eprintln!("time: {what}: {} ms", took.as_millis());
-    assert!(took < BOUND, "{what}: {took:?}");
+    eprintln!("time: {what}: {} ms", began.elapsed().as_millis());
 }
 
 fn nothing_is_left(lab: &Lab, id: &str) -> bool {

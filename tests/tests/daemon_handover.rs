@@ -3,13 +3,9 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gpushare_tests::{Daemon, GIB, Gpu, Guest, Tenant};
+use gpushare_tests::{Daemon, GIB, Gpu, Guest, Tenant, alloc};
 
 const ROUNDS: usize = 25;
-
-fn alloc(bytes: u64) -> String {
-    format!("alloc {bytes}")
-}
 
 /// How the holder releases its memory.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,6 @@
 //! The daemon dies, is absent, and restarts. Its clients continue with their grants.
 
-use gpushare_tests::{Daemon, GIB, Gpu, Guest, MIB, Tenant};
+use gpushare_tests::{Daemon, GIB, Gpu, Guest, MIB, Tenant, alloc};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -13,10 +13,6 @@ fn ready(tenant: &Tenant) -> Guest {
 
 fn signal(pid: u32, signal: Signal) {
     kill(Pid::from_raw(pid.cast_signed()), signal).expect("it lives");
-}
-
-fn alloc(bytes: u64) -> String {
-    format!("alloc {bytes}")
 }
 
 #[test]

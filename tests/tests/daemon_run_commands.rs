@@ -1,15 +1,11 @@
 //! `gpushare ps` and `gpushare set` show and change the true state of tenants.
 
 use gpushare_tests::gpu::links;
-use gpushare_tests::{GIB, Guest, Home, MIB, clients, schema};
+use gpushare_tests::{GIB, Guest, Home, MIB, alloc, clients, schema};
 use serde_json::Value;
 
 const GRANTED: &str = "alloc 0";
 const REFUSED: &str = "alloc 2";
-
-fn alloc(bytes: u64) -> String {
-    format!("alloc {bytes}")
-}
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()

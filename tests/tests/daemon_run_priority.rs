@@ -1,6 +1,6 @@
 //! Collisions as users see them: which tenant is ended for which, and the output of both.
 
-use gpushare_tests::{GIB, Guest, Home, MIB, clients};
+use gpushare_tests::{GIB, Guest, Home, MIB, alloc, clients};
 
 const GRANTED: &str = "alloc 0";
 const REFUSED: &str = "alloc 2";
@@ -8,10 +8,6 @@ const BURST: [&str; 4] = ["--mem-request", "1GiB", "--mem-limit", "12GiB"];
 const MAY_END: [&str; 2] = ["--preemptible", "kill"];
 const LOW: [&str; 2] = ["--priority", "100"];
 const MAKE_ROOM: [&str; 2] = ["--on-collision", "priority,wait"];
-
-fn alloc(bytes: u64) -> String {
-    format!("alloc {bytes}")
-}
 
 fn holds(home: &Home, name: &str, flags: &[&[&str]], bytes: u64) -> Guest {
     let mut guest = home.guest(name, &flags.concat());

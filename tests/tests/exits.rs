@@ -10,6 +10,7 @@ use gpushare_protocol::page::lease::{LeaseState, Turn};
 use gpushare_protocol::page::pending::PendingWord;
 use gpushare_protocol::wire::{Reply, Request};
 use gpushare_tests::dealer::turn;
+use gpushare_tests::moves::{drained, wanted};
 use gpushare_tests::{Daemon, Dealer, GIB, Gpu, Guest, MIB, Tenant, clients, until};
 
 const MS: u64 = 1_000_000;
@@ -21,20 +22,6 @@ struct Scene {
     gpu: Gpu,
     dealer: Dealer,
     guest: Guest,
-}
-
-fn drained(epoch: u64) -> Request {
-    Request::Drained {
-        device_index: 0,
-        epoch,
-    }
-}
-
-fn wanted(epoch: u64) -> Request {
-    Request::Wanted {
-        device_index: 0,
-        epoch,
-    }
 }
 
 impl Scene {

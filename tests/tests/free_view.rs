@@ -15,12 +15,6 @@ fn free(guest: &mut Guest) -> u64 {
     words[1].parse().expect("a number")
 }
 
-#[track_caller]
-fn does(guest: &mut Guest, line: &str) {
-    let word = line.split(' ').next().expect("a word");
-    assert_eq!(guest.ask(line), format!("{word} 0"), "{line}");
-}
-
 #[test]
 fn another_processs_charges_and_frees_are_seen_at_once() {
     let gpu = Gpu::new("mem=16GiB");
@@ -30,15 +24,15 @@ fn another_processs_charges_and_frees_are_seen_at_once() {
     let at_first = free(&mut a);
     assert_eq!(at_first, free(&mut b));
     for round in 0..200 {
-        does(&mut a, "alloc 1048576");
+        a.does("alloc 1048576");
         let taken = at_first - (round + 1) * MIB;
         assert_eq!((free(&mut b), free(&mut a)), (taken, taken));
-        does(&mut b, "alloc 2097152");
+        b.does("alloc 2097152");
         assert_eq!(free(&mut a), taken - 2 * MIB);
-        does(&mut b, "free 1");
+        b.does("free 1");
         assert_eq!(free(&mut a), taken);
     }
-    does(&mut a, "free 200");
+    a.does("free 200");
     assert_eq!(free(&mut b), at_first);
 }
 
@@ -49,7 +43,7 @@ fn a_dead_processs_memory_is_free_without_another_allocation() {
     let flags = ["--mem-limit", "4GiB"];
     let [mut a, mut b] = [(); 2].map(|()| alone.client(&flags, "quota").started());
     let at_first = free(&mut a);
-    does(&mut b, &format!("alloc {GIB}"));
+    b.does(&format!("alloc {GIB}"));
     assert_eq!(free(&mut a), at_first - GIB);
     b.finish().silently();
     until("the dead's bytes are free", || free(&mut a) == at_first);
@@ -62,7 +56,7 @@ fn memory_that_outlasts_its_process_does_not_start_nvml_at_each_question() {
     let runtime = tempfile::tempdir().expect("a temporary folder");
     let nvml = machines_nvml();
     let mut dies = Guest::start(alone(&gpu, runtime.path())).started();
-    does(&mut dies, &format!("alloc {GIB}"));
+    dies.does(&format!("alloc {GIB}"));
     let starts = tempfile::NamedTempFile::new().expect("a file");
     let libraries = format!("{}:{}", nvml.path().display(), links().display());
     let mut asks = alone(&gpu, runtime.path());
@@ -79,7 +73,7 @@ fn memory_that_outlasts_its_process_does_not_start_nvml_at_each_question() {
         started() > 0
     });
     let before = started();
-    does(&mut asks, &format!("infos {QUESTIONS}"));
+    asks.does(&format!("infos {QUESTIONS}"));
     let more = started() - before;
     assert!(more < QUESTIONS as u64 / 4, "{more} starts");
     assert_eq!(free(&mut asks), at_first);
@@ -95,12 +89,12 @@ fn under_a_daemon_processes_of_a_tenant_see_each_others_charges() {
     let [mut a, mut b] = [(); 2].map(|()| start());
     let at_first = free(&mut a);
     for _ in 0..50 {
-        does(&mut b, &format!("alloc {MIB}"));
+        b.does(&format!("alloc {MIB}"));
         assert_eq!(free(&mut a), at_first - MIB);
-        does(&mut b, "free 1");
+        b.does("free 1");
         assert_eq!(free(&mut a), at_first);
     }
-    does(&mut b, &format!("alloc {GIB}"));
+    b.does(&format!("alloc {GIB}"));
     assert_eq!(free(&mut a), at_first - GIB);
     b.finish().silently();
     until("the dead's bytes are free", || free(&mut a) == at_first);
@@ -113,9 +107,9 @@ fn beside_a_neighbour(flags: &[&str]) -> [u64; 3] {
     let alone = Alone::on(&gpu);
     let [mut a, mut b] = [(); 2].map(|()| alone.client(flags, "quota").started());
     let before = free(&mut a);
-    does(&mut b, &format!("alloc {GIB}"));
+    b.does(&format!("alloc {GIB}"));
     let meanwhile = free(&mut a);
-    does(&mut b, "free 1");
+    b.does("free 1");
     [before, meanwhile, free(&mut a)]
 }
 
@@ -136,9 +130,9 @@ fn with_the_request_as_view_a_process_sees_its_own_frees() {
     let mut guest = Guest::client(&gpu, &flags, "quota").started();
     let before = free(&mut guest);
     for _ in 0..3 {
-        does(&mut guest, &format!("alloc {GIB}"));
+        guest.does(&format!("alloc {GIB}"));
         assert_eq!(free(&mut guest), before - GIB);
-        does(&mut guest, "free 1");
+        guest.does("free 1");
         assert_eq!(free(&mut guest), before);
     }
 }
@@ -164,7 +158,7 @@ fn a_guaranteed_request_stays_free_while_another_tenant_borrows_it() {
     let (mut a, mut b) = (start(&own), start(&borrower));
     assert_eq!(free(&mut a), 4 * GIB);
     for gibibytes in [1, 2, 3] {
-        does(&mut b, &format!("alloc {}", gibibytes * GIB));
+        b.does(&format!("alloc {}", gibibytes * GIB));
         // The daemon writes the tenant's figures anew when a process of it comes.
         let mut late = start(&own);
         assert_eq!([free(&mut late), free(&mut a)], [4 * GIB; 2]);

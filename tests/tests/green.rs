@@ -3,19 +3,12 @@
 //! tries to.
 
 use gpushare_protocol::page::lease::Turn;
-use gpushare_protocol::wire::Request;
+use gpushare_tests::moves::{drained, wanted};
 use gpushare_tests::{Alone, Dealer, GIB, Gpu, Guest, MIB, until};
 
 const MS: u64 = 1_000_000;
 /// Long enough for a check while it runs.
 const LONG: u64 = 100 * MS;
-
-fn drained(epoch: u64) -> Request {
-    Request::Drained {
-        device_index: 0,
-        epoch,
-    }
-}
 
 fn started(dealer: &Dealer) -> Guest {
     let mut guest = dealer.client("green");
@@ -26,17 +19,11 @@ fn started(dealer: &Dealer) -> Guest {
     guest
 }
 
-#[track_caller]
-fn does(guest: &mut Guest, line: &str) {
-    let word = line.split(' ').next().expect("a word");
-    assert_eq!(guest.ask(line), format!("{word} 0"), "{line}");
-}
-
 /// Checks that no work of the guest runs from now on.
 #[track_caller]
 fn nothing_runs(gpu: &Gpu, guest: &mut Guest) {
     let before = gpu.served();
-    does(guest, "sync");
+    guest.does("sync");
     assert_eq!(gpu.served(), before, "work was under way");
 }
 
@@ -53,11 +40,11 @@ fn work_in_green_contexts_is_done_before_it_is_called_drained() {
                 true => dealer.deal(&Turn::default()),
                 false => dealer.open(epoch),
             }
-            does(&mut guest, &format!("{work} {LONG}"));
+            guest.does(&format!("{work} {LONG}"));
             dealer.close(epoch);
             dealer.hears(&drained(epoch));
             for line in ["query 0", "queried 0", "queried 1"] {
-                does(&mut guest, line);
+                guest.does(line);
             }
             nothing_runs(&gpu, &mut guest);
         }
@@ -74,11 +61,8 @@ fn launches_in_green_contexts_wait_for_the_turn() {
     dealer.close(1);
     dealer.hears(&drained(1));
     let before = gpu.served();
-    does(&mut guest, &format!("post 0 {MS}"));
-    dealer.hears(&Request::Wanted {
-        device_index: 0,
-        epoch: 1,
-    });
+    guest.does(&format!("post 0 {MS}"));
+    dealer.hears(&wanted(1));
     assert_eq!(guest.ask("posted 0"), "posted 0");
     assert_eq!(gpu.served(), before);
     dealer.open(2);
@@ -95,13 +79,13 @@ fn work_of_a_destroyed_green_context_is_waited_for() {
     let mut guest = started(&dealer);
     for (epoch, work) in [(1, "launch 0 1"), (2, "own 0 1"), (3, "made 0 1")] {
         dealer.open(epoch);
-        does(&mut guest, &format!("{work} {LONG}"));
-        does(&mut guest, "drop 0");
+        guest.does(&format!("{work} {LONG}"));
+        guest.does("drop 0");
         dealer.close(epoch);
         dealer.hears(&drained(epoch));
         nothing_runs(&gpu, &mut guest);
         dealer.deal(&Turn::default());
-        does(&mut guest, "make 0");
+        guest.does("make 0");
     }
     guest.finish().silently();
 }
@@ -113,14 +97,14 @@ fn green_contexts_come_and_go_through_all_turns() {
     let mut guest = started(&dealer);
     for epoch in 1..30 {
         dealer.open(epoch);
-        does(&mut guest, &format!("churn 3 {}", MS / 10));
-        does(&mut guest, &format!("own 1 2 {}", MS / 10));
+        guest.does(&format!("churn 3 {}", MS / 10));
+        guest.does(&format!("own 1 2 {}", MS / 10));
         dealer.close(epoch);
         dealer.hears(&drained(epoch));
         nothing_runs(&gpu, &mut guest);
     }
     dealer.deal(&Turn::default());
-    does(&mut guest, "churn 3 1000");
+    guest.does("churn 3 1000");
     guest.finish().silently();
 }
 
@@ -130,13 +114,13 @@ fn a_capture_in_a_green_context_survives_the_turns() {
     let dealer = Dealer::start(&gpu);
     let mut guest = started(&dealer);
     for epoch in 1..6 {
-        does(&mut guest, "capture 1");
+        guest.does("capture 1");
         dealer.open(epoch);
-        does(&mut guest, &format!("own 0 1 {}", MS / 10));
-        does(&mut guest, &format!("launch 1 2 {MS}"));
+        guest.does(&format!("own 0 1 {}", MS / 10));
+        guest.does(&format!("launch 1 2 {MS}"));
         dealer.close(epoch);
         dealer.hears(&drained(epoch));
-        does(&mut guest, "captured 1");
+        guest.does("captured 1");
     }
     dealer.deal(&Turn::default());
     guest.finish().silently();
@@ -147,16 +131,16 @@ fn a_green_context_alone_works_and_ends_with_its_primary() {
     let gpu = Gpu::new("");
     let dealer = Dealer::start(&gpu);
     let mut guest = dealer.client("green");
-    does(&mut guest, "bare 0");
+    guest.does("bare 0");
     for epoch in 1..8 {
         dealer.open(epoch);
-        does(&mut guest, "make 0");
-        does(&mut guest, &format!("own 0 2 {MS}"));
-        does(&mut guest, &format!("alloc 0 {MIB}"));
+        guest.does("make 0");
+        guest.does(&format!("own 0 2 {MS}"));
+        guest.does(&format!("alloc 0 {MIB}"));
         dealer.close(epoch);
         dealer.hears(&drained(epoch));
         dealer.open(epoch + 100);
-        does(&mut guest, "last 0");
+        guest.does("last 0");
         assert_eq!(guest.ask("active"), "active 0");
     }
     dealer.deal(&Turn::default());
@@ -168,16 +152,16 @@ fn memory_of_a_green_context_is_charged_to_its_device_and_outlives_it() {
     let gpu = Gpu::new("count=2,mem=2GiB");
     let alone = Alone::on(&gpu);
     let mut guest = alone.client(&["--mem-limit", "1=64MiB"], "green");
-    does(&mut guest, "init 1");
-    does(&mut guest, "make 0");
+    guest.does("init 1");
+    guest.does("make 0");
     assert_eq!(guest.ask(&format!("alloc 0 {GIB}")), "alloc 2");
-    does(&mut guest, &format!("alloc 0 {}", 48 * MIB));
+    guest.does(&format!("alloc 0 {}", 48 * MIB));
     assert_eq!(guest.ask(&format!("alloc 0 {}", 32 * MIB)), "alloc 2");
     let charged = || alone.page().charged(1);
     assert_eq!(charged(), 48 * MIB);
-    does(&mut guest, "drop 0");
+    guest.does("drop 0");
     assert_eq!(charged(), 48 * MIB, "it is the primary context's");
-    does(&mut guest, "free");
+    guest.does("free");
     assert_eq!(charged(), 0);
     guest.finish().silently();
 }
@@ -188,15 +172,15 @@ fn memory_freed_in_a_green_contexts_stream_returns_once_both_are_gone() {
     let gpu = Gpu::new("");
     let alone = Alone::on(&gpu);
     let mut guest = alone.client(&["--mem-limit", "64MiB"], "green");
-    does(&mut guest, "init 0");
+    guest.does("init 0");
     for _ in 0..10 {
-        does(&mut guest, "make 0");
-        does(&mut guest, "pool");
-        does(&mut guest, &format!("ordered 0 {}", 8 * MIB));
+        guest.does("make 0");
+        guest.does("pool");
+        guest.does(&format!("ordered 0 {}", 8 * MIB));
         assert!(alone.page().charged(0) >= 8 * MIB);
-        does(&mut guest, "drop 0");
-        does(&mut guest, "unpool");
-        does(&mut guest, "sync");
+        guest.does("drop 0");
+        guest.does("unpool");
+        guest.does("sync");
         assert_eq!(alone.page().charged(0), 0);
     }
     guest.finish().silently();
@@ -207,12 +191,12 @@ fn memory_goes_with_the_primary_context_that_a_green_one_releases_last() {
     let gpu = Gpu::new("");
     let alone = Alone::on(&gpu);
     let mut guest = alone.client(&["--mem-limit", "64MiB"], "green");
-    does(&mut guest, "init 0");
-    does(&mut guest, "make 0");
-    does(&mut guest, &format!("alloc 0 {}", 48 * MIB));
-    does(&mut guest, "release");
+    guest.does("init 0");
+    guest.does("make 0");
+    guest.does(&format!("alloc 0 {}", 48 * MIB));
+    guest.does("release");
     assert_eq!(alone.page().charged(0), 48 * MIB);
-    does(&mut guest, "last 0");
+    guest.does("last 0");
     assert_eq!(guest.ask("active"), "active 0");
     assert_eq!(alone.page().charged(0), 0);
     guest.finish().silently();
@@ -223,14 +207,14 @@ fn a_cap_holds_for_work_in_green_contexts() {
     let gpu = Gpu::new("");
     let alone = Alone::on(&gpu);
     let mut guest = alone.client(&["--sm-limit", "1"], "green");
-    does(&mut guest, "init 0");
-    does(&mut guest, "make 0");
+    guest.does("init 0");
+    guest.does("make 0");
     // 200 ms at one percent are repaid after twenty seconds.
-    does(&mut guest, &format!("own 0 1 {}", 200 * MS));
-    does(&mut guest, "sync");
+    guest.does(&format!("own 0 1 {}", 200 * MS));
+    guest.does("sync");
     let before = gpu.served();
-    does(&mut guest, &format!("post 0 {}", 5 * MS));
-    does(&mut guest, "sync");
+    guest.does(&format!("post 0 {}", 5 * MS));
+    guest.does("sync");
     assert_eq!(guest.ask("posted 0"), "posted 0");
     assert!(gpu.served() < before + MS, "it does not run");
     guest.kill();

@@ -13,6 +13,7 @@ use std::time::Duration;
 use gpushare_client::{CONTROL, Talk};
 use gpushare_protocol::wire::{Hello, encode};
 use gpushare_tests::terminal::Terminal;
+use gpushare_tests::waiting::PATIENCE;
 use gpushare_tests::{GIB, Home, artefacts, until};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{
@@ -20,9 +21,6 @@ use nix::sys::socket::{
 };
 use nix::unistd::Pid;
 use serde_json::Value;
-
-/// Longest a test waits for what must come.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A daemon's socket with room for one connection that is not accepted, and that one.
 fn full(folder: &Path) -> (UnixListener, UnixStream) {

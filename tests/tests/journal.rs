@@ -2,7 +2,7 @@
 
 use gpushare_client::Talk;
 use gpushare_protocol::wire::Control;
-use gpushare_tests::{GIB, Guest, Home, MIB, clients, schema, until};
+use gpushare_tests::{GIB, Guest, Home, MIB, alloc, clients, schema, until};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -11,10 +11,6 @@ use std::process::{Output, Stdio};
 
 const GRANTED: &str = "alloc 0";
 const REFUSED: &str = "alloc 2";
-
-fn alloc(bytes: u64) -> String {
-    format!("alloc {bytes}")
-}
 
 /// A name that no other journal of this machine mentions.
 fn own(name: &str) -> String {

@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use gpushare_protocol::wire::Request;
+use gpushare_tests::moves::drained;
 use gpushare_tests::{Dealer, Gpu, Guest, clients, until};
 
 const MS: u64 = 1_000_000;
@@ -117,13 +118,6 @@ impl Scene {
 
     fn ends(self) {
         self.guest.finish().silently();
-    }
-}
-
-fn drained(epoch: u64) -> Request {
-    Request::Drained {
-        device_index: 0,
-        epoch,
     }
 }
 

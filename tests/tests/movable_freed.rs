@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use gpushare_protocol::wire::{Refusal, Reply, Request};
 use gpushare_tests::movable::{Scene, same};
+use gpushare_tests::waiting::PATIENCE;
 use gpushare_tests::{MIB, assert_measured, until};
 
 const SPEC: &str = "mem=1GiB,ctx=8MiB,driver=13050";
@@ -165,7 +166,7 @@ fn an_allocation_that_lacks_a_grant_asks_for_it_before_memory_returns() {
         Some(Reply::Granted { grant: 1024 * MIB })
     });
     scene.guest.send("alloc 1 62914560");
-    said.recv_timeout(Duration::from_secs(20)).expect("it asks");
+    said.recv_timeout(PATIENCE).expect("it asks");
     let grant = &scene.dealer.page().devices[0].grant;
     grant.store(1024 * MIB, Ordering::SeqCst);
     raised.send(()).expect("it waits for that");

@@ -45,6 +45,8 @@ fn two_at_once(scene: &mut Scene, file: &Path, bytes: u64) -> [String; 2] {
             until("the other thread is there too, back, or waits", || {
                 held(2) || is_answered.load(Ordering::SeqCst) || Instant::now() >= end
             });
+            // A thread that waits looks like one that has not come yet.
+            eprintln!("both threads were in the driver: {}", held(2));
             fs::remove_file(file).expect("it is there");
         });
         let answer = scene.guest.ask(&format!("from 2 {bytes} 1 1"));

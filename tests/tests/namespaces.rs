@@ -2,14 +2,12 @@
 //! in each. The memory of a dead process returns; that of a live one does not.
 
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use gpushare_tests::guest::command;
 use gpushare_tests::runnable::not_runnable_here;
+use gpushare_tests::waiting::PATIENCE;
 use gpushare_tests::{Gpu, Guest, MIB, clients};
-
-/// Longest that the end of a namespace takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// `quota` under `gpushare run`, in a new pid namespace that ends with it.
 fn nested(gpu: &Gpu) -> Guest {

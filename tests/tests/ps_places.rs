@@ -2,7 +2,7 @@
 //! the daemons or the driver know its index.
 
 use gpushare_tests::gpu::links;
-use gpushare_tests::{Guest, Home, MIB, clients};
+use gpushare_tests::{Guest, Home, MIB, assert_measured, clients};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -93,7 +93,8 @@ fn ps_of_a_gpu_goes_on_without_a_driver_that_hangs() {
     let began = Instant::now();
     let output = ps.output().expect("gpushare starts");
     assert!(hung.exists(), "it was asked: {output:?}");
-    assert!(began.elapsed() < Duration::from_secs(30), "{output:?}");
+    let took = began.elapsed();
+    assert_measured!(took < Duration::from_secs(30), "{took:?}");
     let shown = String::from_utf8_lossy(&output.stdout);
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{output:?}");

@@ -23,17 +23,12 @@ fn tenant(daemon: &Daemon, name: &str, resolvers: &str) -> (Tenant, Guest) {
     (tenant, guest)
 }
 
-fn does(guest: &mut Guest, order: &str) {
-    let word = order.split(' ').next().expect("a word");
-    assert_eq!(guest.ask(order), format!("{word} 0"));
-}
-
 /// One more kernel, once so many only are queued.
 fn step(guest: &mut Guest, number: usize) {
-    does(guest, KERNEL);
-    does(guest, &format!("record {} 1", number % 8));
+    guest.does(KERNEL);
+    guest.does(&format!("record {} 1", number % 8));
     if number >= QUEUED {
-        does(guest, &format!("sync {}", (number - QUEUED) % 8));
+        guest.does(&format!("sync {}", (number - QUEUED) % 8));
     }
 }
 
@@ -43,8 +38,8 @@ fn a_tenant_with_seconds_of_work_queued_takes_turns() {
     let daemon = Daemon::configured(&gpu, NODE);
     let (_one, mut first) = tenant(&daemon, "one", "swap");
     let (_two, mut second) = tenant(&daemon, "two", "swap");
-    does(&mut first, "init");
-    does(&mut first, "make 1 1");
+    first.does("init");
+    first.does("make 1 1");
     let (steps, ends) = (AtomicUsize::new(0), AtomicBool::new(false));
     let works = |more: usize| {
         let before = steps.load(Ordering::Relaxed);
@@ -61,17 +56,17 @@ fn a_tenant_with_seconds_of_work_queued_takes_turns() {
             }
         });
         works(QUEUED + 1);
-        does(&mut second, "init");
+        second.does("init");
         let stayed = daemon.events("did-not-leave").len();
         assert!(stayed > 0, "its first time to drain is too short");
         works(QUEUED + 1);
         assert_eq!(daemon.residency("two").place, Place::Out);
-        does(&mut second, "setnow 4096");
+        second.does("setnow 4096");
         works(QUEUED + 1);
         ends.store(true, Ordering::Relaxed);
     });
     assert!(daemon.residency("one").left >= 2 && daemon.residency("two").left >= 1);
-    does(&mut first, "wait 1");
+    first.does("wait 1");
 }
 
 #[test]
@@ -81,17 +76,17 @@ fn a_tenant_whose_work_never_ends_stays_until_it_does() {
     let (_one, mut first) = tenant(&daemon, "one", "swap");
     let (_two, mut second) = tenant(&daemon, "two", "swap,fail");
     for order in ["init", "make 1 1", "make 2 1", "await 1"] {
-        does(&mut first, order);
+        first.does(order);
     }
     assert_eq!(second.ask("init"), "init 2");
     assert!(!daemon.events("did-not-leave").is_empty());
     assert_eq!(daemon.residency("one").left, 0);
     for order in ["write 2", "wait 1"] {
-        does(&mut first, order);
+        first.does(order);
     }
     until("it leaves once its work has ended", || {
         second.ask("init") == "init 0"
     });
     assert_eq!(daemon.residency("one").left, 1);
-    does(&mut first, "setnow 4096");
+    first.does("setnow 4096");
 }

@@ -7,6 +7,7 @@ use std::fs;
 use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
 use gpushare_protocol::wire::Request;
 use gpushare_tests::dealer::turn;
+use gpushare_tests::moves::{drained, wanted};
 use gpushare_tests::{Dealer, Gpu, Guest, clients, until};
 
 /// Turns that end with known work in progress.
@@ -27,20 +28,6 @@ fn posts(guest: &mut Guest) {
 #[track_caller]
 fn goes(guest: &mut Guest) {
     until("the launch goes", || guest.ask("posted") == "posted 1");
-}
-
-fn drained(epoch: u64) -> Request {
-    Request::Drained {
-        device_index: 0,
-        epoch,
-    }
-}
-
-fn wanted(epoch: u64) -> Request {
-    Request::Wanted {
-        device_index: 0,
-        epoch,
-    }
 }
 
 fn idle(epoch: u64) -> Request {

@@ -13,10 +13,7 @@ use gpushare_protocol::wire::*;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap};
 use nix::time::{ClockId, clock_gettime};
 
-use super::Client;
-
-/// Longest anything is waited for; a test that waits so long has failed.
-const PATIENCE: Duration = Duration::from_secs(30);
+use super::{Client, PATIENCE};
 
 /// Longest one sleep, so that an end is noticed.
 const SLICE: Duration = Duration::from_millis(20);

@@ -32,8 +32,8 @@ pub use stand_in::StandIn;
 use nix::sys::eventfd::EventFd;
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 
-/// The longest a test waits for what must come.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The longest a test waits for an expected state or message.
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// `cat`, of which the kernel shows the whole program: it has answered.
 pub fn cat() -> Child {
@@ -157,9 +157,7 @@ impl Wire {
 
     /// Greets over a connection.
     pub fn greet(socket: UnixStream, capabilities: u64) -> Self {
-        socket
-            .set_read_timeout(Some(Duration::from_secs(20)))
-            .unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut wire = Self {
             socket,
             decoder: Decoder::default(),

@@ -16,7 +16,7 @@ use crate::waiting::until;
 
 /// The name of the image that engines are given.
 pub(super) const IMAGE: &str = "docker.io/lab/small:1";
-/// The longest wait for an engine's end.
+/// The time after which an engine that does not end is killed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// An engine's daemon that this test started.

@@ -7,10 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::Mode;
+use crate::waiting::PATIENCE;
 
-/// The longest one call may take before the run counts as hung. A call waits for a few seconds at
-/// most, even for a daemon that is gone.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// Calls that a quota may refuse: those that take memory.
 const TAKES_MEMORY: [&str; 20] = [
     "alloc",
@@ -156,7 +154,8 @@ pub fn counted(
         })
 }
 
-/// Waits for its end; kills it if it prints no line for too long.
+/// Waits for its end; kills it if it prints no line for too long. A call waits for a few seconds at
+/// most, even for a daemon that is gone.
 fn until_it_ends(which: &str, child: &mut Child, lines: &AtomicUsize) -> Result<(), &'static str> {
     let (mut seen, mut since) = (0, Instant::now());
     while child.try_wait().expect("a child").is_none() {

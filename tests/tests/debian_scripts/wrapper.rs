@@ -51,6 +51,10 @@ fn a_wrapper_that_engines_call_outlives_the_removal_until_the_purge() {
         // Containers have the runtime's name stored, and do not start where no entry has it.
         assert!(said.contains("keep the runtime's name"), "{said}");
         assert!(node.has(WRAPPER), "{path}");
+        // The purge asks the same script which files name the wrapper: one of them shows it.
+        if path != "etc/docker/daemon.json" {
+            continue;
+        }
         // A purge leaves it as long as it is needed.
         let said = node.purge();
         assert!(said.contains(&format!("calls it: /{name}")), "{said}");
