@@ -151,9 +151,14 @@ impl Session {
 
     /// Sends the frames that threads without the socket have left here. The socket's lock keeps
     /// them in order with other threads' frames.
+    ///
+    /// # Errors
+    /// If one is missing, too: only another connection tells what it said.
     fn send_posted(&self) -> io::Result<()> {
         let line = self.line();
-        let frames = core::mem::take(&mut *self.outbox());
+        let Some(frames) = self.outbox().take() else {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        };
         match line.as_ref() {
             Some(socket) if !frames.is_empty() => socket::send(socket, &frames, None),
             _ => Ok(()),
@@ -241,7 +246,7 @@ impl Session {
         self.forgets_left(None);
         let mut line = self.line();
         // Frames for the previous daemon are repeated, or void. What they gave up is told anew.
-        self.outbox().clear();
+        let _ = self.outbox().take();
         *line = Some(Arc::clone(socket));
         self.send(
             line.as_ref(),

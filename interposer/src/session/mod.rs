@@ -22,6 +22,7 @@ mod control_thread;
 mod deadline;
 mod joining;
 mod openings;
+mod outbox;
 mod pages;
 mod pauses;
 mod register;
@@ -56,6 +57,7 @@ use contexts::Contexts;
 pub(crate) use contexts::Opening;
 pub(crate) use deadline::{Deadline, LOCK_PATIENCE};
 pub(crate) use joining::look;
+use outbox::Outbox;
 use register::Welcome;
 use socket::Bell;
 pub(crate) use stored::Answer;
@@ -69,8 +71,6 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_m
 const MARGIN: Duration = Duration::from_secs(2);
 /// How long an immediate answer is waited for.
 const AT_ONCE: Duration = Duration::from_secs(1);
-/// Most bytes that wait to be sent by the control thread: thousands of frames.
-const OUTBOX: usize = 64 << 10;
 
 /// A registered process.
 #[derive(Debug)]
@@ -103,7 +103,7 @@ pub(crate) struct Session {
     /// closed.
     is_apart: AtomicBool,
     /// Frames that the control thread is to send.
-    outbox: Mutex<Vec<u8>>,
+    outbox: Mutex<Outbox>,
     /// Devices on which memory was freed while an ask waits for some.
     freed: AtomicU32,
     contexts: Contexts,
@@ -215,7 +215,7 @@ impl Session {
             bell: Bell::new()?,
             keeper: AtomicI32::new(0),
             is_apart: AtomicBool::new(false),
-            outbox: Mutex::new(Vec::new()),
+            outbox: Mutex::default(),
             freed: AtomicU32::new(0),
             contexts: Contexts::default(),
             ranges: Mutex::new(Vec::new()),
@@ -435,18 +435,14 @@ impl Session {
         true
     }
 
-    /// Has the control thread send a frame. If too many wait, the last ones are dropped, and their
-    /// asks wait until their deadlines.
+    /// Has the control thread send a frame. If too many wait it makes another connection, where all
+    /// that holds is told anew, and open asks are repeated.
     fn post(&self, frame: &[u8]) {
-        let mut outbox = self.outbox();
-        if outbox.len() + frame.len() <= OUTBOX {
-            outbox.extend_from_slice(frame);
-        }
-        drop(outbox);
+        self.outbox().put(frame);
         self.ring();
     }
 
-    fn outbox(&self) -> MutexGuard<'_, Vec<u8>> {
+    fn outbox(&self) -> MutexGuard<'_, Outbox> {
         self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
