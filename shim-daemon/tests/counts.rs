@@ -79,7 +79,7 @@ fn the_time_of_a_tenants_kernels_is_told_also_while_it_is_alone() {
     );
 }
 
-/// What a tenant had alone, where that is told.
+/// A tenant's time alone, where that is told.
 fn alone(daemon: &Daemon, name: &str) -> Option<Alone> {
     let [Rows::Shares(rows)] = &rows(daemon, Listing::Shares)[..] else {
         panic!("no shares")

@@ -43,7 +43,7 @@ pub(crate) fn idle(folder: &Path, settings: Settings, devices: FakeDevices) -> (
     (Daemon::with_settings(folder, devices, settings), client)
 }
 
-/// What the daemon has told of processes that are not registered again.
+/// The daemon's events of processes that are not registered again.
 pub(crate) fn not_registered(daemon: &Daemon) -> Vec<String> {
     let _last = daemon.tenant("last", &LIMIT);
     let mut wire = daemon.command();

@@ -19,7 +19,7 @@ fn greeting(major: u16) -> Vec<u8> {
     frame
 }
 
-/// What the daemon says until it hangs up: its greeting, and nothing else.
+/// All that the daemon says until it hangs up: its greeting, and nothing else.
 fn hears_the_greeting(mut stream: UnixStream) {
     let (mut heard, mut decoder) = (Vec::new(), Decoder::default());
     stream.read_to_end(&mut heard).unwrap();

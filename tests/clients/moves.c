@@ -40,6 +40,8 @@
  *   up I BYTES           -> up RESULT               cuMemcpyHtoDAsync from pinned memory
  *   anyup I BYTES        -> anyup RESULT            cuMemcpyAsync from pinned memory
  *   anypage I BYTES      -> anypage RESULT          cuMemcpyAsync from pageable memory
+ *   batchdown I BYTES    -> batchdown RESULT        cuMemcpyBatchAsync of two halves to pinned memory
+ *   batchup I BYTES      -> batchup RESULT          the same from pinned memory
  *   noded E, noded2 E    -> noded RESULT            a graph that records event E, by cuGraphAddEventRecordNode or cuGraphAddNode
  *   external E I         -> external RESULT         the same, by a capture of stream I
  *   graph I              -> graph RESULT            launches it
@@ -169,6 +171,17 @@ static int rectangle(void *stream, size_t bytes, unsigned type) {
     return CALL("cuMemcpy2DAsync_v2", (const struct rectangle *, void *))(&copy, stream);
 }
 
+/* CUmemcpyAttributes: in the order of the stream. */
+struct copying { int order, from[2], to[2]; unsigned flags; };
+
+static int batch(void *stream, dptr to, dptr from, size_t bytes) {
+    dptr tos[] = {to, to + bytes / 2}, froms[] = {from, from + bytes / 2};
+    size_t sizes[] = {bytes / 2, bytes / 2}, start = 0, failed;
+    struct copying how = {.order = 1};
+    return CALL("cuMemcpyBatchAsync", (dptr *, dptr *, size_t *, size_t, struct copying *, size_t *, size_t, size_t *, void *))(
+        tos, froms, sizes, 2, &how, &start, 1, &failed, stream);
+}
+
 static void *exec;
 
 /* cuGraphAddNode's parameters: a type, 7 for a recording, and at byte 16 its event. */
@@ -217,6 +230,8 @@ static int obey(const char *word, unsigned long long a, unsigned long long b) {
     if (IS("reset")) return CALL("cuMemsetD8_v2", (dptr, unsigned char, size_t))(value, 0, 4096);
     if (IS("begin")) return CALL("cuStreamBeginCapture_v2", (void *, int))(*stream, 2);
     if (IS("end")) { void *graph; return CALL("cuStreamEndCapture", (void *, void **))(*stream, &graph); }
+    if (IS("batchdown")) return batch(*stream, (dptr)(uintptr_t)pinned, one, b);
+    if (IS("batchup")) return batch(*stream, one, (dptr)(uintptr_t)pinned, b);
     if (IS("noded")) return noded(event, 0);
     if (IS("noded2")) return noded(event, 1);
     if (IS("external")) return external(event, streams[b % 8]);

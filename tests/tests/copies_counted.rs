@@ -23,7 +23,14 @@ const WITHIN: [&str; 9] = [
     "peer 1",
 ];
 /// All copies from or to the host for which the library need not wait.
-const HOST: [&str; 4] = ["down 1", "up 1", "anyup 1", "anypage 1"];
+const HOST: [&str; 6] = [
+    "down 1",
+    "up 1",
+    "anyup 1",
+    "anypage 1",
+    "batchdown 1",
+    "batchup 1",
+];
 
 #[test]
 fn a_large_memset_or_copy_within_the_device_waits_for_its_turn() {
@@ -170,7 +177,7 @@ fn a_turn_ends_when_its_large_memsets_and_copies_are_complete() {
 #[test]
 fn a_turn_does_not_end_later_because_of_a_copy_behind_its_kernels() {
     // 64 MiB take 16 s.
-    for copy in ["down 2", "up 2", "anyup 2"] {
+    for copy in ["down 2", "up 2", "anyup 2", "batchdown 2", "batchup 2"] {
         let mut scene = Scene::measured("link=4MiB/s");
         scene.does(&["launch 2 1000", &format!("{copy} {}", 64 * MIB)]);
         scene.dealer.close(1);
@@ -201,13 +208,15 @@ fn a_turn_does_not_end_later_because_of_a_synchronous_copy() {
 #[test]
 fn a_turn_ends_behind_the_kernel_that_waits_for_a_copy() {
     // 8 MiB take 200 ms.
-    let mut scene = Scene::measured("link=40MiB/s");
-    let work = 50 * MS;
-    let before = scene.gpu.served();
-    scene.does(&[&format!("up 2 {}", 8 * MIB), &format!("launch 2 {work}")]);
-    scene.dealer.close(1);
-    scene.drains(1);
-    assert!(scene.gpu.served() - before >= work);
-    until("it is done", || scene.guest.ask("ask 2") == "ask 0");
-    scene.guest.finish().silently();
+    for copy in ["up 2", "batchup 2"] {
+        let mut scene = Scene::measured("link=40MiB/s");
+        let work = 50 * MS;
+        let before = scene.gpu.served();
+        scene.does(&[&format!("{copy} {}", 8 * MIB), &format!("launch 2 {work}")]);
+        scene.dealer.close(1);
+        scene.drains(1);
+        assert!(scene.gpu.served() - before >= work, "{copy}");
+        until("it is done", || scene.guest.ask("ask 2") == "ask 0");
+        scene.guest.finish().silently();
+    }
 }

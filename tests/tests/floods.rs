@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
-use gpushare_protocol::wire::{Control, ControlReply, Listing, Rows};
+use gpushare_protocol::wire::{Control, ControlReply, Listing};
 use gpushare_tests::daemon::Commands;
 use gpushare_tests::runnable::not_runnable_here;
 use gpushare_tests::{Daemon, Gpu, Tenant, assert_measured};
@@ -160,16 +160,8 @@ fn a_user_who_keeps_all_connections_leaves_others_theirs() {
     for other in [BOB, ROOT] {
         let _is = Is::user(other);
         let reply = Commands::open(&control).ask(&Listing::Devices.first());
-        assert!(
-            matches!(
-                reply,
-                ControlReply::Page {
-                    rows: Rows::Devices(_),
-                    ..
-                }
-            ),
-            "{reply:?}"
-        );
+        let is_page = matches!(reply, ControlReply::Page { .. });
+        assert!(is_page, "{reply:?}");
     }
     drop(crowd);
 }

@@ -11,7 +11,7 @@ use gpushare_tests::artefacts::repository;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 
 /// A folder as the tarball unpacks, with stand-ins for the programs and libraries.
 fn unpacked() -> tempfile::TempDir {
@@ -48,15 +48,17 @@ fn unpacked() -> tempfile::TempDir {
     folder
 }
 
-/// Runs it below a root. Returns what it says.
+/// Runs it below a root, to its end.
+fn run(unpacked: &Path, root: &Path, arguments: &[&str]) -> Output {
+    let mut shell = Command::new("sh");
+    shell.arg(unpacked.join("install.sh")).args(arguments);
+    shell.env("DESTDIR", root).output().expect("a shell")
+}
+
+/// The same of an installation, or of a removal that is not refused. Returns what it says.
 #[track_caller]
 fn install(unpacked: &Path, root: &Path, arguments: &[&str]) -> String {
-    let output = Command::new("sh")
-        .arg(unpacked.join("install.sh"))
-        .args(arguments)
-        .env("DESTDIR", root)
-        .output()
-        .expect("a shell");
+    let output = run(unpacked, root, arguments);
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).expect("text")
 }

@@ -101,7 +101,7 @@ fn a_library_and_a_daemon_of_two_majors_refuse_each_other() {
     client(&tenant, &this).does("init");
 }
 
-/// What it holds counts as unmanaged, as the device shows it.
+/// Its memory counts as unmanaged, as the device shows it.
 #[test]
 #[ignore = "builds an earlier commit"]
 fn a_program_of_an_earlier_major_goes_on_and_is_told_of() {

@@ -43,7 +43,7 @@ pub(crate) struct GateGuard {
     /// Where the call is.
     at: u64,
     inside: bool,
-    /// What the record showed of a call that this one interrupted, and of calls that touch memory:
+    /// The record's content of a call that this one interrupted, and of calls that touch memory:
     /// it shows that again afterwards.
     outer: (u64, u64),
 }

@@ -17,7 +17,7 @@ pub(super) const FENCED: u64 = 1 << 62;
 /// The library is not at work (yet).
 pub(super) const NOT_READY: u64 = 1 << 63;
 
-/// What a record shows without a call.
+/// The content of a record without a call.
 pub(super) const OUT: u64 = 0;
 /// The place of a call that may be submitting to any device.
 pub(super) const SOMEWHERE: u64 = 1;
@@ -217,7 +217,7 @@ impl Record {
         self.touched();
     }
 
-    /// What it shows of the call that is inside.
+    /// Its content of the call that is inside.
     pub(super) fn shown(&self) -> u64 {
         self.inside.load(Ordering::Acquire)
     }

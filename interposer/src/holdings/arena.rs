@@ -112,21 +112,24 @@ struct Books {
     reserved: u32,
     /// The room that the arena certainly has, if it is a pool.
     room: PoolRoom,
-    /// The most that it may have reserved at any time since its room was last empty.
+    /// The most that it may have reserved at any time since its room was last forgotten.
     most: u32,
     /// Since when a call relies on that.
     turn: Option<Instant>,
 }
 
 impl Books {
-    /// What the arena may have reserved now: calls under way may have grown it.
+    /// The most that the arena may have reserved now: calls under way may have grown it.
     fn reserved_at_most(&self) -> u32 {
         self.reserved.saturating_add(self.booked)
     }
 
-    /// What it has reserved, or may have soon, is more than before.
+    /// It has reserved more than before, or may have soon.
     fn rises(&mut self) {
-        self.most = self.most.max(self.reserved_at_most());
+        let now = self.reserved_at_most();
+        if now > self.most {
+            self.most = now;
+        }
     }
 }
 
@@ -180,12 +183,14 @@ pub(crate) fn after_giving(
         books.charged = books.charged.saturating_add(charge.keep().0);
         return Ok(0);
     };
-    if now < books.reserved {
-        // The driver has given some of it back: which is not known.
-        books.room.forget(arena.held().numbered());
+    if now != books.reserved {
+        if now < books.reserved {
+            // The driver has given some of it back: which is not known.
+            books.room.forget(arena.held().numbered());
+        }
+        books.reserved = now;
+        books.rises();
     }
-    books.reserved = now;
-    books.rises();
     let grew = now.saturating_sub(books.charged);
     // Growth beyond this call's booking is another call's, as far as others have booked any.
     let owed = grew.saturating_sub(mine).saturating_sub(books.booked);
@@ -350,11 +355,7 @@ impl Held {
     /// The free of this number is made: the start of the memory, its bytes, and the stream if there
     /// is one; nothing if it was refused, or its stream is not known.
     pub(crate) fn tell(&self, number: u64, freed: Option<(u64, u64, Option<StreamId>)>) {
-        let mut books = self.lock();
-        if books.room.is_empty() {
-            books.most = books.reserved_at_most();
-        }
-        books.room.tell(number, freed);
+        self.lock().room.tell(number, freed);
     }
 
     /// The driver may have given back any memory that was freed so far.
@@ -364,8 +365,8 @@ impl Held {
         books.most = books.reserved_at_most();
     }
 
-    /// The most bytes that the arena may have had reserved at any time since the oldest of its room
-    /// was freed.
+    /// The most bytes that the arena may have had reserved at any time since its room was last
+    /// forgotten.
     pub(crate) fn most(&self) -> u64 {
         Units(self.lock().most).bytes()
     }

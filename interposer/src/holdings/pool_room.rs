@@ -104,11 +104,6 @@ impl PoolRoom {
         self.ranges.clear();
     }
 
-    /// Whether there is none.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.ranges.iter().all(|range| range.is_taken)
-    }
-
     /// The streams that have freed a range of so many bytes, the calls for which `None` stands
     /// included.
     pub(crate) fn streams_with(&self, bytes: u64) -> Vec<Option<StreamId>> {

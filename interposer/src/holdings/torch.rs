@@ -15,14 +15,14 @@ const LIBRARY: &[u8] = b"libc10_cuda.so";
 const VARIABLES: [&str; 2] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
 
 const MIB: u64 = 1 << 20;
-/// What it takes for small blocks (`kSmallBuffer` of its sources).
+/// The size that it takes for small blocks (`kSmallBuffer` of its sources).
 const SMALL: u64 = 2 * MIB;
 /// The smallest of which it takes as much as it needs (`kMinLargeAlloc`), in multiples of
 /// [`STEP`].
 const LARGE: u64 = 10 * MIB;
 /// `kRoundLarge`.
 const STEP: u64 = 2 * MIB;
-/// What it takes for blocks in between, unless a setting says otherwise (`kLargeBuffer`).
+/// The size that it takes for blocks in between, unless a setting says otherwise (`kLargeBuffer`).
 const SEGMENT: u64 = 20 * MIB;
 
 /// The settings of its that are of interest.
@@ -30,7 +30,7 @@ const SEGMENT: u64 = 20 * MIB;
 struct Settings {
     /// Whether it makes physical memory, in pages.
     is_expandable: bool,
-    /// What it takes for blocks of middle size, and the size of its pages for all but small blocks.
+    /// The size that it takes for blocks in between, and of its pages for all but small blocks.
     segment: u64,
 }
 

@@ -12,6 +12,7 @@ use core::ffi::{c_int, c_uint, c_ulonglong};
 
 use gpushare_cuda_abi::cuda::*;
 
+use super::moves::BULK;
 use super::plain;
 use crate::driver::stream_ref::StreamRef;
 use crate::entry::hooks;
@@ -19,14 +20,12 @@ use crate::entry::lists::{Count, InSlice};
 use crate::gate::{apart, seal};
 
 hooks! {
-    #[held]
-    fn cuMemcpyBatchAsync | cuMemcpyBatchAsync_ptsz(to: *mut CUdeviceptr, from: *mut CUdeviceptr, sizes: *mut usize, count: usize,
-        attributes: *mut CUmemcpyAttributes, starts: *mut usize, kinds: usize, failed: *mut usize, stream: CUstream) -> CUresult
-        = |call| seal::pass_work(call);
-    #[held]
-    fn cuMemcpyBatchAsync_v2 | cuMemcpyBatchAsync_v2_ptsz(to: *mut CUdeviceptr, from: *mut CUdeviceptr, sizes: *mut usize, count: usize,
-        attributes: *mut CUmemcpyAttributes, starts: *mut usize, kinds: usize, stream: CUstream) -> CUresult
-        = |call| seal::pass_work(call);
+    fn cuMemcpyBatchAsync | cuMemcpyBatchAsync_ptsz(to: *mut CUdeviceptr, from: *mut CUdeviceptr, sizes: InSlice<'_, usize>,
+        count: Count<usize>, attributes: *mut CUmemcpyAttributes, starts: *mut usize, kinds: usize, failed: *mut usize,
+        stream: CUstream) -> CUresult = |call, of| copying((sizes, count), of(stream), call);
+    fn cuMemcpyBatchAsync_v2 | cuMemcpyBatchAsync_v2_ptsz(to: *mut CUdeviceptr, from: *mut CUdeviceptr, sizes: InSlice<'_, usize>,
+        count: Count<usize>, attributes: *mut CUmemcpyAttributes, starts: *mut usize, kinds: usize, stream: CUstream) -> CUresult
+        = |call, of| copying((sizes, count), of(stream), call);
     #[held]
     fn cuMemcpy3DBatchAsync | cuMemcpy3DBatchAsync_ptsz(count: usize, list: *mut CUDA_MEMCPY3D_BATCH_OP, failed: *mut usize,
         flags: c_ulonglong, stream: CUstream) -> CUresult = |call| seal::pass_work(call);
@@ -125,6 +124,21 @@ hooks! {
     #[held]
     fn cuTexRefSetAddress2D_v2 | cuTexRefSetAddress2D_v3(texture: CUtexref, shape: *const CUDA_ARRAY_DESCRIPTOR_v2, at: CUdeviceptr,
         pitch: usize) -> CUresult = |call| seal::pass(call);
+}
+
+/// Copies a batch by `call`. Where its ends lie is not looked up: a large one is taken for one from
+/// or to the host, so that the kernels before it are seen to complete and its time is not taken for
+/// that of the kernel behind it.
+fn copying(
+    (sizes, count): (InSlice<'_, usize>, Count<usize>),
+    stream: StreamRef,
+    call: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let bytes = sizes.entries(count).fold(0, usize::saturating_add);
+    if bytes >= BULK {
+        apart::comes(stream, true);
+    }
+    seal::pass_work(call)
 }
 
 /// Changes an executable graph by `call`: it may take another time then.

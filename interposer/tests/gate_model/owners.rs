@@ -17,7 +17,7 @@ struct Left {
     owner: Owner,
     /// A thread with the owner's id lives.
     lives: AtomicBool,
-    /// What the record holds: loom fails if two threads use it without an order between them.
+    /// The record's content: loom fails if two threads use it without an order between them.
     holds: UnsafeCell<u32>,
 }
 

@@ -305,7 +305,7 @@ pub struct ShareRow {
     pub overruns: u64,
     /// Processes of it that run whenever they like, because they have no gate.
     pub ungated: u32,
-    /// What it had lately while it was alone there. `None` where NVML does not tell.
+    /// Its time lately while it was alone there. `None` where NVML does not tell.
     pub alone: Option<Alone>,
 }
 
@@ -314,7 +314,7 @@ pub struct ShareRow {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alone {
     /// The part of the last `over_ms` in which its kernels ran while it was alone, in thousandths.
-    /// What it was billed for in the rest of that time is [`ShareRow::held`].
+    /// Its bills of the rest of that time are [`ShareRow::held`].
     pub part: u32,
     /// Over how many milliseconds that is counted; 0 when nothing was counted yet.
     pub over_ms: u64,

@@ -63,7 +63,7 @@ pub struct DeviceMetrics {
     /// The time in which memory of tenants was on its way to or from it. Moves at the same time
     /// count once.
     pub moving_ns: u64,
-    /// What was refused there.
+    /// The refusals there.
     pub refused: Refusals,
 }
 
@@ -161,7 +161,7 @@ pub struct HealthRow {
     pub celsius: Option<u32>,
 }
 
-/// What was refused on a device since the daemon began, also to tenants that have ended.
+/// Refusals on a device since the daemon began, also of tenants that have ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusals {
     /// Allocations refused because of a tenant's own limit.

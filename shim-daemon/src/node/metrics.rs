@@ -50,7 +50,7 @@ impl Node {
             .collect()
     }
 
-    /// What was refused on a device, to tenants that are here and that have ended.
+    /// Refusals on a device, of tenants that are here and that have ended.
     fn refusals_on(&self, id: DeviceId) -> Refusals {
         let mut all = self.counted.refusals(id);
         let of_tenants = self.tenants.values().flat_map(Tenant::refusals);

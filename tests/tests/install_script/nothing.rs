@@ -1,20 +1,14 @@
 //! A removal below a prefix where nothing is installed.
 
-use super::{install, listing, unpacked};
+use super::{install, listing, run, unpacked};
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 /// Runs a removal that is refused. Returns what it says.
 #[track_caller]
 fn refused(unpacked: &Path, root: &Path, arguments: &[&str]) -> String {
     let before = listing(root);
-    let output = Command::new("sh")
-        .arg(unpacked.join("install.sh"))
-        .args(arguments)
-        .env("DESTDIR", root)
-        .output()
-        .expect("a shell");
+    let output = run(unpacked, root, arguments);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert_eq!(listing(root), before, "nothing is removed or written");
     String::from_utf8([output.stdout, output.stderr].concat()).expect("text")

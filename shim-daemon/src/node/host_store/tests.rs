@@ -226,7 +226,7 @@ fn adopted() -> (HostStore, Arc<HostFile>, u64) {
     (next, file, mine)
 }
 
-/// What counts once nothing is under way in the adopted file.
+/// The count once nothing is under way in the adopted file.
 fn counted(store: &mut HostStore, most: Bytes) -> u64 {
     let file = store.owners[&ONE].file.clone().unwrap();
     allocated(&file);

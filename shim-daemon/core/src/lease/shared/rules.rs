@@ -98,7 +98,7 @@ impl Rules {
     pub(super) const HABIT: Nanos = Nanos::millis(200);
     /// Samples over which the part of the time that a tenant is pending is a mean.
     pub(super) const SAMPLES: u64 = 20;
-    /// What a tenant submits at a time is known for so long after it was last seen.
+    /// A tenant's queue or loop is known for so long after it was last seen.
     pub(super) const JUDGED: Nanos = Nanos::secs(64);
     /// How long a client takes to notice that its streams are empty and to submit again: a median
     /// of 53 to 55 us on softgpu, 2 cores, 2026-11-22 (ADR 66).
