@@ -1,5 +1,5 @@
-//! What the library tells a daemon of its contexts, also across a change of daemons. The test plays
-//! the daemon.
+//! The library tells a daemon of its contexts, also across a change of daemons. The test plays the
+//! daemon.
 
 use std::fs;
 use std::sync::atomic::Ordering;

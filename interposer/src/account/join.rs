@@ -221,7 +221,7 @@ fn enter(
     })
 }
 
-/// Maps the page. One that this version cannot read (an empty file, or another version's page) is
+/// Maps the page. A page that this version cannot read (an empty file, or another version's) is
 /// made anew if no process lives in it: the locks that say so are where they are in all versions.
 ///
 /// The first process allocates what all read, whatever the file's length: that is set before, so

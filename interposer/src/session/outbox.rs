@@ -7,7 +7,7 @@ const ROOM: usize = 64 << 10;
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     frames: Vec<u8>,
-    /// One had no room. What it said is told on another connection.
+    /// A frame had no room. Its content is told on another connection.
     lacks_one: bool,
 }
 

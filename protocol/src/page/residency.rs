@@ -88,8 +88,8 @@ impl OrderWord {
 pub struct Orders {
     /// The order.
     pub word: OrderWord,
-    /// How long the process may take to drain after it has sealed, in milliseconds. One that takes
-    /// longer opens again and answers `SealBusy`.
+    /// How long the process may take to drain after it has sealed, in milliseconds. A process that
+    /// takes longer opens again and answers `SealBusy`.
     pub drain_ms: u32,
     /// While the memory returns: so many bytes of it stay on the host for now, because the device
     /// has no room for them yet. Each process of the tenant leaves that much of its own there. It

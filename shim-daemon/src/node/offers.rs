@@ -1,8 +1,8 @@
 //! Ranges that are stored in files, and that their processes have not dropped yet.
 //!
 //! A process drops a range, or has its bytes in the file forgotten, before it has it stored again.
-//! One that asks again has not heard of that yet: it is refused once, because its word about the
-//! former place is still to come. Whichever it is: a range has one place at most.
+//! A process that asks again has not heard of that yet: it is refused once, because its word about
+//! the former place is still to come. In each case a range has one place at most.
 
 use std::collections::BTreeMap;
 
