@@ -5,7 +5,7 @@
 #        run.sh --record DRIVER [LIBRARY]  write its answers into transcript.tsv as recorded on DRIVER, such as "570.86.10 H200"
 #
 # Options before the others, in this order:
-#   --answers FILE     stores the answers in FILE. If FILE exists, its answers are used and no driver is called.
+#   --answers FILE     stores the answers in FILE as they come. If FILE exists, its answers are used and no driver is called.
 #   --beyond           asks for the facts of the family `beyond`, too: about more managed memory than the device has. Never on a real
 #                      GPU: it may hang, with all that use it.
 #   --full             asks for the facts of the family `full`, too: beside plain memory that takes nearly all of the device. On a GPU
@@ -42,14 +42,13 @@ trap 'rm -rf "$work"' EXIT
 export SOFTGPU_PRIVATE="${SOFTGPU_PRIVATE:-facts-$$}"
 # Some facts are of drivers from 13.1 on, some of two devices, and some of handles that are given again.
 export SOFTGPU="${SOFTGPU:-driver=13050,count=2,reuse=lifo}"
-if [ -n "$kept" ] && [ -e "$kept" ]; then
-    cp "$kept" "$work/answers"
-else
+answers=${kept:-$work/answers}
+if ! [ -e "$answers" ]; then
     "${CC:-cc}" -std=gnu11 -O1 -o "$work/facts" "$here"/*.c -ldl -lpthread
-    "$work/facts" $beyond $full "${1:-libcuda.so.1}" >"$work/answers"
-    [ -z "$kept" ] || cp "$work/answers" "$kept"
+    "$work/facts" $beyond $full "${1:-libcuda.so.1}" >"$answers"
 fi
 if [ -n "$driver" ]; then
+    [ -s "$answers" ] || { echo "no answer: nothing is recorded" >&2; exit 1; }
     # In the transcript's order. A fact without an answer (its family ended early) keeps its line.
     awk -F '\t' -v driver="$driver" '
         FNR == NR { if ($1 ~ /\.(ended|missing\.|cannot\.)/) print $0 > "/dev/stderr"; else answer[$1] = $2; next }
@@ -57,9 +56,9 @@ if [ -n "$driver" ]; then
         /^#/ || !($1 in answer) { print; if (!/^#/) print "not answered: " $1 > "/dev/stderr"; next }
         { if (answer[$1] != $2) print $1 ": " $2 " -> " answer[$1] > "/dev/stderr"
           print $1 "\t" answer[$1] "\t" driver }
-    ' "$work/answers" "$here/transcript.tsv" >"$work/transcript"
+    ' "$answers" "$here/transcript.tsv" >"$work/transcript"
     cp "$work/transcript" "$here/transcript.tsv"
-    echo "recorded $(wc -l <"$work/answers") facts on $driver"
+    echo "recorded $(wc -l <"$answers") facts on $driver"
     exit 0
 fi
 awk -F '\t' -v beyond="$beyond" -v full="$full" '
@@ -76,4 +75,4 @@ awk -F '\t' -v beyond="$beyond" -v full="$full" '
         printf "%d facts agree with a recorded driver, %d with an unverified line, %d are of functions that are absent, %d differ\n", recorded, unverified, absent, bad
         exit bad > 0
     }
-' "$here/transcript.tsv" "$work/answers"
+' "$here/transcript.tsv" "$answers"

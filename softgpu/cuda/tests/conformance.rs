@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a test fails on any error")]
 
 use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::{env, fs, thread};
 
 fn folder() -> PathBuf {
@@ -122,14 +124,78 @@ int cuGraphAddEmptyNode(void **node, void *graph, void *after, size_t count) { r
 int cuGraphDebugDotPrint(void *graph, const char *path, unsigned flags) { return 0; }
 "#;
 
-#[test]
-fn a_call_that_ends_the_process_is_one_fact_and_the_rest_goes_on() {
+/// Compiles this driver under a name.
+fn driver(name: &str, text: &str) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-    let (source, library) = (folder.join("crashing.c"), folder.join("crashing.so"));
-    fs::write(&source, CRASHING).unwrap();
+    let source = folder.join(name).with_extension("c");
+    let library = source.with_extension("so");
+    fs::write(&source, text).unwrap();
     let mut compile = Command::new("cc");
     compile.args(["-shared", "-fPIC", "-w", "-o"]).arg(&library);
     assert!(compile.arg(&source).status().unwrap().success());
+    library
+}
+
+/// The same, where `cuGetProcAddress_v2` says so and never returns. Only a kill ends the process.
+fn hanging(name: &str) -> PathBuf {
+    let at = "int version, long flags, int *status) {";
+    let hangs = "sigset_t all; sigfillset(&all); sigprocmask(SIG_BLOCK, &all, NULL); \
+                 write(2, \"hangs\\n\", 6); for (;;) pause();";
+    let text = CRASHING.replace(at, &format!("{at} {hangs}"));
+    assert_ne!(text, CRASHING);
+    let text = format!("#include <signal.h>\n#include <unistd.h>\n{text}");
+    driver(name, &text)
+}
+
+#[test]
+fn a_family_that_hangs_ends_and_the_next_ones_are_asked() {
+    let output = Command::new(program("facts-of-hanging"))
+        .arg(hanging("hanging"))
+        .env("FACTS_PATIENCE", "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        output.status.success() && said.contains("lookup.ended\tsignal 9\n"),
+        "{said}"
+    );
+    assert!(said.contains("told.graph\tabsent\n"), "{said}");
+}
+
+#[test]
+fn a_killed_comparison_leaves_the_answers_that_it_had() {
+    let copy = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("killed");
+    drop(fs::remove_dir_all(&copy));
+    fs::create_dir_all(&copy).unwrap();
+    for entry in fs::read_dir(folder()).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, copy.join(path.file_name().unwrap())).unwrap();
+    }
+    let answers = copy.join("answers");
+    let mut run = Command::new(copy.join("run.sh"));
+    run.arg("--answers")
+        .arg(&answers)
+        .arg(hanging("hanging-on"));
+    let run = run.stderr(Stdio::piped()).process_group(0);
+    let mut run = run.spawn().unwrap();
+    let mut said = BufReader::new(run.stderr.take().unwrap()).lines();
+    assert!(said.any(|line| line.unwrap() == "hangs"));
+    let group = format!("-{}", run.id());
+    let mut kill = Command::new("kill");
+    assert!(
+        kill.args(["-KILL", "--", &group])
+            .status()
+            .unwrap()
+            .success()
+    );
+    assert!(!run.wait().unwrap().success());
+    let had = fs::read_to_string(&answers).unwrap();
+    assert_eq!(had, "start.missing.cuDeviceGetCount\tabsent\n");
+}
+
+#[test]
+fn a_call_that_ends_the_process_is_one_fact_and_the_rest_goes_on() {
+    let library = driver("crashing", CRASHING);
     let output = Command::new(program("facts-of-crashing"))
         .arg(library)
         .output()
