@@ -28,14 +28,16 @@ PAIR = (512, 1024)  # MiB
 FACTS, FAMILY, PROMPT = 75, 20, 5
 
 
-def conformance(machine, out):
-    """The committed transcript against this driver, and this driver's own answers for the record: also those before one that does not end."""
-    # Softgpu is asked as the newest driver: some facts are of drivers from 13.1 on.
-    environment = machine.bare | {"CC": c_compiler(), "FACTS_PATIENCE": str(FAMILY)} | ({"SOFTGPU": "driver=13050"} if machine.soft else {})
+def conformance(machine, out, asked=()):
+    """The committed transcript against this driver, and this driver's own answers for the record: also those before one that does not end.
+    `asked`: which facts, as run.sh takes them."""
+    # Softgpu is asked as the newest driver: some facts are of drivers from 13.1 on, some of two devices, and some of handles that are given again.
+    environment = machine.bare | {"CC": c_compiler(), "FACTS_PATIENCE": str(FAMILY)} | ({"SOFTGPU": "driver=13050,count=2,reuse=lifo"} if machine.soft else {})
     copy = machine.work / "conformance"
-    shutil.copytree(ROOT / "softgpu/conformance", copy, dirs_exist_ok=True)
+    if not copy.exists():
+        shutil.copytree(ROOT / "softgpu/conformance", copy)
     answers = machine.folder / "answers"  # Asked once: each family of facts is a process that starts CUDA.
-    run = [copy / "run.sh", "--answers", answers]  # Without --beyond, which asks for more managed memory than the device has.
+    run = [copy / "run.sh", "--answers", answers, *asked]  # Without --beyond, which asks for more managed memory than the device has.
     late = []
     compared, said = compare(machine, run, environment, FACTS)
     if compared is None and answers.exists():
@@ -195,6 +197,8 @@ def rows(transcript, torch):
     quota = Quota()
     found = [Row("conformance transcript", lambda machine: conformance(machine, transcript), limit=90, expected=26),
              Row("quota: two C programs", pair, limit=40, expected=1), Row("quota: by the names of devices", visible, expected=2)]
+    full = ("--full", "--only", "full")
+    found += [Row("conformance, a full device", lambda machine: conformance(machine, transcript, full), limit=90, expected=10)]
     found += [Row(f"quota: {name}", lambda machine, name=name: path(machine, name), expected=2) for name in PATHS]
     found += [Row("ns a call, without and with the library", calls, limit=60, expected=9), Row("memory that the driver takes by itself", costs, expected=1),
               Row("words in managed memory", words, expected=1),

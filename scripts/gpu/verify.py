@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 
+import calls
 import collisions
 import compute
 import containers
@@ -17,6 +18,7 @@ import machine as machines
 import memory
 import swap
 import tenants
+import told
 from rows import Cut, Hang, Limit, Report, cell, passed
 
 RESULTS = machines.ROOT / "docs/results"
@@ -25,6 +27,7 @@ RESULTS = machines.ROOT / "docs/results"
 OPEN = (
     "conformance transcript",  # The facts of ADR 268 that are `unverified`: first of all those of mappings in captures.
     "time, without and with: gaps-sync",
+    "time, without and with: a request beside loops",
     "words in managed memory",
     "the driver's limits for cgroups",
     "a second context beside a request",
@@ -36,6 +39,9 @@ OPEN = (
     "quota: async",
     "quota: pool",
     "quota: graph",
+    "quota: room in a pool at the limit",
+    "copies in batches",
+    "doctor, metrics and why",
     "a container by hook",
     "a container by wrapper",
     "a container by CDI",
@@ -60,7 +66,9 @@ OPEN = (
     "swap: three of PyTorch, expandable_segments:True",
     "swap: three of PyTorch, backend:cudaMallocAsync",
     "PyTorch time: an inference loop beside training",
-    "swap: bench swap",
+    "swap: stored in a file",
+    "conformance, a full device",
+    "limits of memory beside MPS",
 )
 FIRST = 60  # seconds at most to find the GPU
 FACTS = 60  # seconds at most to say what the machine is
@@ -114,7 +122,7 @@ def plan(transcript, torch, reports=RESULTS):
     ground, torch_memory = memory.rows(transcript, torch)
     collide, torch_collide = collisions.rows(torch)
     driver, bench = compute.rows()
-    found = [*ground, *driver, *collide, *swap.rows(torch), *torch_memory, *containers.rows(), *tenants.rows(torch), *bench, *torch_collide]
+    found = [*ground, *driver, *collide, *swap.rows(torch), *torch_memory, *containers.rows(), *calls.rows(), *told.rows(), *tenants.rows(torch), *bench, *torch_collide]
     known = passed(report for report in reports.glob("*-verify-*.md") if "softgpu" not in report.name)
     missing = set(OPEN) - {row.name for row in found}
     assert not missing, f"no rows: {missing}"

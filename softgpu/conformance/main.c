@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 // Time limit of one family (s), where the variable FACTS_PATIENCE does not say another. A family that hangs ends with a line that
@@ -147,6 +148,12 @@ int fork_facts(void) {
     return child;
 }
 
+double microseconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
+}
+
 static int has_ended(int file, int seconds) {
     struct pollfd end = {.fd = file, .events = POLLIN};
     int answer;
@@ -212,7 +219,7 @@ int main(int argc, char **argv) {
         {"green", green_as_context_facts}, {"green", green_undescribed_facts},
         {"ipc", ipc_facts},     {"values", values_facts},
         {"foreign", foreign_facts}, {"room", room_facts},       {"turn", turn_facts},   {"along", along_facts}, {"moves", moves_facts},
-        {"marks", marks_facts},     {"ending", ending_facts},  {"home", home_facts},     {"full", full_facts},
+        {"marks", marks_facts},     {"ending", ending_facts},  {"home", home_facts},     {"ipc", ipc_freed_facts}, {"full", full_facts},
     };
     int beyond = argc > 1 && !strcmp(argv[1], "--beyond");
     if (beyond) argc--, argv++;

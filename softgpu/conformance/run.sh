@@ -10,6 +10,7 @@
 #                      GPU: it may hang, with all that use it.
 #   --full             asks for the facts of the family `full`, too: beside plain memory that takes nearly all of the device. On a GPU
 #                      that nobody else uses.
+#   --only FAMILY      asks for the facts of this family alone, such as `full`.
 #
 # softgpu must give every recorded answer: its test fails until softgpu agrees. Two answers say nothing of other drivers:
 #   absent      the driver lacks the function. It is never recorded, and agrees with every line.
@@ -32,6 +33,11 @@ if [ "${1-}" = --full ]; then
     full=--full
     shift
 fi
+only=
+if [ "${1-}" = --only ]; then
+    only=${2:?usage: run.sh --only FAMILY}
+    shift 2
+fi
 if [ "${1-}" = --record ]; then
     driver=${2:?usage: run.sh --record DRIVER [LIBRARY]}
     shift 2
@@ -45,7 +51,7 @@ export SOFTGPU="${SOFTGPU:-driver=13050,count=2,reuse=lifo}"
 answers=${kept:-$work/answers}
 if ! [ -e "$answers" ]; then
     "${CC:-cc}" -std=gnu11 -O1 -o "$work/facts" "$here"/*.c -ldl -lpthread
-    "$work/facts" $beyond $full "${1:-libcuda.so.1}" >"$answers"
+    "$work/facts" $beyond $full ${only:+--only "$only"} "${1:-libcuda.so.1}" >"$answers"
 fi
 if [ -n "$driver" ]; then
     [ -s "$answers" ] || { echo "no answer: nothing is recorded" >&2; exit 1; }
@@ -61,8 +67,9 @@ if [ -n "$driver" ]; then
     echo "recorded $(wc -l <"$answers") facts on $driver"
     exit 0
 fi
-awk -F '\t' -v beyond="$beyond" -v full="$full" '
+awk -F '\t' -v beyond="$beyond" -v full="$full" -v only="$only" '
     !beyond && /^beyond\./ || !full && /^full\./ { next }
+    only && index($1, only ".") != 1 { next }
     FNR == NR { if (!/^#/) { want[$1] = $2; by[$1] = $3 }; next }
     !($1 in want) { print "not in the transcript: " $0; bad++; next }
     $2 == "absent" || (want[$1] ~ /^signal / && $2 != "SUCCESS") { want[$1] = $2 }

@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test fails on any error")]
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -124,15 +126,16 @@ int cuGraphAddEmptyNode(void **node, void *graph, void *after, size_t count) { r
 int cuGraphDebugDotPrint(void *graph, const char *path, unsigned flags) { return 0; }
 "#;
 
-/// Compiles this driver under a name.
-fn driver(name: &str, text: &str) -> PathBuf {
+/// Compiles this driver under a name, with these flags.
+fn driver(name: &str, text: &str, flags: &[&OsStr]) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let source = folder.join(name).with_extension("c");
     let library = source.with_extension("so");
     fs::write(&source, text).unwrap();
     let mut compile = Command::new("cc");
     compile.args(["-shared", "-fPIC", "-w", "-o"]).arg(&library);
-    assert!(compile.arg(&source).status().unwrap().success());
+    compile.arg(&source).args(flags);
+    assert!(compile.status().unwrap().success());
     library
 }
 
@@ -144,7 +147,7 @@ fn hanging(name: &str) -> PathBuf {
     let text = CRASHING.replace(at, &format!("{at} {hangs}"));
     assert_ne!(text, CRASHING);
     let text = format!("#include <signal.h>\n#include <unistd.h>\n{text}");
-    driver(name, &text)
+    driver(name, &text, &[])
 }
 
 #[test]
@@ -160,6 +163,52 @@ fn a_family_that_hangs_ends_and_the_next_ones_are_asked() {
         "{said}"
     );
     assert!(said.contains("told.graph\tabsent\n"), "{said}");
+}
+
+/// softgpu, whose device shows free memory 1 ms late, as real ones do.
+const LATE: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <time.h>
+static size_t shown;
+static long long since;
+int cuMemGetInfo_v2(size_t *free, size_t *all) {
+  struct timespec now;
+  int (*real)(size_t *, size_t *) = dlsym(RTLD_NEXT, "cuMemGetInfo_v2");
+  int answer = real(free, all);
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  long long at = now.tv_sec * 1000000000ll + now.tv_nsec;
+  if (*free > shown && shown) {
+    if (!since) since = at;
+    if (at - since < 1000000) return *free = shown, answer;
+  }
+  since = 0, shown = *free;
+  return answer;
+}
+"#;
+
+#[test]
+fn memory_that_is_free_a_moment_later_is_seen_to_be_free() {
+    let softgpu = env::current_exe().unwrap();
+    let softgpu = softgpu.with_file_name("libsoftgpu_cuda.so");
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("late");
+    fs::create_dir_all(&folder).unwrap();
+    let named = folder.join("libcuda.so.1");
+    drop(fs::remove_file(&named));
+    symlink(&softgpu, &named).unwrap();
+    let linked = ["-Wl,--no-as-needed".as_ref(), named.as_os_str()];
+    let late = driver("late-frees", LATE, &linked);
+    let output = Command::new(program("facts-of-late"))
+        .args(["--only", "kept"])
+        .arg(late)
+        .env("LD_LIBRARY_PATH", &folder)
+        .env("SOFTGPU_PRIVATE", format!("late-{}", std::process::id()))
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    for line in ["memory_is_taken\tyes", "then_it_is_free\tyes"] {
+        assert!(said.contains(&format!("kept.{line}\n")), "{said}");
+    }
 }
 
 #[test]
@@ -195,7 +244,7 @@ fn a_killed_comparison_leaves_the_answers_that_it_had() {
 
 #[test]
 fn a_call_that_ends_the_process_is_one_fact_and_the_rest_goes_on() {
-    let library = driver("crashing", CRASHING);
+    let library = driver("crashing", CRASHING, &[]);
     let output = Command::new(program("facts-of-crashing"))
         .arg(library)
         .output()

@@ -1,6 +1,6 @@
 //! Rows about memory that moves see a lost byte, and an order that moves nothing.
 
-use super::{Run, differs_at, run, says_nothing_at};
+use super::{Run, differs_at, machine_says, run, says_nothing_at};
 use gpushare_tests::artefacts;
 
 const SUSPENDED: &str = "swap: suspend, resume, woken by a call";
@@ -51,4 +51,16 @@ fn a_row_about_memory_that_may_move_looks_whether_it_may() {
     let (verdict, seen) = plain.row(row);
     let said = "movable: 0 of 200 MiB may move";
     assert!(verdict == "FAIL" && seen.starts_with(said), "{seen}");
+}
+
+/// The sum of the work of both is all of the time in each of these.
+#[test]
+fn a_pair_of_which_one_has_nothing_takes_no_turns() {
+    let says = |left: u32, worked: [u32; 2]| {
+        let pair = format!("{{'left': {left}, 'worked_ns': {worked:?}, 'counted_ns': 100}}");
+        machine_says(&format!("__import__('swap').starved({pair})"), &[])
+    };
+    assert_eq!(says(4, [52, 48]), "None");
+    assert!(says(4, [92, 8]).starts_with("one of the pair had less than a quarter of its half"));
+    assert_eq!(says(0, [52, 48]), "none of the pair left");
 }

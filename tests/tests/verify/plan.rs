@@ -1,7 +1,9 @@
 //! The order of the rows, and the words of `verify.sh`.
 
 use gpushare_tests::artefacts;
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Command, Output};
 use tempfile::TempDir;
 
@@ -111,4 +113,57 @@ fn the_script_takes_the_longest_time_of_a_row() {
     let refused = script(&["--rows", "8"]);
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(said.contains("unknown option --rows"), "{said}");
+}
+
+/// `verify.sh` alone in a folder with what `package.sh` and `carry_runc.sh` would leave.
+fn packaged(commit: &str, left_out: &str) -> TempDir {
+    let folder = TempDir::new().expect("a folder");
+    let from = artefacts::repository();
+    let copies = ["scripts/common.sh", "scripts/gpu/verify.sh"];
+    let of_dist = "COMMIT gpushare gpushared gpushare-oci-hook gpushare-runtime lib/libgpushare.so carried/runc";
+    for name in copies {
+        let text = fs::read(from.join(name)).expect("it is there");
+        script_at(&folder.path().join(name), &text);
+    }
+    for name in of_dist.split(' ').filter(|name| *name != left_out) {
+        script_at(&folder.path().join("dist").join(name), commit.as_bytes());
+    }
+    folder
+}
+
+fn script_at(path: &Path, text: &[u8]) {
+    fs::create_dir_all(path.parent().expect("a folder")).expect("it is made");
+    fs::write(path, text).expect("it is written");
+    fs::set_permissions(path, Permissions::from_mode(0o755)).expect("it is ours");
+}
+
+fn lacks(folder: &TempDir) -> (bool, String) {
+    let mut command = Command::new(folder.path().join("scripts/gpu/verify.sh"));
+    let output = command
+        .args(["--dist", "--check"])
+        .env("PATH", "/usr/bin:/bin");
+    let output = output.output().expect("it runs");
+    let said = String::from_utf8(output.stderr).expect("UTF-8");
+    (output.status.success(), said)
+}
+
+#[test]
+fn what_a_run_of_packaged_programs_lacks_is_said_before_it() {
+    assert_eq!(lacks(&packaged("v1", "")), (true, String::new()));
+    let (is_whole, said) = lacks(&packaged("v1", "gpushare-runtime"));
+    assert!(
+        !is_whole && said.contains("no dist/gpushare-runtime"),
+        "{said}"
+    );
+    // They are of another commit than the scripts.
+    let other = packaged("v1", "");
+    let git = "git init -q && git -c user.name=a -c user.email=a commit -q --allow-empty -m a";
+    let mut commit = Command::new("sh");
+    commit.args(["-c", git]).current_dir(other.path());
+    assert!(commit.status().expect("it runs").success());
+    let (is_whole, said) = lacks(&other);
+    assert!(
+        !is_whole && said.contains("dist/ is of the commit v1, and"),
+        "{said}"
+    );
 }
