@@ -36,6 +36,7 @@ class Machine:
         self.gpushare, self.soft, self.work, self.tenant, self.holder = gpushare, soft, work, tenant, holder
         self.gpu = f"soft:name=verify-{os.getpid()},mem=16GiB" if soft else "auto"
         self.base, self.started, self.rows, self.made, self.note = without_ours(os.environ), [], 0, 0, lambda _: None
+        self.limit = float("inf")  # seconds that the row under way may take
         # An open device file keeps the driver from shutting the device down between two programs;
         # it is no setting.
         self.kept = [] if soft else [file for file in map(opened, sorted(glob.glob("/dev/nvidia[0-9]*"))) if file is not None]

@@ -154,6 +154,7 @@ class Limit:
             self.machine.clear(True)
             raise Hang
         self.machine.begin()
+        self.machine.limit = self.seconds
         signal.signal(signal.SIGALRM, over)
         signal.setitimer(signal.ITIMER_REAL, self.seconds, 5)
 

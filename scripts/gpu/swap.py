@@ -286,7 +286,8 @@ def rows(torch):
              ("three tenants on one and a half", rotation, 90, 12), ("suspend, resume, woken by a call", suspended, 60, 6),
              ("a tenant above the device, managed", managed, 60, 1),
              ("suspend, resume, managed", lambda machine: suspended(machine, way="uvm"), 60, 7),
-             ("three managed tenants on one and a half", lambda machine: rotation(machine, way="uvm"), 90, 20), ("bench swap", bench, 120, 37), ("stored in a file", stored, 60, 12), ("16 GiB out and back", large, 90, 19))
+             ("three managed tenants on one and a half", lambda machine: rotation(machine, way="uvm"), 90, 20), ("bench swap", bench, 120, 37),
+             ("stored in a file", stored, 60, 12), ("16 GiB out and back", large, 90, 19))
     with_torch = (("three of PyTorch on one and a half", lambda machine: rotation(machine, True), 75, 22), ("PyTorch's kernels", speed, 75, 25),
                   *((f"three of PyTorch, {setting}", lambda machine, setting=setting: rotation(machine, True, allocator=setting), 75, 22)
                     for setting in ("expandable_segments:True", "backend:cudaMallocAsync")))

@@ -61,7 +61,7 @@ OPEN = (
     "time: lengths",
     "time: equal",
     "time: cap10",
-    "time: three",
+    "collision: wait, PyTorch",
     "time: what gpushare costs",
     "swap: three of PyTorch, expandable_segments:True",
     "swap: three of PyTorch, backend:cudaMallocAsync",

@@ -39,6 +39,24 @@ fn control() -> TempDir {
     folder
 }
 
+/// A call of one family stops its process.
+#[test]
+fn facts_before_a_call_that_does_not_return_are_compared() {
+    let row = "conformance transcript";
+    let only = format!("^{row}$");
+    let flags = ["--row", "35", "--only", &only];
+    let stops = [("SOFTGPU_FAIL", "cuCoredumpGetAttributeGlobal:1:SIGSTOP")];
+    let run = run(&artefacts::gpushare(), &flags, &stops);
+    let (verdict, seen) = run.row(row);
+    assert_eq!(verdict, "FAIL");
+    assert!(seen.contains("no end within 20 s"), "{seen}");
+    assert!(
+        seen.contains("facts agree with a recorded driver"),
+        "{seen}"
+    );
+    assert!(seen.contains("not answered: "), "{seen}");
+}
+
 #[test]
 fn the_row_beside_mps_has_a_control_daemon_of_its_own() {
     let row = "limits of memory beside MPS";

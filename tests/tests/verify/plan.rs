@@ -1,5 +1,6 @@
 //! The order of the rows, and the words of `verify.sh`.
 
+use super::run;
 use gpushare_tests::artefacts;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -165,5 +166,27 @@ fn what_a_run_of_packaged_programs_lacks_is_said_before_it() {
     assert!(
         !is_whole && said.contains("dist/ is of the commit v1, and"),
         "{said}"
+    );
+}
+
+/// Rows that need another machine, engine or library than tests have; and those that a stand-in
+/// for PyTorch has in tests of their own.
+const NOT_HERE: &str = "^(PyTorch|a container by |the driver's limits for cgroups$\
+                        |swap: 16 GiB out and back$|limits of memory beside MPS$)";
+
+#[test]
+#[ignore = "long tier: takes seven minutes"]
+fn every_row_that_the_software_gpu_can_show_passes() {
+    let holder = artefacts::repository().join("tests/clients/holder.py");
+    let holder = holder.to_str().expect("UTF-8");
+    let only = NOT_HERE.replacen('^', "^(?!", 1) + ")";
+    let flags = ["--holder", holder, "--seconds", "1800", "--only", &only];
+    let run = run(&artefacts::gpushare(), &flags, &[]);
+    let last = run.last_line();
+    let passed = |line: &str| !line.contains("FAIL") && !line.contains("not available");
+    assert!(
+        run.output.status.success() && passed(last),
+        "{}",
+        run.report
     );
 }
