@@ -214,7 +214,7 @@ def stored(machine):
     size = home.card.each // 2
     name, guest = home.guest(["--oversubscribe", "swap"], size)
     home.provided(size)
-    with ways.storable(machine) as (folder, kind):
+    with ways.storable(machine, size) as (folder, kind):
         out = home.order("suspend", name, "--to", folder)
         row = home.place(name)
         is_away(row, size)

@@ -2,7 +2,8 @@
 
 import contextlib
 import json
-import pathlib
+import os
+import shutil
 import subprocess
 import tempfile
 
@@ -15,15 +16,16 @@ KINDS = ("ext2/ext3", "xfs", "btrfs", "f2fs", "bcachefs", "zfs", "tmpfs")
 
 
 @contextlib.contextmanager
-def storable(machine):
-    """A folder on a disk that takes files of memory, and the name of its kind: a disk first."""
-    seen = {}
-    for place in (machine.work, ROOT, pathlib.Path("/var/tmp"), pathlib.Path("/dev/shm")):
-        seen[place] = subprocess.run(["stat", "-f", "-c", "%T", place], capture_output=True, text=True).stdout.strip()
-    found = sorted((KINDS.index(kind), place) for place, kind in seen.items() if kind in KINDS)
+def storable(machine, size):
+    """A folder that takes a file of so much memory, and the name of what it is on: a disk before the machine's memory."""
+    seen, found = {}, []
+    for place in filter(os.path.isdir, (machine.work, ROOT, "/var/tmp", "/dev/shm")):
+        seen[place] = kind = subprocess.run(["stat", "-f", "-c", "%T", place], capture_output=True, text=True).stdout.strip()
+        if kind in KINDS and shutil.disk_usage(place).free > 2 * size:
+            found.append((KINDS.index(kind), place))
     if not found:
-        raise NotAvailable(f"no disk here takes files of memory: {', '.join(f'{place} is on {kind}' for place, kind in seen.items())}")
-    _, place = found[0]
+        raise NotAvailable(f"no folder takes {size // MIB} MiB of memory in a file: {', '.join(f'{place} is on {kind}' for place, kind in seen.items())}")
+    place = min(found, key=lambda one: one[0])[1]
     with tempfile.TemporaryDirectory(prefix="verify-", dir=place) as folder:
         yield folder, seen[place]
 
