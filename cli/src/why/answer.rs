@@ -1,6 +1,6 @@
 //! The answer of `why`, from facts. Pure.
 
-use super::{past, status};
+use super::{past, refused, status};
 use crate::daemon::Holder;
 use crate::ps;
 use gpushare_protocol::wire::{
@@ -110,7 +110,7 @@ pub(super) fn answer(facts: &Facts) -> Answer {
     let now = status::now(facts).or_else(|| status::in_files(facts));
     let life = past::life(&facts.past, now.is_some(), facts.instance);
     let (state, mut sentences) = now.unwrap_or_else(|| past::gone(facts, &life));
-    sentences.extend(past::refusals(facts, &life));
+    sentences.extend(refused::refusals(facts, &life));
     sentences.extend(past::overruns(&life));
     sentences.extend(past::moves(&life));
     if state != State::Gone {

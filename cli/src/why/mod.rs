@@ -2,6 +2,7 @@
 
 mod answer;
 mod past;
+mod refused;
 mod status;
 
 use crate::devices::named;
