@@ -4,6 +4,7 @@ mod answer;
 mod past;
 mod refused;
 mod status;
+mod time;
 
 use crate::devices::named;
 use crate::failure::Failure;

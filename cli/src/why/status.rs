@@ -1,11 +1,12 @@
 //! A tenant's present state: queued, waiting, throttled, or running freely.
 
 use super::answer::{Facts, InFiles, State};
+use super::time::{idle, throttled};
 use crate::residency;
 use crate::when::span;
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{
-    EndsBy, Place, ProcessState, ResidencyRow, ShareRow, ShareState, TenantRow, TenantStatusRow,
+    EndsBy, Place, ProcessState, ResidencyRow, TenantRow, TenantStatusRow,
 };
 
 /// Its state and why, if a daemon has it.
@@ -248,77 +249,6 @@ fn promised(facts: &Facts, row: &TenantRow) -> Option<String> {
         "Promised to others as part of their requests, and not in use: {}. Only a tenant from which it can be taken back (--preemptible) may use that; `gpushare set {first} --mem-request SIZE` frees it.",
         each.join(", ")
     ))
-}
-
-/// Why it may not use the device's time now.
-fn throttled(facts: &Facts, row: &ShareRow) -> Option<String> {
-    let device = facts.device(row.device);
-    let (name, percent) = (&row.name, |part: u32| {
-        format!("{} %", f64::from(part) / 10.0)
-    });
-    let got = match row.over_ms {
-        0 => String::new(),
-        over => format!(
-            " It had {} of the last {}, and {} is its share while all want the device.",
-            percent(row.held),
-            span(over),
-            percent(row.weight)
-        ),
-    };
-    let others = |state: fn(&ShareState) -> bool| {
-        let others = facts.shares.iter().filter(|other| {
-            other.device == row.device && other.name != row.name && state(&other.state)
-        });
-        let names: Vec<&str> = others.map(|other| &*other.name).collect();
-        match names.is_empty() {
-            true => "another tenant".to_owned(),
-            false => names.join(", "),
-        }
-    };
-    let is_held_up = |state: &ShareState| matches!(state, ShareState::Sharing { .. });
-    Some(match &row.state {
-        ShareState::Capped { for_us } => format!(
-            "{name} has used up its cap of {} on {device} and has waited {} for its next part; `gpushare set {name} --sm-limit PERCENT` changes the cap.",
-            row.cap.map_or_else(|| "the time".to_owned(), percent),
-            span(for_us / 1000)
-        ),
-        ShareState::Held { for_us } => format!(
-            "{name} has been closed on {device} for {}, because it is ahead of its share: until {} has been repaid.{got}",
-            span(for_us / 1000),
-            others(is_held_up)
-        ),
-        ShareState::Yielding { .. } => format!(
-            "{name} works in short slices on {device}, because it is ahead of its share or of lower priority than {}.{got}",
-            others(is_held_up)
-        ),
-        ShareState::Waiting { for_us } => format!(
-            "{name} has waited {} for its turn on {device}, which {} has.{got}",
-            span(for_us / 1000),
-            others(|state| matches!(
-                state,
-                ShareState::Holding { .. } | ShareState::Draining { .. }
-            ))
-        ),
-        ShareState::Draining { for_us } => format!(
-            "The turn of {name} on {device} is over: it has had {} to finish what it submitted.{got}",
-            span(for_us / 1000)
-        ),
-        _ => return None,
-    })
-}
-
-fn idle(rows: &[&TenantRow]) -> Option<String> {
-    // Since the last work of any of its processes.
-    let mut least: Option<u64> = None;
-    for process in rows.iter().flat_map(|row| &row.processes) {
-        match process.state {
-            ProcessState::Idle { for_ms } => {
-                least = Some(least.map_or(for_ms, |ms| ms.min(for_ms)))
-            }
-            _ => return None,
-        }
-    }
-    least.map(|ms| format!("It has done no GPU work for {}.", span(ms)))
 }
 
 fn ends(facts: &Facts) -> Option<String> {
