@@ -4,7 +4,8 @@ use super::{past, refused, status};
 use crate::daemon::Holder;
 use crate::ps;
 use gpushare_protocol::wire::{
-    EndRow, EventRecord, ResidencyRow, ShareRow, TenantRow, TenantStatusRow, TenantSwaps,
+    DeviceRow, EndRow, EventRecord, ExcessRow, ResidencyRow, ShareRow, TenantRow, TenantStatusRow,
+    TenantSwaps,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -23,6 +24,10 @@ pub(super) struct Facts {
     pub(super) status: Vec<TenantStatusRow>,
     pub(super) residency: Vec<ResidencyRow>,
     pub(super) swaps: Vec<TenantSwaps>,
+    /// The books of devices.
+    pub(super) rows: Vec<DeviceRow>,
+    /// What tenants hold beyond what they may.
+    pub(super) excess: Vec<ExcessRow>,
     /// Names of devices.
     pub(super) devices: BTreeMap<[u8; 16], String>,
     /// Those that do not answer any more.

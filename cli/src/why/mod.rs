@@ -1,6 +1,7 @@
 //! `gpushare why`: gathers what is known of a tenant; [`answer`] says it.
 
 mod answer;
+mod memory;
 mod past;
 mod refused;
 mod status;
@@ -126,10 +127,12 @@ fn facts_of(daemon: &mut Talk, tenant: &str) -> Result<Facts, Failure> {
         tenants: daemon.tenants()?,
         shares: daemon.shares()?,
         ends: daemon.ends()?,
+        excess: daemon.excess()?,
         residency: daemon.residency()?,
         swaps: residency::swaps(daemon)?,
         devices: named.collect(),
         lost: lost.map(|row| row.uuid).collect(),
+        rows: devices,
         ..Facts::default()
     })
 }

@@ -1,13 +1,12 @@
 //! A tenant's present state: queued, waiting, throttled, or running freely.
 
 use super::answer::{Facts, InFiles, State};
+use super::memory::{above, holds, waits};
 use super::time::{idle, throttled};
 use crate::residency;
 use crate::when::span;
 use gpushare_protocol::units::Bytes;
-use gpushare_protocol::wire::{
-    EndsBy, Place, ProcessState, ResidencyRow, TenantRow, TenantStatusRow,
-};
+use gpushare_protocol::wire::{EndsBy, Place, ResidencyRow, TenantRow, TenantStatusRow};
 
 /// Its state and why, if a daemon has it.
 pub(super) fn now(facts: &Facts) -> Option<(State, Vec<String>)> {
@@ -109,33 +108,6 @@ fn lost(facts: &Facts, row: &TenantStatusRow) -> Vec<String> {
     told.collect()
 }
 
-/// Its waiting allocations on a device, and whose memory they wait for.
-fn waits(facts: &Facts, row: &TenantRow) -> Vec<String> {
-    let mut sentences = Vec::new();
-    for process in &row.processes {
-        if let ProcessState::Waiting(want) = &process.state {
-            sentences.push(format!(
-                "Process {} of {} has waited {} for {} on {}.",
-                process.pid,
-                row.name,
-                span(want.since_ms),
-                Bytes(want.bytes).human(),
-                facts.device(row.device)
-            ));
-        }
-    }
-    if !sentences.is_empty() {
-        sentences.push(holds(facts, row));
-        sentences.extend(others(facts, row));
-        sentences.extend(promised(facts, row));
-        sentences.push(
-            "It goes on when enough is freed, or gets an out-of-memory when its --wait-timeout is over."
-                .to_owned(),
-        );
-    }
-    sentences
-}
-
 /// Where its memory is, if it is not all on the device.
 pub(super) fn place(facts: &Facts, row: &ResidencyRow) -> Option<String> {
     let (name, device, since) = (&row.name, facts.device(row.device), span(row.for_ms));
@@ -177,78 +149,6 @@ fn moves(facts: &Facts, row: &ResidencyRow) -> Option<String> {
     let moved = residency::moved(row, swaps)?;
     let device = facts.device(row.device);
     Some(format!("Its memory on {device} {moved}."))
-}
-
-/// That it holds more than it may on a device, since its limit was lowered.
-fn above(facts: &Facts, row: &TenantRow) -> Option<String> {
-    let more = row
-        .charged
-        .checked_sub(row.limit)
-        .filter(|more| *more > 0)?;
-    let (device, limit) = (facts.device(row.device), Bytes(row.limit).human());
-    Some(format!(
-        "On {device} it holds {} more than its limit of {limit}: each further allocation there is refused until it has freed that; `gpushare set {} --mem-limit SIZE` raises the limit.",
-        Bytes(more).human(),
-        row.name
-    ))
-}
-
-/// Its memory on one device.
-fn holds(facts: &Facts, row: &TenantRow) -> String {
-    let beyond = row.charged.saturating_sub(row.request);
-    let borrowed = match beyond {
-        0 => String::new(),
-        _ => format!(", {} of it above the request", Bytes(beyond).human()),
-    };
-    format!(
-        "On {} it is charged {}{borrowed}; its request is {} and its limit {}.",
-        facts.device(row.device),
-        Bytes(row.charged).human(),
-        Bytes(row.request).human(),
-        Bytes(row.limit).human()
-    )
-}
-
-/// The other tenants with memory there, the most borrowed first.
-fn others(facts: &Facts, row: &TenantRow) -> Option<String> {
-    let mut others: Vec<&TenantRow> = facts
-        .tenants
-        .iter()
-        .filter(|other| other.device == row.device && other.name != row.name)
-        .filter(|other| other.charged + other.overhead + other.limbo > 0)
-        .collect();
-    let borrowed = |row: &TenantRow| row.charged.saturating_sub(row.request);
-    others.sort_by_key(|other| std::cmp::Reverse((borrowed(other), other.charged)));
-    let each: Vec<String> = others
-        .iter()
-        .map(|other| {
-            let more = match borrowed(other) {
-                0 => String::new(),
-                bytes => format!(" ({} above its request)", Bytes(bytes).human()),
-            };
-            format!("{} {}{more}", other.name, Bytes(other.charged).human())
-        })
-        .collect();
-    (!each.is_empty()).then(|| format!("The others there are charged: {}.", each.join(", ")))
-}
-
-/// Memory on that device that is promised to other tenants and not in use, the most first.
-fn promised(facts: &Facts, row: &TenantRow) -> Option<String> {
-    let others = facts.tenants.iter();
-    let others = others.filter(|other| other.device == row.device && other.name != row.name);
-    let unused = |other: &TenantRow| other.request.saturating_sub(other.charged);
-    let mut kept: Vec<(u64, &str)> = others.map(|other| (unused(other), &*other.name)).collect();
-    kept.retain(|(bytes, _)| *bytes > 0);
-    kept.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
-    let (_, first) = kept.first()?;
-    let each: Vec<String> = kept
-        .iter()
-        .map(|(bytes, name)| format!("{} to {name}", Bytes(*bytes).human()))
-        .collect();
-    Some(format!(
-        "Promised to others as part of their requests, and not in use: {}. Only a tenant from which it can be taken back (--preemptible) may use that; `gpushare set {first} --mem-request SIZE` frees it.",
-        each.join(", ")
-    ))
 }
 
 fn ends(facts: &Facts) -> Option<String> {

@@ -1,6 +1,7 @@
 //! The answers, each from the facts that lead to it, and the opposite.
 
 mod lives;
+mod memory;
 mod moved;
 mod refused;
 mod time;
@@ -8,7 +9,8 @@ mod time;
 use super::*;
 use gpushare_protocol::histogram::Histogram;
 use gpushare_protocol::wire::{
-    AskedRow, EndsBy, EventDevice, Fact, Place, ProcessRow, ProcessState, Residue, ShareState, Want,
+    AskedRow, DeviceRow, EndsBy, EventDevice, ExcessRow, Fact, Place, ProcessRow, ProcessState,
+    Residue, ShareState, Want,
 };
 
 const GPU: [u8; 16] = [7; 16];
@@ -173,58 +175,6 @@ fn a_queued_tenant_is_told_what_it_waits_for() {
         State::Queued,
         &["queued for 3 min", "waits until 46 GiB are there"],
         &["running"],
-    );
-}
-
-#[test]
-fn a_waiting_tenant_is_told_who_has_the_memory() {
-    let mut facts = facts();
-    let want = Want {
-        bytes: 3 * GIB,
-        since_ms: 2_000,
-    };
-    facts.tenants = vec![
-        row("web", 9 * GIB, ProcessState::Waiting(want)),
-        row("small", 8 * GIB, ProcessState::Running),
-        row("train", 28 * GIB, ProcessState::Running),
-        TenantRow {
-            request: 0,
-            ..row("empty", 0, ProcessState::Running)
-        },
-    ];
-    says(
-        &facts,
-        State::Waiting,
-        &[
-            "Process 42 of web has waited 2 s for 3 GiB on GPU 0",
-            "charged 9 GiB, 1 GiB of it above the request",
-            "train 28 GiB (20 GiB above its request), small 8 GiB.",
-            "--wait-timeout",
-        ],
-        &["empty", "Promised", "nothing holds it up"],
-    );
-}
-
-#[test]
-fn a_waiting_tenant_is_told_what_is_promised_to_others() {
-    let mut facts = facts();
-    let want = Want {
-        bytes: GIB,
-        since_ms: 2_000,
-    };
-    facts.tenants = vec![
-        row("web", 8 * GIB, ProcessState::Waiting(want)),
-        row("small", 7 * GIB, ProcessState::Running),
-        row("empty", 0, ProcessState::Running),
-    ];
-    says(
-        &facts,
-        State::Waiting,
-        &[
-            "not in use: 8 GiB to empty, 1 GiB to small.",
-            "`gpushare set empty --mem-request SIZE`",
-        ],
-        &["to web"],
     );
 }
 

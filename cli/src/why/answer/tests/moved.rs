@@ -3,7 +3,7 @@
 use super::*;
 
 /// 9 GiB of the tenant are at this place.
-fn moved(place: Place, suspended: bool) -> ResidencyRow {
+pub(super) fn moved(place: Place, suspended: bool) -> ResidencyRow {
     ResidencyRow {
         name: "web".to_owned(),
         device: GPU,
