@@ -19,6 +19,8 @@ pub(super) struct Facts {
     pub(super) since_ms: u64,
     /// All tenants' accounts.
     pub(super) tenants: Vec<TenantRow>,
+    /// When the oldest of its processes began, in milliseconds since 1970, if that can be seen.
+    pub(super) oldest_ms: Option<u64>,
     pub(super) shares: Vec<ShareRow>,
     pub(super) ends: Vec<EndRow>,
     pub(super) status: Vec<TenantStatusRow>,
@@ -112,8 +114,9 @@ pub(super) struct Answer {
 
 /// The tenant's state, and sentences that explain it: the present first, then the past.
 pub(super) fn answer(facts: &Facts) -> Answer {
-    let now = status::now(facts).or_else(|| status::in_files(facts));
-    let life = past::life(&facts.past, now.is_some(), facts.instance);
+    let lives = facts.has_it() || !facts.in_files.is_empty();
+    let life = past::life(&facts.past, lives, facts.instance);
+    let now = status::now(facts, &life).or_else(|| status::in_files(facts));
     let (state, mut sentences) = now.unwrap_or_else(|| past::gone(facts, &life));
     sentences.extend(refused::refusals(facts, &life));
     sentences.extend(past::overruns(&life));

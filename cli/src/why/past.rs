@@ -1,6 +1,7 @@
-//! Sentences from a tenant's events: its end, and what went wrong.
+//! Sentences from a tenant's events: that it has gone, and what went wrong.
 
 use super::answer::{Facts, State};
+use super::ends::ended;
 use crate::daemon::Holder;
 use crate::when::local;
 use gpushare_protocol::wire::EventRecord;
@@ -86,33 +87,6 @@ fn unserved(facts: &Facts) -> Vec<String> {
         }
     };
     facts.unserved.iter().map(one).collect()
-}
-
-/// Why it was ended, if it was: by us, or by itself.
-fn ended(life: &[EventRecord]) -> Vec<String> {
-    let Some(first) = life.iter().find(|record| record.kind == "ended") else {
-        let gone = life.iter().find(|record| record.kind == "gone");
-        let status = gone.and_then(|gone| gone.number_of("exit_status"));
-        return match status {
-            Some(0) | None => Vec::new(),
-            Some(_) => vec![
-                "gpushare did not end it: the program ended by itself or another party ended it."
-                    .to_owned(),
-            ],
-        };
-    };
-    let mut sentences = vec![format!(
-        "gpushare ended it at {}: {}.",
-        local(first.at_ms),
-        first.text
-    )];
-    if first.word_of("reason") == Some("collision") {
-        sentences.push(
-            "It had agreed to that (--preemptible kill). A higher --mem-request protects what it needs."
-                .to_owned(),
-        );
-    }
-    sentences
 }
 
 /// Turns it did not end in time.

@@ -1,15 +1,18 @@
 //! A tenant's present state: queued, waiting, throttled, or running freely.
 
 use super::answer::{Facts, InFiles, State};
+use super::ends::ending;
 use super::memory::{above, holds, waits};
 use super::time::{idle, throttled};
 use crate::residency;
-use crate::when::span;
+use crate::when::{local, span};
 use gpushare_protocol::units::Bytes;
-use gpushare_protocol::wire::{EndsBy, Place, ResidencyRow, TenantRow, TenantStatusRow};
+use gpushare_protocol::wire::{
+    EndsBy, EventRecord, Place, ResidencyRow, TenantRow, TenantStatusRow,
+};
 
-/// Its state and why, if a daemon has it.
-pub(super) fn now(facts: &Facts) -> Option<(State, Vec<String>)> {
+/// Its state and why, if a daemon has it. Of its life these events are known.
+pub(super) fn now(facts: &Facts, life: &[EventRecord]) -> Option<(State, Vec<String>)> {
     let name = &facts.name;
     let status = facts.status.iter().find(|row| row.name == *name);
     if let Some((row, why)) = status.and_then(|row| Some((row, row.queued.as_ref()?))) {
@@ -49,19 +52,23 @@ pub(super) fn now(facts: &Facts) -> Option<(State, Vec<String>)> {
     }
     let served = rows.iter().filter(|row| !facts.lost.contains(&row.device));
     let over: Vec<String> = served.filter_map(|row| above(facts, row)).collect();
+    let ending = ending(facts, life);
     if state == State::Running {
         let since = status.map(|row| format!(" for {}", span(row.for_ms)));
         let since = since.unwrap_or_default();
-        let held_up = match over.is_empty() {
-            true => "nothing holds it up now",
-            false => "it gets no new memory",
+        let held_up = match (ending, over.is_empty()) {
+            (None, true) => "; nothing holds it up now",
+            (None, false) => "; it gets no new memory",
+            (Some(_), _) => "",
         };
-        sentences.push(format!("{name} has been running{since}; {held_up}."));
+        sentences.push(format!("{name} has been running{since}{held_up}."));
+        sentences.extend(ending.map(being_ended));
         sentences.extend(over);
         sentences.extend(rows.iter().map(|row| holds(facts, row)));
         sentences.extend(idle(&rows));
     } else {
         sentences.extend(over);
+        sentences.extend(ending.map(being_ended));
     }
     let own = facts.residency.iter().filter(|row| row.name == *name);
     for row in own {
@@ -70,6 +77,15 @@ pub(super) fn now(facts: &Facts) -> Option<(State, Vec<String>)> {
     }
     sentences.extend(ends(facts));
     Some((state, sentences))
+}
+
+/// Of one that is being ended since that event.
+fn being_ended(ended: &EventRecord) -> String {
+    format!(
+        "It is being ended, and gets no new memory. At {}: {}.",
+        local(ended.at_ms),
+        ended.text
+    )
 }
 
 /// The state of one without a daemon, if there is one.

@@ -1,5 +1,6 @@
 //! The answers, each from the facts that lead to it, and the opposite.
 
+mod ends;
 mod lives;
 mod memory;
 mod moved;
@@ -238,58 +239,6 @@ fn a_name_that_two_daemons_have_is_said_to_be() {
 }
 
 #[test]
-fn a_tenant_that_was_ended_is_told_for_whom() {
-    let mut ended = event("ended", "SIGTERM: tenant big needs memory", &[]);
-    let reason = ("reason".to_owned(), Fact::Word("collision".to_owned()));
-    ended.facts.push(reason);
-    let mut facts = facts();
-    facts.past = vec![
-        event("admitted", "may run", &[]),
-        ended.clone(),
-        event("ended", "SIGKILL: tenant big needs memory", &[]),
-        event("gone", "ran for 3 s", &[("exit_status", 143)]),
-    ];
-    says(
-        &facts,
-        State::Gone,
-        &[
-            "gone since",
-            "ran for 3 s",
-            "SIGTERM: tenant big",
-            "--mem-request",
-        ],
-        &["SIGKILL", "another party"],
-    );
-    // The next tenant of that name ended by itself.
-    facts.past.extend([
-        event("admitted", "may run", &[]),
-        event("gone", "ran for 9 s", &[("exit_status", 1)]),
-    ]);
-    says(
-        &facts,
-        State::Gone,
-        &["ran for 9 s", "ended by itself or another party"],
-        &["SIGTERM", "ran for 3 s"],
-    );
-    facts.past.extend([
-        event("admitted", "may run", &[]),
-        event("gone", "ran for 4 s", &[("exit_status", 0)]),
-    ]);
-    says(&facts, State::Gone, &["ran for 4 s"], &["another party"]);
-    // The daemon died with it.
-    facts.past.push(event("admitted", "may run", &[]));
-    says(
-        &facts,
-        State::Unknown,
-        &[
-            "Whether web still runs is not known",
-            "its end is in no journal",
-        ],
-        &["ran for"],
-    );
-}
-
-#[test]
 fn a_tenant_whose_daemon_died_is_told_to_live_while_its_programs_do() {
     let mut facts = facts();
     facts.past = vec![event("admitted", "may run", &[])];
@@ -373,20 +322,4 @@ fn a_tenant_that_left_the_queue_is_not_told_an_earlier_end() {
     facts.past.push(event("fence-failed", "a late word", &[]));
     let words = ["ran for 3 s", "another party", "40 of its", "in time"];
     says(&facts, State::Gone, &words, &["holds 3 GiB"]);
-}
-
-#[test]
-fn an_end_is_told_by_whom_also_after_a_restart_of_the_daemon() {
-    let mut ended = event("ended", "SIGTERM: root ended it", &[]);
-    let by = ("reason".to_owned(), Fact::Word("command".to_owned()));
-    ended.facts.push(by);
-    let mut facts = facts();
-    facts.past = vec![
-        event("admitted", "may run", &[]),
-        ended,
-        event("admitted", "may run", &[]),
-        event("gone", "ran for 3 s", &[("exit_status", 143)]),
-    ];
-    let words = ["ran for 3 s", "gpushare ended it"];
-    says(&facts, State::Gone, &words, &["another party"]);
 }
