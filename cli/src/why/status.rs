@@ -128,7 +128,8 @@ fn lost(facts: &Facts, row: &TenantStatusRow) -> Vec<String> {
 pub(super) fn place(facts: &Facts, row: &ResidencyRow) -> Option<String> {
     let (name, device, since) = (&row.name, facts.device(row.device), span(row.for_ms));
     let away = Bytes(row.away).human();
-    let tier = residency::tier(row, residency::swaps_of(&facts.swaps, (name, row.device)));
+    let swaps = residency::swaps_of(&facts.swaps, (name, row.device));
+    let tier = residency::tier(row, swaps, residency::has_others(&facts.residency, row));
     Some(match row.place {
         Place::In => return None,
         Place::Sealed => format!(

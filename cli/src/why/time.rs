@@ -83,7 +83,7 @@ fn others(facts: &Facts, row: &ShareRow, state: fn(&ShareState) -> bool) -> Stri
     }
 }
 
-/// Since when none of its processes has done any work.
+/// Since when none of its processes has submitted any work.
 pub(super) fn idle(rows: &[&TenantRow]) -> Option<String> {
     // Since the last work of any of its processes.
     let mut least: Option<u64> = None;
@@ -95,7 +95,7 @@ pub(super) fn idle(rows: &[&TenantRow]) -> Option<String> {
             _ => return None,
         }
     }
-    least.map(|ms| format!("It has done no GPU work for {}.", span(ms)))
+    least.map(|ms| format!("It has submitted no GPU work for {}.", span(ms)))
 }
 
 fn percent(part: u32) -> String {

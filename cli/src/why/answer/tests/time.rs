@@ -54,7 +54,7 @@ fn an_idle_tenant_is_told_when_it_will_be_ended() {
         &facts,
         State::Running,
         &[
-            "no GPU work for 14 min",
+            "submitted no GPU work for 14 min",
             "ended in 46 min by its --idle-end",
         ],
         &[],
