@@ -35,20 +35,29 @@ pub(super) fn ended(life: &[EventRecord]) -> Vec<String> {
 
 /// Since which event a tenant that lives is being ended, if it is.
 ///
-/// An end for another tenant's sake is over with the last process that was there, which no event
-/// tells: who has begun since is not being ended. A command sends a signal, and no more.
+/// An end for another tenant's sake is over with the last process that was there. An end by a limit
+/// of its own is for all that starts meanwhile, and is given up in the end where nothing is left
+/// that a signal reaches. No event tells that either is over: a process that has begun since does.
+/// A command sends a signal, and no more.
 pub(super) fn ending<'a>(facts: &Facts, life: &'a [EventRecord]) -> Option<&'a EventRecord> {
     // The next daemon begins anew.
     let is_off = |record: &EventRecord| matches!(&*record.kind, "spared" | "admitted");
-    let mut ended = kind(after_last(life, is_off), "ended");
-    let last = ended.rfind(|record| record.word_of("reason") != Some("command"))?;
-    let is_over = || {
+    let on = after_last(life, is_off);
+    let by_us = |record: &EventRecord| {
+        record.kind == "ended" && record.word_of("reason") != Some("command")
+    };
+    let last = on.iter().rfind(|record| by_us(record))?;
+    let given_up = kind(after_last(on, by_us), "will-not-yield").next_back();
+    let bound = match last.word_of("reason") {
+        Some("collision") => Some(last),
+        _ => given_up,
+    };
+    let is_over = bound.is_some_and(|bound| {
         let mut own = facts.tenants.iter().filter(|row| row.name == facts.name);
         let has_none = own.all(|row| row.processes.is_empty());
-        has_none || facts.oldest_ms.is_some_and(|began| began > last.at_ms)
-    };
-    let is_for_another = last.word_of("reason") == Some("collision");
-    (!is_for_another || !is_over()).then_some(last)
+        has_none || facts.oldest_ms.is_some_and(|began| began > bound.at_ms)
+    });
+    (!is_over).then_some(last)
 }
 
 /// The events behind the last one of some.

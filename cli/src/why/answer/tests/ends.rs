@@ -143,3 +143,24 @@ fn a_program_that_began_after_a_collision_is_not_being_ended() {
     facts.tenants[0].processes.clear();
     says(&facts, State::Running, &[free], &[ending]);
 }
+
+#[test]
+fn a_container_whose_programs_were_ended_may_start_the_next_one() {
+    let mut facts = facts();
+    facts.tenants = vec![row("web", GIB, ProcessState::Running)];
+    let mut stays = event("will-not-yield", "is still there", &[]);
+    stays.at_ms += 15_000;
+    let at_ms = stays.at_ms;
+    let of_idle = ended("SIGKILL: its idle end", "idle_end");
+    facts.past = vec![event("admitted", "may run", &[]), of_idle];
+    let (free, ending) = ("nothing holds it up", "is being ended");
+    // The next program waits for the end of all of it until that is given up.
+    facts.oldest_ms = Some(at_ms - 1);
+    says(&facts, State::Running, &[ending], &[free]);
+    facts.past.push(stays);
+    says(&facts, State::Running, &[ending], &[free]);
+    facts.oldest_ms = Some(at_ms + 1);
+    says(&facts, State::Running, &[free], &[ending]);
+    facts.tenants[0].processes.clear();
+    says(&facts, State::Running, &[free], &[ending]);
+}
