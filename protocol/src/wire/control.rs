@@ -359,7 +359,8 @@ pub enum ShareState {
         /// For how long.
         for_us: u64,
     },
-    /// It is closed until another that is behind its share has been repaid.
+    /// It is closed for another: one that is behind its share, of higher priority, or whose request
+    /// is due; or its gang is closed.
     Held {
         /// For how long.
         for_us: u64,
