@@ -6,15 +6,16 @@ use serde_json::{Map, Value};
 
 use crate::Refusal;
 
+mod class;
 mod devices;
 mod environment;
 mod program;
 mod unlimited;
 
+pub use class::Class;
 use devices::{devices, says_an_image};
 use environment::Environment;
 use program::program;
-pub use unlimited::{Class, Unlimited};
 
 /// The beginning of our annotations' names.
 pub const PREFIX: &str = "gpushare.io/";
@@ -120,8 +121,22 @@ pub struct Request {
     /// The program that starts first, or behind an init for containers, and the folders that it is
     /// looked for in.
     pub program: Option<(String, Vec<String>)>,
-    /// If it asks for nothing, though it has a GPU: the node says what becomes of it.
-    pub unlimited: Option<Unlimited>,
+    /// How it asks.
+    pub asks: Asks,
+    /// The class whose mounts it has.
+    pub class: Option<Class>,
+}
+
+/// How a container asks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Asks {
+    /// Not at all, though it has a GPU: the node says what becomes of it.
+    #[default]
+    Nothing,
+    /// By variables alone, which its image may have.
+    ByVariables,
+    /// By annotations of ours, whatever its variables are.
+    ByAnnotations,
 }
 
 /// Variables of one kind: an annotation of a kind puts all of the kind's variables in the shade, so
@@ -214,7 +229,11 @@ impl Request {
             devices,
             labels,
             program: program(config, &variables),
-            unlimited: None,
+            asks: match said.is_empty() && named.is_none() {
+                true => Asks::ByVariables,
+                false => Asks::ByAnnotations,
+            },
+            class: Class::of(config),
         }))
     }
 }
