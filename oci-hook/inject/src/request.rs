@@ -9,6 +9,7 @@ use crate::Refusal;
 mod class;
 mod devices;
 mod environment;
+mod hooks;
 mod program;
 mod unlimited;
 
@@ -214,13 +215,12 @@ impl Request {
         }
         let mut labels = labels(config, annotations);
         let mut devices = devices(config, named, annotations, &variables)?;
-        if labels.iter().any(|(kind, _)| kind == "namespace") {
-            // An image's `all` names none that the container has no sign of.
-            let evident = devices::evident(config, annotations);
-            let is_images = named.is_none() && says_an_image(annotations, &variables);
-            if is_images && !evident.is_empty() {
-                devices = evident;
-            }
+        let is_of_pod = is_of_pod(&labels);
+        let had = devices::instead_of_all(config, annotations, &variables, is_of_pod);
+        if let Some(had) = had.filter(|_| named.is_none()) {
+            devices = had;
+        }
+        if is_of_pod {
             let given = devices::of_pod(config, annotations, &variables);
             labels.extend(given.into_iter().map(|name| (GIVEN.to_owned(), name)));
         }
@@ -236,6 +236,11 @@ impl Request {
             class: Class::of(config),
         }))
     }
+}
+
+/// Whether the engine wrote a namespace of Kubernetes.
+fn is_of_pod(labels: &[(String, String)]) -> bool {
+    labels.iter().any(|(kind, _)| kind == "namespace")
 }
 
 /// Our annotations as variables: `gpushare.io/mem-limit` is `GPUSHARE_MEM_LIMIT`, and

@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value};
 
-use super::devices::{all_given, evident, says_an_image};
+use super::devices::{all_given, instead_of_all};
 use super::environment::Environment;
-use super::{Asks, Class, Request, labels, program};
+use super::{Asks, Class, Request, is_of_pod, labels, program};
 
 /// Annotations by which Run:ai's and KAI's schedulers place a part of a GPU. They limit nothing.
 const OF_SCHEDULERS: [&str; 2] = ["gpu-fraction", "gpu-memory"];
@@ -21,15 +21,12 @@ pub(super) fn request(
     annotations: &Map<String, Value>,
     variables: &Environment,
 ) -> Option<Request> {
-    let mut devices = all_given(config, annotations, variables);
-    let evident = evident(config, annotations);
-    if says_an_image(annotations, variables) && !evident.is_empty() {
-        devices = evident;
-    }
+    let mut labels = labels(config, annotations);
+    let had = instead_of_all(config, annotations, variables, is_of_pod(&labels));
+    let devices = had.unwrap_or_else(|| all_given(config, annotations, variables));
     if devices.is_empty() {
         return None;
     }
-    let mut labels = labels(config, annotations);
     labels.extend(of_scheduler(annotations).map(|text| (SCHEDULER.to_owned(), text)));
     Some(Request {
         environment: Vec::new(),
