@@ -75,6 +75,9 @@ pub(crate) struct Engine {
     pub(crate) has_nvidia: bool,
     /// Its runtimes of NVIDIA's that do not lead to `gpushare-runtime`.
     pub(crate) past: Vec<String>,
+    /// Its runtimes for pods that lead neither to `gpushare-runtime` nor to NVIDIA's: handlers that
+    /// a RuntimeClass may name; of engines that Kubernetes uses.
+    pub(crate) others: Vec<String>,
     /// Its containers with a GPU that were made with another runtime than one of ours; of Docker
     /// only.
     pub(crate) made_past: Vec<Made>,
