@@ -9,7 +9,7 @@ use crate::support::{Client, Daemon, FakeDevices, StandIn};
 use gpushare_protocol::units::GIB;
 use gpushare_protocol::wire::*;
 
-fn greeting(major: u16) -> Vec<u8> {
+pub(crate) fn greeting(major: u16) -> Vec<u8> {
     let hello = Hello {
         major,
         ..Hello::of_this_build(0)
@@ -20,7 +20,7 @@ fn greeting(major: u16) -> Vec<u8> {
 }
 
 /// All that the daemon says until it hangs up: its greeting, and nothing else.
-fn hears_the_greeting(mut stream: UnixStream) {
+pub(crate) fn hears_the_greeting(mut stream: UnixStream) {
     let (mut heard, mut decoder) = (Vec::new(), Decoder::default());
     stream.read_to_end(&mut heard).unwrap();
     decoder.push(&heard);
