@@ -213,8 +213,10 @@ impl Entry {
         if is_doubtful {
             self.doubt.due = self.doubt.due.saturating_sub(1);
         }
+        // An interruption makes a time longer, never shorter.
+        let proves_shorter = is_doubtful && most < self.mean / 2;
         match (u32::try_from(least), u32::try_from(most)) {
-            (Ok(least), Ok(short)) if most < slice => {
+            (Ok(least), Ok(short)) if most < slice || proves_shorter => {
                 self.too_long = 0;
                 if is_doubtful {
                     self.weigh(least, short);
