@@ -13,6 +13,7 @@ use core::sync::atomic::{Ordering, compiler_fence};
 
 use super::join::Membership;
 use super::{limbo, lock};
+use crate::guest::background::Uncancelled;
 use crate::guest::clock;
 
 /// How long a sum is remembered beside other processes, in units of the time that looking took: a
@@ -95,6 +96,8 @@ impl Known {
         let began = clock::now();
         let dead = member.dead(device_index);
         if !dead.is_empty() {
+            // It opens files: of the tenant, of `/proc`, and for NVML.
+            let _uncancelled = Uncancelled::begin();
             limbo::settle(member, device_index, &dead, lock::PATIENCE);
         }
         // The driver frees dead processes' memory without any announcement.
