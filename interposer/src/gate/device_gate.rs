@@ -352,6 +352,17 @@ impl DeviceGate {
         }
     }
 
+    /// The context may be just going: its marks are asked a last time.
+    pub(super) fn context_going(&self, context: CUcontext) {
+        let mut inner = self.lock();
+        if !inner.window.is_drained() {
+            let now = clock::now();
+            inner.look_relaxed(now);
+            self.settle(&mut inner, now);
+        }
+        inner.going.push(context);
+    }
+
     /// The context has gone, its events with it; or it is there as before.
     pub(super) fn context_went(&self, context: CUcontext, gone: bool) {
         let mut inner = self.lock();
@@ -361,10 +372,11 @@ impl DeviceGate {
         }
         if gone {
             inner.gone += 1;
+            let now = clock::now();
             let of_context = |stream_key: &StreamKey| stream_key.context == context.0.addr();
-            inner.window.forget(of_context);
+            inner.window.ended(now, of_context);
             inner.spares.forget(context);
-            self.settle(&mut inner, clock::now());
+            self.settle(&mut inner, now);
         }
     }
 }

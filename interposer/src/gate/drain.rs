@@ -175,7 +175,7 @@ impl Admitted {
 pub(crate) fn context_going(context: CUcontext) {
     ledger::changed();
     for gate in device_gate::all() {
-        gate.lock().going.push(context);
+        gate.context_going(context);
     }
 }
 
