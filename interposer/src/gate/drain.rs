@@ -182,7 +182,7 @@ pub(crate) fn context_going(context: CUcontext) {
 /// The calls that may end a context, and that have not come back, never will.
 pub(crate) fn nothing_ends(context: CUcontext) {
     for gate in device_gate::all() {
-        gate.lock().going.retain(|going| *going != context);
+        gate.nothing_ends(context);
     }
 }
 
