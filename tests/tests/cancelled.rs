@@ -8,7 +8,7 @@ use std::process::Command;
 use gpushare_tests::guest::plain;
 use gpushare_tests::movable::Scene;
 use gpushare_tests::threads::thread;
-use gpushare_tests::{Dealer, Gpu, Guest, MIB, artefacts, clients, gpu, until};
+use gpushare_tests::{Alone, Dealer, Gpu, Guest, MIB, artefacts, clients, gpu, until};
 use nix::libc::{SYS_clock_nanosleep, SYS_nanosleep};
 
 /// Whether the thread that frees naps.
@@ -70,6 +70,23 @@ fn a_thread_that_is_cancelled_in_cumemgetinfo_ends_behind_it() {
     let mut other = Guest::start(in_tenant("quota")).started();
     assert_eq!(other.ask(&format!("alloc {MIB}")), "alloc 0");
     asks_for_memory(in_tenant("cancelled"), || other.kill());
+}
+
+/// The tenant's file is opened anew, to see which processes live.
+#[test]
+fn a_thread_that_is_cancelled_after_descriptors_were_closed_ends_too() {
+    let gpu = Gpu::new("mem=1GiB");
+    let alone = Alone::on(&gpu);
+    let [mut closer, mut other] =
+        [(); 2].map(|()| alone.client(&["--mem-limit", "512MiB"], "closer"));
+    other.does("init");
+    other.does(&format!("alloc {MIB}"));
+    closer.does("init");
+    closer.does("cancelled");
+    closer.ask("each");
+    closer.does("cancelled");
+    closer.finish().silently();
+    other.finish().silently();
 }
 
 /// The library notes that stream and that event in tables, which it makes for the first ones.

@@ -94,10 +94,11 @@ impl Known {
     #[cold]
     fn look(&self, member: &Membership, device_index: usize) -> u64 {
         let began = clock::now();
+        // Where a process has died, files are opened: of the tenant, of `/proc`, and for NVML; the
+        // tenant's also where the program has closed our descriptors.
+        let _uncancelled = Uncancelled::begin();
         let dead = member.dead(device_index);
         if !dead.is_empty() {
-            // It opens files: of the tenant, of `/proc`, and for NVML.
-            let _uncancelled = Uncancelled::begin();
             limbo::settle(member, device_index, &dead, lock::PATIENCE);
         }
         // The driver frees dead processes' memory without any announcement.
