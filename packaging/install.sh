@@ -86,7 +86,7 @@ install_all() {
         # A machine that gets its driver later has the installation all the same.
         state=runs
         if systemctl is-active --quiet gpushared.service && ! settings_hold; then
-            state="runs on as before: not restarted, because these settings would end it; correct them, then: systemctl restart gpushared"
+            state="runs on as before: not restarted, because these settings would end it; correct them, then: systemctl restart gpushared; until then programs and containers that start are refused if it speaks another protocol (gpushare doctor says)"
         else
             systemctl restart gpushared.service || state="did not start (journalctl -u gpushared; without a GPU driver, or with settings that it refuses, it cannot)"
         fi
