@@ -5,6 +5,7 @@
 //! ([`seal`](crate::gate::seal)), waits until its work has drained ([`drain`]), and moves. The
 //! order of these steps is decided in `interposer/pacing/src/mover.rs`.
 
+mod answers;
 mod behind;
 mod bits;
 mod blocks;
@@ -19,6 +20,7 @@ mod leave;
 pub(crate) mod managed;
 mod marked;
 pub(crate) mod memory;
+mod needs;
 mod ordered;
 pub(crate) mod own;
 mod own_moves;

@@ -37,8 +37,6 @@ pub(super) struct Asked {
     pub(super) waits: bool,
     /// Since when there is too much (ns).
     surplus: Option<u64>,
-    /// The process was sealed at the last look.
-    sealed: bool,
 }
 
 impl Asked {
@@ -46,6 +44,11 @@ impl Asked {
     /// the daemon knows that the process is back, it would give what it had reserved for it.
     pub(super) fn later(&mut self, now: u64) {
         self.until = now.saturating_add(PATIENCE);
+    }
+
+    /// A device begins to seal. Host memory that was refused in advance is given for a move.
+    pub(super) fn at_once(&mut self) {
+        self.until = 0;
     }
 }
 
@@ -57,6 +60,11 @@ pub(super) struct Seen {
     /// Memory of it is on its way, to a file too, or its devices are being drained: nothing is
     /// pinned.
     pub(super) moves: bool,
+    /// The room on the host that all devices need for what is on them.
+    pub(super) needed: u64,
+    /// What is away is being stored in files, and unused host memory given back: no more is asked
+    /// for until a device is to move.
+    pub(super) stores: bool,
 }
 
 /// One look. Whether there may be more to pin.
@@ -73,13 +81,10 @@ pub(super) fn provide(session: &Session, asked: &mut Asked, now: u64, seen: Seen
         (asked.until, asked.waits) = (0, false);
     }
     asked.waits &= now < asked.until && !session.host_was_refused();
-    if seen.sealed && !asked.sealed {
-        // Host memory that was refused in advance is given for a move.
-        asked.until = 0;
+    if !seen.stores {
+        // The daemon makes the next range while one is pinned.
+        ask(session, asked, now, seen.needed);
     }
-    asked.sealed = seen.sealed;
-    // The daemon makes the next range while one is pinned.
-    ask(session, asked, now);
     let pinned = !seen.moves && pin();
     if !seen.sealed {
         drop_surplus(session, asked, now);
@@ -87,14 +92,12 @@ pub(super) fn provide(session: &Session, asked: &mut Asked, now: u64, seen: Seen
     pinned
 }
 
-fn ask(session: &Session, asked: &mut Asked, now: u64) {
+fn ask(session: &Session, asked: &mut Asked, now: u64, needed: u64) {
     let (device_index, wanted) = {
         let blocks = blocks();
-        let (device_index, movable) = blocks.moving();
-        (
-            device_index.unwrap_or(0),
-            movable.saturating_sub(blocks.store.covered()),
-        )
+        let (device_index, _) = blocks.moving();
+        let wanted = needed.saturating_sub(blocks.store.free());
+        (device_index.unwrap_or(0), wanted)
     };
     if wanted > 0 && now >= asked.until {
         asked.until = now.saturating_add(PATIENCE);
