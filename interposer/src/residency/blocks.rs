@@ -296,11 +296,6 @@ impl Blocks {
         own.or_else(|| self.map.get(&base).map(|block| block.ordinal))
     }
 
-    /// Bytes that can leave the device and are on it, with all of their mappings or not.
-    pub(super) fn resident(&self, device_index: usize) -> u64 {
-        self.movable[device_index] - self.away[device_index]
-    }
-
     /// Bytes that are not usable on the device: those on the host, and those without their
     /// mappings.
     pub(super) fn unusable(&self, device_index: usize) -> u64 {

@@ -10,6 +10,7 @@ mod behind;
 mod bits;
 mod blocks;
 mod copies;
+mod copyable;
 mod drain;
 mod enter;
 mod failed;

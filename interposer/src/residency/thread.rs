@@ -16,6 +16,7 @@ use gpushare_protocol::wire::{Place, Request, Residency};
 use super::answers;
 use super::blocks::Blocks;
 use super::copies::Streams;
+use super::copyable::Copyable;
 use super::drain::Drain;
 use super::enter::Entering;
 use super::later;
@@ -148,6 +149,7 @@ struct Rounds {
     /// told of each device: those that can move, and those that stay.
     told: u64,
     bytes: [(u64, u64); MAX_DEVICES],
+    copyable: Copyable,
     asked: Asked,
     storing: Storing,
     fetched: Fetched,
@@ -161,6 +163,7 @@ impl Rounds {
             met: 0,
             told: 0,
             bytes: [(0, 0); MAX_DEVICES],
+            copyable: Copyable::default(),
             asked: Asked::default(),
             storing: Storing::default(),
             fetched: Fetched::new(session),
@@ -181,6 +184,7 @@ impl Rounds {
             pitch::drop_rows();
             later::again();
         }
+        self.copyable.look();
         self.greet();
         self.tell_changes();
         unshared::tell(self.session);
@@ -233,7 +237,7 @@ impl Rounds {
             if blocks.lost[device_index] {
                 continue;
             }
-            let resident = blocks.resident(device_index);
+            let resident = self.copyable.resident(blocks, device_index);
             needs[device_index] = Need {
                 bytes: resident.saturating_sub(device.leaving.taken()),
                 leaves: device.mover.place() == Where::Leaving,
@@ -316,9 +320,8 @@ impl Rounds {
 
     /// Tells the state of devices whose bytes have changed much.
     fn tell_changes(&mut self) {
-        let movable = blocks().movable;
-        let device_indices = self.devices.len();
-        for (device_index, now) in movable.into_iter().enumerate().take(device_indices) {
+        for device_index in 0..self.devices.len() {
+            let now = self.copyable.movable(&blocks(), device_index);
             let (told, stayed) = self.bytes[device_index];
             if is_much(told, now) || is_much(stayed, staying(device_index, now)) {
                 self.tell_all(device_index);
@@ -329,7 +332,7 @@ impl Rounds {
     fn tell_all(&mut self, device_index: usize) {
         let mover = &self.devices[device_index].mover;
         let facts = self.facts(device_index, clock::now());
-        let movable = blocks().movable[device_index];
+        let movable = self.copyable.movable(&blocks(), device_index);
         self.bytes[device_index] = (movable, staying(device_index, movable));
         let device = DeviceKey::of_index(device_index);
         let residue = device.map(residue::of).unwrap_or_default();
@@ -364,7 +367,11 @@ impl Rounds {
                 false => needs::short(&self.needs(&blocks), device_index, blocks.store.free()),
             };
             let unusable = blocks.unusable(device_index);
-            (blocks.resident(device_index), unusable, short)
+            (
+                self.copyable.resident(&blocks, device_index),
+                unusable,
+                short,
+            )
         };
         Facts {
             orders: self.session.orders(device_index),
@@ -468,7 +475,7 @@ impl Rounds {
     }
 
     fn say(&self, device_index: usize, answer: Answer) {
-        let residue = staying(device_index, blocks().movable[device_index]);
+        let residue = staying(device_index, self.copyable.movable(&blocks(), device_index));
         if let Ok(device_index) = u8::try_from(device_index) {
             let message = answers::message(device_index, answer, residue);
             self.session.says(&message);
