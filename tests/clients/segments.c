@@ -4,6 +4,7 @@
  * place of its own, and perhaps elsewhere.
  *
  *   init               -> init RESULT
+ *   gone, comes        -> WORD RESULT         the context is released; another one is made
  *   make I BYTES KINDS -> make RESULT         cuMemCreate; KINDS 1: it can be exported
  *   map I              -> map RESULT          at its place, with access
  *   again I            -> again RESULT        at a second place, read only
@@ -65,6 +66,12 @@ static int begin(void) {
     int (*reserve)(dptr *, size_t, size_t, dptr, unsigned long long) = (void *)symbol("cuMemAddressReserve");
     TRY(reserve(&base, COUNT * ROOM, 0, 0, 0));
     return reserve(&second, COUNT * ROOM, 0, 0, 0);
+}
+
+static int comes(void) {
+    void *context;
+    TRY(CALL("cuDevicePrimaryCtxRetain", (void **, int))(&context, 0));
+    return CALL("cuCtxSetCurrent", (void *))(context);
 }
 
 static int make(int i, size_t bytes, int kinds) {
@@ -139,6 +146,8 @@ int main(void) {
         if (sscanf(line, "%31s %llu %llu %llu", name, &a, &b, &c) < 1) continue;
         int i = a % COUNT;
         if (!strcmp(name, "init")) result = begin();
+        else if (!strcmp(name, "gone")) result = CALL("cuDevicePrimaryCtxRelease_v2", (int))(0);
+        else if (!strcmp(name, "comes")) result = comes();
         else if (!strcmp(name, "make")) result = make(i, b, c);
         else if (!strcmp(name, "map")) result = map(i, at(i), 3);
         else if (!strcmp(name, "again")) result = map(i, elsewhere(i), 1);

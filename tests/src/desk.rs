@@ -6,9 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 
-use gpushare_protocol::wire::{
-    ErrorCode, Hello, Refusal, Registered, Reply, Request, WireError, decode,
-};
+use gpushare_protocol::wire::{ErrorCode, Hello, Registered, Reply, Request, WireError, decode};
 use gpushared::connection::{Connection, Passed};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -159,15 +157,14 @@ fn answer(
             desk.made.fetch_add(1, Ordering::Relaxed);
             return Some(());
         }
+        asked @ Request::HostRange { .. } if desk.store.is_late() => {
+            desk.store.asked(id, &asked);
+            return Some(());
+        }
         Request::HostRange { bytes, .. } => {
-            let bytes = desk.store.shortened(bytes);
-            match desk.store.give(bytes) {
-                Some((offset, files)) => {
-                    descriptors = files;
-                    Reply::HostRange { offset, bytes }
-                }
-                None => Reply::Refused(Refusal::NoMemory),
-            }
+            let (reply, files) = desk.store.range(bytes);
+            descriptors = files;
+            reply
         }
         asked @ (Request::HostStore { .. } | Request::HostFetch(_)) => {
             desk.store.asked(id, &asked);

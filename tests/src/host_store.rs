@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use gpushare_protocol::wire::{Reply, Request, Stored};
+use gpushare_protocol::wire::{Refusal, Reply, Request, Stored};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::ftruncate;
@@ -31,6 +31,8 @@ pub struct HostStore {
     is_misplaced: AtomicBool,
     /// The next range comes without the file's descriptor.
     is_without_file: AtomicBool,
+    /// Ranges are given once the test says so.
+    is_late: AtomicBool,
     spilled: Mutex<Spilled>,
 }
 
@@ -59,6 +61,7 @@ impl Default for HostStore {
             ranges: Mutex::default(),
             is_misplaced: AtomicBool::new(false),
             is_without_file: AtomicBool::new(false),
+            is_late: AtomicBool::new(false),
             spilled: Mutex::default(),
         }
     }
@@ -96,14 +99,24 @@ impl HostStore {
         self.is_without_file.store(true, Ordering::SeqCst);
     }
 
+    /// From now on a process that asks for a range waits for it, until
+    /// [`answers`](Self::answers).
+    pub fn gives_late(&self) {
+        self.is_late.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_late(&self) -> bool {
+        self.is_late.load(Ordering::SeqCst)
+    }
+
     /// How much a process gets that asks for so much.
-    pub(crate) fn shortened(&self, bytes: u64) -> u64 {
+    fn shortened(&self, bytes: u64) -> u64 {
         bytes.min(self.longest.load(Ordering::SeqCst))
     }
 
     /// A range, and the file. Unlike a daemon's it is not allocated: a test uses little of it, and
     /// would pay for pages that nothing touches.
-    pub(crate) fn give(&self, bytes: u64) -> Option<(u64, Vec<OwnedFd>)> {
+    fn give(&self, bytes: u64) -> Option<(u64, Vec<OwnedFd>)> {
         let mut file = self.file.lock().expect("nothing fails there");
         let file = file.get_or_insert_with(|| {
             let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
@@ -132,7 +145,17 @@ impl HostStore {
         Some((offset + behind, files))
     }
 
-    /// A process has a range stored, or fetched: its bytes are copied at once. It is not answered.
+    /// The answer to a process that asks for a range, with the file.
+    pub(crate) fn range(&self, bytes: u64) -> (Reply, Vec<OwnedFd>) {
+        let bytes = self.shortened(bytes);
+        match self.give(bytes) {
+            Some((offset, files)) => (Reply::HostRange { offset, bytes }, files),
+            None => (Reply::Refused(Refusal::NoMemory), Vec::new()),
+        }
+    }
+
+    /// A process asks for a range late, or has one stored, or fetched: its bytes are copied at
+    /// once. It is not answered.
     pub(crate) fn asked(&self, id: u32, request: &Request) {
         let mut spilled = self.spilled.lock().expect("nothing fails there");
         let end = spilled.end;
@@ -158,6 +181,10 @@ impl HostStore {
                 let (offset, memory) = self.give(bytes).expect("it gives more");
                 copy((&file, at), (&self.memory(), offset % SIZE), bytes);
                 (id, Reply::HostRange { offset, bytes }, memory)
+            }
+            Request::HostRange { bytes, .. } => {
+                let (reply, files) = self.range(bytes);
+                (id, reply, files)
             }
             _ => return,
         };

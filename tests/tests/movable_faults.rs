@@ -143,3 +143,20 @@ fn a_free_that_fails_at_a_step_gives_its_memory_back_later() {
         }
     }
 }
+
+/// One of its two mappings is undone, and neither that of the other nor its own again.
+#[test]
+fn memory_that_has_lost_a_mapping_to_a_failure_leaves_by_the_next_order() {
+    let fail = "cuMemUnmap:3:CUDA_ERROR_UNKNOWN,cuMemMap:4:CUDA_ERROR_UNKNOWN";
+    let mut scene = Scene::of("segments", SPEC, "init", &[("SOFTGPU_FAIL", fail)]);
+    scene.does(&["make 0 4194304 0", "map 0", "again 0", "fill 0 1"]);
+    scene.provided(4 * MIB);
+    assert_eq!(scene.ordered(Order::Leave), Outcome::NoRoom(0));
+    assert_eq!(scene.on_device(), 4 * MIB);
+    assert_eq!(scene.ordered(Order::Leave), Outcome::Away(4 * MIB));
+    until("it is off the device", || scene.on_device() == 0);
+    scene.returns();
+    scene.guest.answers("check 0 1", "0");
+    scene.guest.answers("through 0 1", "0");
+    scene.guest.finish().silently();
+}

@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 
+use gpushare_protocol::wire::Request;
 use gpushare_tests::movable::Scene;
 use gpushare_tests::process::{goes_on, is_stopped};
 use gpushare_tests::{MIB, until};
@@ -130,5 +131,48 @@ fn host_memory_is_pinned_again_once_its_context_has_ended() {
     scene.leaves();
     scene.returns();
     scene.guest.answers("check 0 2", "0");
+    scene.guest.finish().silently();
+}
+
+/// The calls that pin host memory or end that, with their results.
+fn pins(trace: &Path) -> Vec<String> {
+    let text = fs::read_to_string(trace).expect("readable");
+    let lines = text
+        .lines()
+        .filter_map(|line| line.split_once(" cuMemHost"));
+    let calls = lines.filter(|(_, call)| call.contains("egister"));
+    calls.map(|(_, call)| call.to_owned()).collect()
+}
+
+/// A driver may keep an address pinned whose memory was unmapped. Copies would reach the old pages.
+#[test]
+fn memory_at_an_address_that_the_driver_has_pinned_still_is_pinned_anew() {
+    let trace = tempfile::NamedTempFile::new().expect("a file");
+    let path = trace.path().to_str().expect("a name");
+    let fail = "cuMemHostUnregister:1:CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED";
+    let environment = [("SOFTGPU_TRACE", path), ("SOFTGPU_FAIL", fail)];
+    let mut scene = Scene::with(SPEC, "init", &environment);
+    scene.dealer.store().answers_at_once();
+    scene.does(&[&*format!("alloc 0 {}", 16 * MIB), "fill 0 1"]);
+    until("it is pinned", || pins(trace.path()).len() == 1);
+    scene.leaves();
+    scene.dealer.spills(1);
+    let is_drop = |said: &Request| matches!(said, Request::HostDrop { .. }).then_some(());
+    scene.dealer.hears_some(is_drop);
+    scene.dealer.spills(0);
+    scene.returns();
+    until("it is pinned again", || pins(trace.path()).len() > 3);
+    until("it is settled", || {
+        pins(trace.path()).ends_with(&["Register_v2 0".to_owned()])
+    });
+    let calls = [
+        "Register_v2 0",
+        "Unregister 713",
+        "Register_v2 712",
+        "Unregister 0",
+        "Register_v2 0",
+    ];
+    assert_eq!(pins(trace.path()), calls);
+    scene.guest.answers("check 0 1", "0");
     scene.guest.finish().silently();
 }

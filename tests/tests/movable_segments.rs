@@ -278,3 +278,24 @@ fn little_of_a_frameworks_memory_stays_on_the_device() {
     assert!(stays * 20 <= all, "{told:?}");
     scene.guest.finish().silently();
 }
+
+/// Nothing can copy it: it stays, and the daemon does not count on it.
+#[test]
+fn memory_on_a_device_without_a_context_counts_as_staying() {
+    let mut scene = scene();
+    scene.does(&["make 0 4194304 0", "map 0", "fill 0 1"]);
+    scene.provided(4 * MIB);
+    scene.does(&["gone"]);
+    let _ = scene.dealer.said();
+    scene.dealer.come_back();
+    scene.tells(|told| told.movable == 0);
+    assert_eq!(scene.ordered(Order::Leave), Outcome::Away(0));
+    scene.returns();
+    scene.does(&["comes"]);
+    scene.dealer.come_back();
+    scene.tells(|told| told.movable == 4 * MIB);
+    scene.leaves();
+    scene.returns();
+    scene.guest.answers("check 0 1", "0");
+    scene.guest.finish().silently();
+}

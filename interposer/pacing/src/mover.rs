@@ -49,7 +49,7 @@ pub struct Facts {
     pub is_wanted: bool,
     /// Bytes that can leave and are on the device.
     pub resident: u64,
-    /// Bytes on the host.
+    /// Bytes that cannot be used on the device: on the host, or without all of their mappings.
     pub away: u64,
     /// Bytes of host memory that are missing for all to leave.
     pub short: u64,
@@ -177,6 +177,12 @@ impl Mover {
     #[must_use]
     pub fn place(&self) -> Where {
         self.place
+    }
+
+    /// Whether a return goes on that waits for nothing of the daemon's.
+    #[must_use]
+    pub fn is_bringing(&self) -> bool {
+        self.place == Where::Entering && self.withheld == 0
     }
 
     /// The epoch of the last order seen.
@@ -399,6 +405,10 @@ impl Mover {
             Where::Leaving if order != Order::Leave && !strays => {
                 self.place = Where::Out;
                 Act::Sleep(self.next_return(facts))
+            }
+            // Another device of the process needs what is left of its host memory.
+            Where::Leaving | Where::Out if !self.refused && facts.short > 0 && facts.is_asking => {
+                Act::Sleep(now.saturating_add(LOOK))
             }
             Where::Sealed | Where::Leaving => {
                 self.place = Where::Leaving;

@@ -97,13 +97,18 @@ pub(super) struct Store {
 impl Store {
     /// A range that the daemon has given.
     pub(super) fn add(&mut self, given: Given) {
+        self.put_back(given, Pinned::Unasked);
+    }
+
+    /// A range that [`surplus`](Self::surplus) took out stays.
+    pub(super) fn put_back(&mut self, given: Given, pinned: Pinned) {
         let range = Range {
             backing: Backing::Mapped(given),
             bytes: given.bytes,
             is_lost: false,
             free: BTreeMap::from([(0, given.bytes)]),
             takes: 0,
-            pinned: Pinned::Unasked,
+            pinned,
         };
         self.ranges.insert(self.next, range);
         self.next += 1;
@@ -221,6 +226,12 @@ impl Store {
         let is_next = |range: &Range| matches!(range.pinned, Pinned::Unasked | Pinned::Ended);
         let (number, _, given) = ranges.find(|(_, range, _)| is_next(range))?;
         Some((number, given))
+    }
+
+    /// Whether a range was pinned by a context that has ended: the driver may know it still.
+    pub(super) fn was_pinned(&self, number: usize) -> bool {
+        let range = self.ranges.get(&number);
+        range.is_some_and(|range| range.pinned == Pinned::Ended)
     }
 
     /// The driver has answered about that range.

@@ -6,7 +6,7 @@
 use gpushare_cuda_abi::cuda::{CUmemGenericAllocationHandle, CUresult};
 use gpushare_pacing::mover::Moved;
 
-use super::blocks::{Chunk, Valid};
+use super::blocks::{Blocks, Chunk, Valid};
 use super::copies::{Begun, Lane, PART, Place, Streams, Uncopied, begun, each_piece, length};
 use super::host::{Found, Piece};
 use super::memory::blocks;
@@ -76,9 +76,15 @@ impl Leaving {
     pub(super) fn give_up(&mut self) {
         let Some(part) = self.part.take() else { return };
         match part.copies.awaited() {
-            Ok(()) => give_back(part.pieces),
+            Ok(()) => give_back(&mut blocks(), part.pieces),
             Err(uncopied) => self.under_way.join(stays(uncopied, part.pieces)),
         }
+    }
+
+    /// Bytes that count as on the device and have their room on the host already.
+    pub(super) fn taken(&self) -> u64 {
+        let list = self.part.iter().flat_map(|part| &part.list);
+        list.map(|(_, _, chunk)| chunk.bytes).sum()
     }
 
     /// The process opens: what is under way reads memory that stays. The next drain stands behind
@@ -95,7 +101,11 @@ impl Leaving {
         device_index: usize,
         before: Option<&Part>,
     ) -> Result<Option<Part>, u64> {
-        let (list, pieces) = to_leave(device_index, before)?;
+        let (list, pieces) = {
+            let mut blocks = blocks();
+            blocks.measure(device_index);
+            to_leave(&mut blocks, device_index, before)?
+        };
         if list.is_empty() {
             return Ok(None);
         }
@@ -150,8 +160,9 @@ impl Part {
 }
 
 /// Chunks that are on the device, and not among those of the part before; and room for them.
-/// `Err`: so many bytes of that are missing.
+/// `Err`: so many bytes are missing for all that is left.
 fn to_leave(
+    blocks: &mut Blocks,
     device_index: usize,
     before: Option<&Part>,
 ) -> Result<(Vec<Place>, Vec<Vec<Piece>>), u64> {
@@ -159,19 +170,15 @@ fn to_leave(
         let mut lists = before.into_iter().flat_map(|part| &part.list);
         lists.any(|(_, _, leaving)| leaving.at == chunk.at)
     };
-    let mut blocks = blocks();
-    blocks.measure(device_index);
-    let list = blocks.some(device_index, PART, |chunk| {
-        matches!(chunk.valid, Valid::Device(_)) && !is_under_way(chunk)
-    });
+    let is_left = |chunk: &Chunk| matches!(chunk.valid, Valid::Device(_)) && !is_under_way(chunk);
+    let list = blocks.some(device_index, PART, is_left);
     let mut pieces = Vec::with_capacity(list.len());
     for (_, _, chunk) in &list {
         let Some(taken) = blocks.store.take(chunk.used) else {
-            let missing = chunk.used - blocks.store.free();
-            for taken in pieces {
-                blocks.store.give(taken);
-            }
-            return Err(missing);
+            give_back(blocks, pieces);
+            let left = blocks.some(device_index, u64::MAX, is_left);
+            let needed: u64 = left.iter().map(|(_, _, chunk)| chunk.used).sum();
+            return Err(needed.saturating_sub(blocks.store.free()));
         };
         pieces.push(taken);
     }
@@ -184,7 +191,7 @@ fn stays(uncopied: Uncopied, pieces: Vec<Vec<Piece>>) -> Begun {
     tracing::warn!(?why, "memory could not be copied to the host: it stays");
     match uncopied {
         Uncopied::Refused(_) => {
-            give_back(pieces);
+            give_back(&mut blocks(), pieces);
             Begun::default()
         }
         // A copy may still write there: nothing else is ever put there.
@@ -196,8 +203,7 @@ fn stays(uncopied: Uncopied, pieces: Vec<Vec<Piece>>) -> Begun {
     }
 }
 
-fn give_back(pieces: Vec<Vec<Piece>>) {
-    let mut blocks = blocks();
+fn give_back(blocks: &mut Blocks, pieces: Vec<Vec<Piece>>) {
     for taken in pieces {
         blocks.store.give(taken);
     }
@@ -235,3 +241,6 @@ fn unmapped(
         vmm::unmap(chunk.at, length(chunk.bytes))
     }
 }
+
+#[cfg(test)]
+mod tests;

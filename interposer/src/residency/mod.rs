@@ -5,10 +5,12 @@
 //! ([`seal`](crate::gate::seal)), waits until its work has drained ([`drain`]), and moves. The
 //! order of these steps is decided in `interposer/pacing/src/mover.rs`.
 
+mod answers;
 mod behind;
 mod bits;
 mod blocks;
 mod copies;
+mod copyable;
 mod drain;
 mod enter;
 mod failed;
@@ -19,6 +21,7 @@ mod leave;
 pub(crate) mod managed;
 mod marked;
 pub(crate) mod memory;
+mod needs;
 mod ordered;
 pub(crate) mod own;
 mod own_moves;

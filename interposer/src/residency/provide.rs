@@ -13,7 +13,8 @@ use super::behind::Behind;
 use super::host::{Given, MOST, Pinned, STEP};
 use super::managed;
 use super::memory::blocks;
-use crate::driver::marking;
+use crate::driver::contexts::life_of;
+use crate::driver::marking::{self, Kept};
 use crate::driver::streams;
 use crate::driver::vmm;
 use crate::guest::frames;
@@ -37,8 +38,6 @@ pub(super) struct Asked {
     pub(super) waits: bool,
     /// Since when there is too much (ns).
     surplus: Option<u64>,
-    /// The process was sealed at the last look.
-    sealed: bool,
 }
 
 impl Asked {
@@ -46,6 +45,11 @@ impl Asked {
     /// the daemon knows that the process is back, it would give what it had reserved for it.
     pub(super) fn later(&mut self, now: u64) {
         self.until = now.saturating_add(PATIENCE);
+    }
+
+    /// A device begins to seal. Host memory that was refused in advance is given for a move.
+    pub(super) fn at_once(&mut self) {
+        self.until = 0;
     }
 }
 
@@ -57,6 +61,11 @@ pub(super) struct Seen {
     /// Memory of it is on its way, to a file too, or its devices are being drained: nothing is
     /// pinned.
     pub(super) moves: bool,
+    /// The room on the host that all devices need for what is on them.
+    pub(super) needed: u64,
+    /// What is away is being stored in files, and unused host memory given back: no more is asked
+    /// for until a device is to move.
+    pub(super) stores: bool,
 }
 
 /// One look. Whether there may be more to pin.
@@ -73,13 +82,10 @@ pub(super) fn provide(session: &Session, asked: &mut Asked, now: u64, seen: Seen
         (asked.until, asked.waits) = (0, false);
     }
     asked.waits &= now < asked.until && !session.host_was_refused();
-    if seen.sealed && !asked.sealed {
-        // Host memory that was refused in advance is given for a move.
-        asked.until = 0;
+    if !seen.stores {
+        // The daemon makes the next range while one is pinned.
+        ask(session, asked, now, seen.needed);
     }
-    asked.sealed = seen.sealed;
-    // The daemon makes the next range while one is pinned.
-    ask(session, asked, now);
     let pinned = !seen.moves && pin();
     if !seen.sealed {
         drop_surplus(session, asked, now);
@@ -87,14 +93,12 @@ pub(super) fn provide(session: &Session, asked: &mut Asked, now: u64, seen: Seen
     pinned
 }
 
-fn ask(session: &Session, asked: &mut Asked, now: u64) {
+fn ask(session: &Session, asked: &mut Asked, now: u64, needed: u64) {
     let (device_index, wanted) = {
         let blocks = blocks();
-        let (device_index, movable) = blocks.moving();
-        (
-            device_index.unwrap_or(0),
-            movable.saturating_sub(blocks.store.covered()),
-        )
+        let (device_index, _) = blocks.moving();
+        let wanted = needed.saturating_sub(blocks.store.free());
+        (device_index.unwrap_or(0), wanted)
     };
     if wanted > 0 && now >= asked.until {
         asked.until = now.saturating_add(PATIENCE);
@@ -111,29 +115,49 @@ fn contexts() -> impl Iterator<Item = CUcontext> {
     all.map(|(context, _)| context)
 }
 
-/// Pins one range. Whether there was one.
+/// Pins one range. Whether there may be another one.
 fn pin() -> bool {
     let Some(context) = contexts().next() else {
         return false;
     };
-    let Some((number, range)) = blocks().store.next_to_pin() else {
+    let next = {
+        let blocks = blocks();
+        let next = blocks.store.next_to_pin();
+        next.map(|(number, range)| (number, range, blocks.store.was_pinned(number)))
+    };
+    let Some((number, range, was_pinned)) = next else {
         return false;
     };
-    let length = usize::try_from(range.bytes).unwrap_or(0);
     // In the books before the context may end.
     let pinned = marking::keeping(context, || {
-        let pinned = match vmm::register_host(range.address, length) {
-            // Where a driver keeps what a context that has ended had pinned, it knows it still.
-            Ok(()) | Err(CUresult::HOST_MEMORY_ALREADY_REGISTERED) => Pinned::By(context),
-            Err(why) => {
+        let pinned = match registered(range, was_pinned) {
+            Some(Ok(())) => Pinned::By(context),
+            Some(Err(why)) => {
                 tracing::warn!(?why, "host memory is not pinned: moves will be slow");
                 Pinned::No
             }
+            None => return false,
         };
         blocks().store.settled(number, pinned);
+        true
     });
     // Else the context is being destroyed: by another one later.
-    pinned.is_some()
+    pinned == Some(true)
+}
+
+/// Has the driver pin a range. Where it keeps what a context that has ended had pinned, it knows
+/// that range still. Of any other one it knows a former mapping of the address, and would copy to
+/// and from the memory that was there: that is ended first. `None`: not while work goes on.
+fn registered(range: Given, was_pinned: bool) -> Option<Result<(), CUresult>> {
+    let length = usize::try_from(range.bytes).unwrap_or(0);
+    let register = || vmm::register_host(range.address, length);
+    match register() {
+        Err(CUresult::HOST_MEMORY_ALREADY_REGISTERED) if was_pinned => Some(Ok(())),
+        Err(CUresult::HOST_MEMORY_ALREADY_REGISTERED) => {
+            is_idle().then(|| vmm::unregister_host(range.address).and_then(|()| register()))
+        }
+        answer => Some(answer),
+    }
 }
 
 /// Gives back one range, once there has been too much for a while.
@@ -157,12 +181,16 @@ fn drop_surplus(session: &Session, asked: &mut Asked, now: u64) {
         asked.surplus = None;
         return;
     };
-    if pinned.is_known() && !unpinned(range.address) {
-        tracing::warn!("host memory stays pinned");
+    let unpinned = match pinned.is_known() {
+        true => unpinned(range.address),
+        false => Unpinned::Yes,
+    };
+    match unpinned {
+        Unpinned::Yes => session.drops(range.address, range.offset, range.bytes),
+        Unpinned::NotNow => blocks().store.put_back(range, pinned),
         // In no list any more: never used, never unmapped.
-        return;
+        Unpinned::No => tracing::warn!("host memory stays pinned"),
     }
-    session.drops(range.address, range.offset, range.bytes);
 }
 
 /// Whether nothing runs on the devices: the driver may wait for all work before it unpins memory,
@@ -188,16 +216,62 @@ fn rests(device_index: usize) -> bool {
     passed
 }
 
-/// Whether the driver knows the range no more. Without a context nothing is pinned.
-pub(super) fn unpinned(address: usize) -> bool {
-    let mut last = Ok(());
-    for context in contexts() {
-        if let Some(answer) = marking::keeping(context, || vmm::unregister_host(address)) {
-            match answer {
-                Ok(()) | Err(CUresult::HOST_MEMORY_NOT_REGISTERED) => return true,
-                why => last = why,
+/// Whether the driver knows a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unpinned {
+    /// Not any more.
+    Yes,
+    /// It may: the contexts in which it could be asked are being destroyed, or perhaps released.
+    NotNow,
+    /// It does not let go of it.
+    No,
+}
+
+/// Has the driver let go of a range.
+pub(super) fn unpinned(address: usize) -> Unpinned {
+    let living = contexts().filter_map(life_of);
+    by_answers(living.map(|life| marking::keeping_life(life, || vmm::unregister_host(address))))
+}
+
+/// The answers of contexts, one after the other. Without a context nothing is pinned.
+fn by_answers(answers: impl Iterator<Item = Kept<Result<(), CUresult>>>) -> Unpinned {
+    let mut unpinned = Unpinned::Yes;
+    for answer in answers {
+        match answer {
+            Kept::Done(Ok(()) | Err(CUresult::HOST_MEMORY_NOT_REGISTERED)) => {
+                return Unpinned::Yes;
             }
+            Kept::Done(Err(_)) => unpinned = Unpinned::No,
+            Kept::Going if unpinned == Unpinned::Yes => unpinned = Unpinned::NotNow,
+            Kept::Going | Kept::Gone => {}
         }
     }
-    last.is_ok()
+    unpinned
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REFUSED: Kept<Result<(), CUresult>> = Kept::Done(Err(CUresult::UNKNOWN));
+    const DONE: Kept<Result<(), CUresult>> = Kept::Done(Ok(()));
+
+    #[test]
+    fn range_is_not_unpinned_by_a_context_that_may_be_going() {
+        let by = |answers: &[_]| by_answers(answers.iter().copied());
+        assert_eq!(by(&[Kept::Going]), Unpinned::NotNow);
+        assert_eq!(by(&[Kept::Gone, Kept::Going]), Unpinned::NotNow);
+        assert_eq!(by(&[Kept::Going, REFUSED]), Unpinned::No);
+        assert_eq!(by(&[REFUSED, Kept::Going]), Unpinned::No);
+    }
+
+    #[test]
+    fn range_is_unpinned_by_any_context_or_where_there_is_none() {
+        let by = |answers: &[_]| by_answers(answers.iter().copied());
+        assert_eq!(by(&[Kept::Going, DONE]), Unpinned::Yes);
+        assert_eq!(by(&[REFUSED, DONE]), Unpinned::Yes);
+        let unknown = Kept::Done(Err(CUresult::HOST_MEMORY_NOT_REGISTERED));
+        assert_eq!(by(&[unknown]), Unpinned::Yes);
+        assert_eq!((by(&[]), by(&[Kept::Gone])), (Unpinned::Yes, Unpinned::Yes));
+    }
 }

@@ -12,7 +12,7 @@ use gpushare_protocol::wire::Stored;
 
 use super::host::{AsAsked, Found, Given, Piece};
 use super::memory::blocks;
-use super::provide::unpinned;
+use super::provide::{Unpinned, unpinned};
 use crate::driver::vmm;
 use crate::gate::seal;
 use crate::session::{Answer, Session};
@@ -135,7 +135,7 @@ fn let_go(session: &Session, asked: Asked, stored: Stored) -> Result<(), Stays> 
     let unchanged = blocks().store.unchanged(asked.range);
     let unchanged = unchanged.filter(|(given, _)| given.bytes == stored.bytes);
     let (given, pinned) = unchanged.ok_or(Stays::Changed)?;
-    if pinned.is_known() && !unpinned(given.address) {
+    if pinned.is_known() && unpinned(given.address) != Unpinned::Yes {
         return Err(Stays::Pinned);
     }
     blocks().store.is_stored(asked.range, stored);
@@ -150,7 +150,7 @@ fn give_back(session: &Session, given: Given) {
 /// Ranges in which nothing lies are given back too: others are short of memory.
 fn drop_unused(session: &Session) {
     while let Some((given, pinned)) = { blocks().store.surplus(0) } {
-        if pinned.is_known() && !unpinned(given.address) {
+        if pinned.is_known() && unpinned(given.address) != Unpinned::Yes {
             tracing::warn!("host memory stays pinned");
             // In no list any more: never used, never unmapped.
             continue;

@@ -13,13 +13,17 @@ use gpushare_protocol::page::MAX_DEVICES;
 use gpushare_protocol::page::residency::Order;
 use gpushare_protocol::wire::{Place, Request, Residency};
 
+use super::answers;
+use super::blocks::Blocks;
 use super::copies::Streams;
+use super::copyable::Copyable;
 use super::drain::Drain;
 use super::enter::Entering;
 use super::later;
 use super::leave::Leaving;
 use super::managed;
 use super::memory::blocks;
+use super::needs::{self, Need};
 use super::provide::{Asked, Seen, provide};
 use super::stored::{self, Fetched, Storing};
 use super::{ordered, pitch, pooled, residue, slabs, spent, unshared};
@@ -145,6 +149,7 @@ struct Rounds {
     /// told of each device: those that can move, and those that stay.
     told: u64,
     bytes: [(u64, u64); MAX_DEVICES],
+    copyable: Copyable,
     asked: Asked,
     storing: Storing,
     fetched: Fetched,
@@ -158,6 +163,7 @@ impl Rounds {
             met: 0,
             told: 0,
             bytes: [(0, 0); MAX_DEVICES],
+            copyable: Copyable::default(),
             asked: Asked::default(),
             storing: Storing::default(),
             fetched: Fetched::new(session),
@@ -178,17 +184,14 @@ impl Rounds {
             pitch::drop_rows();
             later::again();
         }
+        self.copyable.look();
         self.greet();
         self.tell_changes();
         unshared::tell(self.session);
         let mut until = clock::now().saturating_add(if seal::is_set() { NAPS.1 } else { NAPS.0 });
         let mut again = true;
         while again && !exit::is_leaving() {
-            let sealed = seal::is_set();
-            let seen = Seen {
-                sealed,
-                moves: self.is_moving() || sealed && self.session.spill() != 0,
-            };
+            let seen = self.seen();
             again = provide(self.session, &mut self.asked, clock::now(), seen);
             let may_let_go = self.storing.may_let_go(self.session.spill());
             let is_out = self.is_out() && (!may_let_go || self.has_landed());
@@ -216,6 +219,33 @@ impl Rounds {
         BELL.disarm();
     }
 
+    /// The state of the process's memory, for what is done about host memory.
+    fn seen(&self) -> Seen {
+        let (sealed, stores) = (seal::is_set(), self.session.spill() != 0);
+        Seen {
+            sealed,
+            moves: self.is_moving() || sealed && stores,
+            needed: needs::all(&self.needs(&blocks())),
+            stores: stores && self.is_out(),
+        }
+    }
+
+    /// The room on the host that each device needs.
+    fn needs(&self, blocks: &Blocks) -> [Need; MAX_DEVICES] {
+        let mut needs = [Need::default(); MAX_DEVICES];
+        for (device_index, device) in self.devices.iter().enumerate() {
+            if blocks.lost[device_index] {
+                continue;
+            }
+            let resident = self.copyable.resident(blocks, device_index);
+            needs[device_index] = Need {
+                bytes: resident.saturating_sub(device.leaving.taken()),
+                leaves: device.mover.place() == Where::Leaving,
+            };
+        }
+        needs
+    }
+
     /// Whether memory is on its way, or a device is being drained for that.
     fn is_moving(&self) -> bool {
         let mut places = self.devices.iter().map(|device| device.mover.place());
@@ -236,15 +266,27 @@ impl Rounds {
         devices.all(|device| device.entering.has_landed())
     }
 
-    /// Whether the process is sealed with all of its memory on the devices, after a return.
+    /// Whether the process is sealed with all of its memory on the devices, after a return, and no
+    /// device is being sealed for a move.
     fn is_back(&self) -> bool {
+        let order = |device_index| self.session.orders(device_index).word.order();
         let mut devices = self.devices.iter().enumerate();
         let is_any = devices.any(|(device_index, device)| {
-            let order = self.session.orders(device_index).word.order();
-            device.mover.place() == Where::Sealed && order == Order::Return
+            device.mover.place() == Where::Sealed && order(device_index) == Order::Return
         });
+        let all = || 0..self.devices.len();
+        if !is_any || all().any(|at| matches!(order(at), Order::Seal | Order::Leave)) {
+            return false;
+        }
         let blocks = blocks();
-        is_any && (0..self.devices.len()).all(|at| blocks.lost[at] || blocks.unusable(at) == 0)
+        all().all(|at| blocks.lost[at] || blocks.unusable(at) == 0)
+    }
+
+    /// Whether another device is on its way back from files. It goes first: by turns they would
+    /// fetch the same ranges again and again.
+    fn waits_for_files(&self, device_index: usize) -> bool {
+        let mut before = self.devices[..device_index].iter();
+        before.any(|device| device.mover.is_bringing()) && blocks().store.has_stored()
     }
 
     /// Tells the whole state to a daemon that has just come, and by a new connection to the same
@@ -278,9 +320,8 @@ impl Rounds {
 
     /// Tells the state of devices whose bytes have changed much.
     fn tell_changes(&mut self) {
-        let movable = blocks().movable;
-        let device_indices = self.devices.len();
-        for (device_index, now) in movable.into_iter().enumerate().take(device_indices) {
+        for device_index in 0..self.devices.len() {
+            let now = self.copyable.movable(&blocks(), device_index);
             let (told, stayed) = self.bytes[device_index];
             if is_much(told, now) || is_much(stayed, staying(device_index, now)) {
                 self.tell_all(device_index);
@@ -289,11 +330,9 @@ impl Rounds {
     }
 
     fn tell_all(&mut self, device_index: usize) {
-        let (mover, facts) = (
-            &self.devices[device_index].mover,
-            self.facts(device_index, clock::now()),
-        );
-        let movable = facts.resident + facts.away;
+        let mover = &self.devices[device_index].mover;
+        let facts = self.facts(device_index, clock::now());
+        let movable = self.copyable.movable(&blocks(), device_index);
         self.bytes[device_index] = (movable, staying(device_index, movable));
         let device = DeviceKey::of_index(device_index);
         let residue = device.map(residue::of).unwrap_or_default();
@@ -322,15 +361,17 @@ impl Rounds {
     fn facts(&self, device_index: usize, now: u64) -> Facts {
         let (resident, away, short) = {
             let blocks = blocks();
-            let away = blocks.unusable(device_index);
-            let resident = blocks.movable[device_index] - away;
             // Managed memory takes nothing of the host store.
-            let held = if managed::is_on() {
-                resident
-            } else {
-                blocks.store.free()
+            let short = match managed::is_on() {
+                true => 0,
+                false => needs::short(&self.needs(&blocks), device_index, blocks.store.free()),
             };
-            (resident, away, resident.saturating_sub(held))
+            let unusable = blocks.unusable(device_index);
+            (
+                self.copyable.resident(&blocks, device_index),
+                unusable,
+                short,
+            )
         };
         Facts {
             orders: self.session.orders(device_index),
@@ -365,11 +406,16 @@ impl Rounds {
         if !matches!(act, Act::Leave | Act::Say(_)) {
             device.leaving.give_up();
         }
+        if act == Act::Enter && self.waits_for_files(device_index) {
+            return Some(now);
+        }
+        let device = &mut self.devices[device_index];
         match act {
             Act::Sleep(until) if until > now => return Some(until),
             Act::Sleep(_) => {}
             Act::Seal => {
                 device.drain.over();
+                self.asked.at_once();
                 seal::set(device_index);
             }
             Act::Drain => {
@@ -389,7 +435,7 @@ impl Rounds {
                 } else {
                     device.leaving.step(&mut device.streams, device_index)
                 };
-                device.mover.left(moved, blocks().unusable(device_index));
+                device.mover.left(moved, blocks().away[device_index]);
             }
             Act::Enter => {
                 let moved = if managed::is_on() {
@@ -429,45 +475,10 @@ impl Rounds {
     }
 
     fn say(&self, device_index: usize, answer: Answer) {
-        let movable = blocks().movable[device_index];
-        let Ok(device_index) = u8::try_from(device_index) else {
-            return;
-        };
-        self.session.says(&match answer {
-            Answer::Sealed { epoch } => Request::Sealed {
-                device_index,
-                epoch,
-            },
-            Answer::Busy {
-                epoch,
-                why,
-                retry_ms,
-            } => Request::SealBusy {
-                device_index,
-                epoch,
-                why,
-                retry_ms,
-            },
-            Answer::Moved { epoch, away } => Request::Moved {
-                device_index,
-                epoch,
-                away,
-            },
-            Answer::Away { epoch, away } => Request::Away {
-                device_index,
-                epoch,
-                away,
-                residue: staying(usize::from(device_index), movable),
-            },
-            Answer::Back { epoch } => Request::Back {
-                device_index,
-                epoch,
-            },
-            Answer::NoRoom { epoch, bytes } => Request::NoRoom {
-                device_index,
-                epoch,
-                bytes,
-            },
-        });
+        let residue = staying(device_index, self.copyable.movable(&blocks(), device_index));
+        if let Ok(device_index) = u8::try_from(device_index) {
+            let message = answers::message(device_index, answer, residue);
+            self.session.says(&message);
+        }
     }
 }

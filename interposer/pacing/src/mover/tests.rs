@@ -4,6 +4,7 @@ use gpushare_protocol::page::residency::OrderWord;
 
 use super::*;
 
+mod room;
 mod strayed;
 
 const MS: u64 = 1_000_000;
