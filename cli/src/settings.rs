@@ -182,6 +182,22 @@ pub(crate) fn chosen(given: &Amounts) -> Result<Vec<Chosen>, Failure> {
     Ok(chosen)
 }
 
+/// Names the flag in a `message` that begins with the variable which came from it.
+pub(crate) fn blame_flags(amounts: &Amounts, terms: &Terms, message: &mut String) {
+    for set in chosen(amounts).unwrap_or_default() {
+        let blamed = format!("{}={:?} ", set.variable, set.value);
+        if message.starts_with(&blamed) {
+            let flag = format!("{}={:?} ", set.flag, set.given);
+            return message.replace_range(..blamed.len(), &flag);
+        }
+    }
+    let terms = terms.given().map(|(flag, variable, _)| (flag, variable));
+    let mut given = given(amounts).chain(terms);
+    if let Some((flag, variable)) = given.find(|(_, variable)| message.starts_with(variable)) {
+        message.replace_range(..variable.len(), flag);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
