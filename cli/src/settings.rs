@@ -372,4 +372,23 @@ mod tests {
         );
         assert!(after(&Share::default(), &disabled).is_ok());
     }
+
+    #[test]
+    fn a_refusal_names_the_flag_only_where_one_was_given() {
+        let mut given = share(&[], &["0=9GiB"]);
+        given.terms.priority = Some("600".to_owned());
+        let said = |of: &Share, message: &str| {
+            let mut message = message.to_owned();
+            blame_flags(&of.amounts, &of.terms, &mut message);
+            message
+        };
+        let request = "GPUSHARE_MEM_REQUEST_0=\"9GiB\" is refused";
+        let flag = "--mem-request=\"0=9GiB\" is refused";
+        assert_eq!(said(&given, request), flag);
+        let priority = "GPUSHARE_PRIORITY=600: above 500";
+        assert_eq!(said(&given, priority), "--priority=600: above 500");
+        for message in [request, priority] {
+            assert_eq!(said(&Share::default(), message), message);
+        }
+    }
 }
