@@ -3,7 +3,7 @@
 #
 #   ./install.sh [--prefix DIR] [--no-start]   default: /usr/local; a second run upgrades
 #   ./install.sh --uninstall [--prefix DIR]    keeps settings, journal, and library versions in use;
-#                                              ends with 1 where nothing is installed
+#                                              ends with 1 where another prefix has the daemon
 #   ./install.sh --purge [--prefix DIR]        as --uninstall, without settings and journal
 #
 # With systemd it installs, enables and starts gpushared.service. A running daemon is restarted:
@@ -86,7 +86,7 @@ install_all() {
         # A machine that gets its driver later has the installation all the same.
         state=runs
         if systemctl is-active --quiet gpushared.service && ! settings_hold; then
-            state="runs on as before: not restarted, because these settings would end it; correct them, then: systemctl restart gpushared"
+            state="runs on as before: not restarted, because these settings would end it; correct them, then: systemctl restart gpushared; until then programs and containers that start are refused if it speaks another protocol (gpushare doctor says)"
         else
             systemctl restart gpushared.service || state="did not start (journalctl -u gpushared; without a GPU driver, or with settings that it refuses, it cannot)"
         fi
@@ -151,13 +151,15 @@ installed() {
     for path in "$bin/gpushare" "$bin/gpushare-runtime" "$lib" "$root$prefix/share/doc/gpushare"; do
         [ ! -e "$path" ] || return 0
     done
-    own gpushared.service || own gpushare-exporter.service || { [ "$purge" = yes ] && ! others; }
+    own gpushared.service || own gpushare-exporter.service || { [ "$purge" = yes ] && ! others >/dev/null; }
 }
 
 uninstall_all() {
     if ! installed; then
+        none="nothing is installed below $root$prefix"
         other=$(program "$units/gpushared.service")
-        echo "install.sh: nothing is installed below $root$prefix${other:+; gpushared.service starts $other}" >&2
+        [ -n "$other" ] || other=$(others) || { echo "$none"; exit 0; }
+        echo "install.sh: $none; the daemon is $other" >&2
         exit 1
     fi
     retire gpushare-exporter.service
@@ -194,14 +196,14 @@ uninstall_all() {
     leave lib
     case "$prefix" in /usr | /usr/local) ;; *) rmdir "$root$prefix" 2>/dev/null || true ;; esac
     # Where another installation's daemon runs, its units start. Our own is gone by now.
-    leans=$(others || sh "$here/lib/wrapped.sh" "$prefix" "$root" units)
+    leans=$(others >/dev/null || sh "$here/lib/wrapped.sh" "$prefix" "$root" units)
     leans=$(echo "$leans" | tr '\n' ' ' | sed 's/ *$//')
     [ -z "$leans" ] ||
         echo "these keep engines from starting without gpushare: $leans. Remove them, then: systemctl daemon-reload" >&2
     hooks=$(sh "$here/lib/wrapped.sh" "$prefix" "$root" hooks | tr '\n' ' ' | sed 's/ *$//')
     [ -z "$hooks" ] ||
         echo "engines pass over these files, whose hook is gone, so that their containers run without limits: $hooks. Remove them" >&2
-    if others; then
+    if others >/dev/null; then
         echo "removed from $root$prefix; the folders of the daemon are another installation's"
         if [ ! -e "$units/gpushared.service" ] && [ ! -e "$packaged/gpushared.service" ]; then
             echo "no unit starts that one's daemon: run its install.sh again" >&2
@@ -239,13 +241,13 @@ forget_classes() {
 }
 
 # Whether there is another installation: its daemon keeps its folders. A unit names it. One that has
-# none is looked for where the package and this script put the programs by themselves.
+# none is looked for where the package and this script put the programs by themselves. Prints it.
 others() {
-    for unit in "$units/gpushared.service" "$packaged/gpushared.service"; do
-        other=$(program "$unit")
-        if [ -n "$other" ] && [ -x "$root$other" ]; then return 0; fi
+    for other in "$(program "$units/gpushared.service")" "$(program "$packaged/gpushared.service")" \
+        /usr/bin/gpushared /usr/local/bin/gpushared; do
+        if [ -n "$other" ] && [ -x "$root$other" ]; then echo "$other"; return 0; fi
     done
-    [ -x "$root/usr/bin/gpushared" ] || [ -x "$root/usr/local/bin/gpushared" ]
+    return 1
 }
 
 if [ -z "$root" ] && [ "$(id -u)" != 0 ]; then

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Prints what still calls this installation's runtime wrapper, a path a line: settings of engines that
-# name it, and the folders of containers that it made. An engine's shim calls it for each command on
-# such a container: without it none can be stopped, entered or deleted, and none starts where it is the
-# default runtime. Called by the package's scripts and by install.sh.
+# name it, or a script that calls it, and the folders of containers that it made. An engine's shim calls
+# it for each command on such a container: without it none can be stopped, entered or deleted, and none
+# starts where it is the default runtime. Called by the package's scripts and by install.sh.
 #
 #   wrapped.sh PREFIX [ROOT]
 #   wrapped.sh PREFIX [ROOT] units    prints the units that do not start without gpushare's daemon
@@ -40,6 +40,17 @@ for engine in containerd docker/containerd/daemon k3s/containerd; do
     bundles="$bundles run/$engine/io.containerd.runtime.v2.task/*/*/runtime"
 done
 
+# Whether the program at this path is a script that calls the wrapper.
+calls() {
+    [ -f "$root$1" ] && head -c 2 "$root$1" | grep -qs '^#!' && head -c 4096 "$root$1" | grep -qE "$named"
+}
+# Whether these settings name such a script.
+by_script() {
+    grep -ohsE '/[^][:space:]"'\'',=[]+' "$1" | sort -u | while IFS= read -r path; do
+        if calls "$path"; then echo "$path"; fi
+    done | grep -q .
+}
+
 # NVIDIA's runtime has a list of those that it calls: in /etc, or beside it, as in the folder where
 # the GPU Operator puts its toolkit.
 list=.config/nvidia-container-runtime/config.toml
@@ -50,14 +61,13 @@ beside=$(grep -ohsE '/[^"[:space:]]*/nvidia-container-runtime' $settings $bundle
 # shellcheck disable=SC2086
 printf '%s\n' $settings etc/nvidia-container-runtime/config.toml usr/local/nvidia/toolkit/$list $beside |
     sort -u | while IFS= read -r file; do
-    if grep -qsE "$named" "$file"; then echo "/$file"; fi
+    if grep -qsE "$named" "$file" || by_script "$file"; then echo "/$file"; fi
 done
 
 for file in $bundles; do
     [ -f "$file" ] || continue
     program=$(cat "$file")
-    if printf '%s\n' "$program" | grep -qE "$named" ||
-        { [ -f "$root$program" ] && head -c 4096 "$root$program" | grep -qE "$named"; }; then
+    if printf '%s\n' "$program" | grep -qE "$named" || calls "$program"; then
         echo "/${file%/runtime}"
     fi
 done

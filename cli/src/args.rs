@@ -312,7 +312,7 @@ pub(crate) struct Why {
         allow_hyphen_values = true
     )]
     pub(crate) since: String,
-    /// Print an object with what is known, and the sentences (docs/schema/why.json).
+    /// Print an object with the state and the sentences (docs/schema/why.json).
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -119,15 +119,19 @@ fn in_order_of_the_bus() -> Failure {
 }
 
 /// The devices of all daemons that this user can talk to, and what else these say of them. One that
-/// leaves meanwhile is noted.
+/// does not serve, or leaves meanwhile, is noted.
 fn daemons_rows() -> (Vec<DeviceRow>, Told) {
     let (mut rows, mut told) = (Vec::new(), Told::default());
     let ask = |daemon: &mut Talk| {
         let (devices, excess) = (daemon.devices()?, daemon.excess()?);
         Ok::<_, TalkError>((devices, excess, daemon.sharing()?))
     };
-    // Where daemons cannot even be looked for, the driver's answer is all there is.
-    let (answers, lost) = daemon::answers(&mut daemon::all().serving, ask);
+    // Where none serves, the driver's answer is all there is.
+    let mut found = daemon::all();
+    if !daemon::is_container() {
+        found.notes().for_each(|note| output::note(&note));
+    }
+    let (answers, lost) = daemon::answers(&mut found.serving, ask);
     for (devices, excess, sharing) in answers {
         told.add(&devices, &excess);
         told.sharing.extend(sharing);

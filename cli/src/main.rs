@@ -5,6 +5,7 @@
 
 mod args;
 mod artefacts;
+mod began;
 mod bench;
 mod cdi;
 mod child;

@@ -31,8 +31,7 @@ impl<'a> Short<'a> {
             };
             return Some(Self::Pod(namespace, pod, container));
         }
-        let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-        let is_id = word.len() >= DIGITS && word.bytes().all(is_digit);
+        let is_id = word.len() >= DIGITS && is_hexadecimal(word);
         is_id.then_some(Self::Id(word))
     }
 
@@ -53,10 +52,7 @@ impl<'a> Short<'a> {
 /// where that was taken with a number behind it.
 fn in_class(name: &str) -> Option<&str> {
     let (before, last) = name.rsplit_once('-')?;
-    let is_id = |part: &&str| {
-        let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-        part.len() == DIGITS && part.bytes().all(is_digit)
-    };
+    let is_id = |part: &&str| part.len() == DIGITS && is_hexadecimal(part);
     let numbered = || {
         let is_number = last.bytes().all(|byte| byte.is_ascii_digit());
         let (_, id) = before.rsplit_once('-')?;
@@ -75,6 +71,17 @@ type Tenants = BTreeMap<String, Pod>;
 /// Whether a word may be short for a name.
 pub(crate) fn may_be_short(word: &str) -> bool {
     Short::of(word).is_some()
+}
+
+/// Whether a tenant's name is a container's id.
+pub(crate) fn is_container(name: &str) -> bool {
+    name.len() == 64 && is_hexadecimal(name)
+}
+
+/// Whether all of it are digits as ids have them.
+fn is_hexadecimal(word: &str) -> bool {
+    word.bytes()
+        .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// The name of the tenant that a command is about: the word itself, or what it is short for among

@@ -79,10 +79,7 @@ pub(crate) fn text(row: &ResidencyRow, swaps: Option<&TenantSwaps>, others: bool
         Place::Leaving => format!("memory leaves the GPU, for {for_text}"),
         Place::Out => {
             let by = if row.suspended { " (suspended)" } else { "" };
-            let tier = match others {
-                true => tier_of_several(swaps),
-                false => tier(row, swaps),
-            };
+            let tier = tier(row, swaps, others);
             format!("memory off the GPU for {for_text}{by}: {away} {tier}")
         }
         Place::Entering => format!("memory comes back, for {for_text}"),
@@ -94,24 +91,17 @@ pub(crate) fn text(row: &ResidencyRow, swaps: Option<&TenantSwaps>, others: bool
     }
 }
 
-/// Where memory is that is off the device: on the host, in files, or in both.
-pub(crate) fn tier(row: &ResidencyRow, swaps: Option<&TenantSwaps>) -> String {
+/// Where memory is that is off the device: on the host, in files, or in both. Where its tenant has
+/// memory off `others`, too, what is in files is known of all of them together.
+pub(crate) fn tier(row: &ResidencyRow, swaps: Option<&TenantSwaps>, others: bool) -> String {
     match swaps.map_or(0, |swaps| swaps.in_files) {
         0 => "on the host".to_owned(),
-        bytes if bytes >= row.away => "in files".to_owned(),
-        bytes => format!("on the host ({} of it in files)", human(bytes)),
-    }
-}
-
-/// The same of a tenant with memory off several devices: what of it is in files is known of all of
-/// them together.
-fn tier_of_several(swaps: Option<&TenantSwaps>) -> String {
-    match swaps.map_or(0, |swaps| swaps.in_files) {
-        0 => "on the host".to_owned(),
-        bytes => format!(
+        bytes if others => format!(
             "on the host or in files ({} in files, of all its GPUs)",
             human(bytes)
         ),
+        bytes if bytes >= row.away => "in files".to_owned(),
+        bytes => format!("on the host ({} of it in files)", human(bytes)),
     }
 }
 
@@ -142,6 +132,7 @@ fn slowest(times: &Histogram) -> String {
     match times.quantile(990) {
         None => String::new(),
         Some(u64::MAX) => " (p99 > 5 min)".to_owned(),
+        Some(ns) if ns < 1_000_000 => format!(" (p99 < {} us)", ns / 1_000),
         Some(ns) => format!(" (p99 < {})", span(ns / 1_000_000)),
     }
 }
@@ -260,6 +251,11 @@ mod tests {
             None,
             "nothing moved"
         );
+        let mut short = swaps(0, &[0], &[]);
+        short.out_times = Histogram::default();
+        short.out_times.record(50_000);
+        let told = moved(&row, Some(&short)).expect("it moved");
+        assert!(told.contains("512 MiB out (p99 < 100 us)"), "{told}");
     }
 
     #[test]

@@ -55,7 +55,8 @@ pub(crate) fn text(share: Option<&ShareRow>, mps: bool) -> String {
             Some(part) => format!("{} alone{cap}", percent(part)),
             None => format!("free{cap}"),
         },
-        (_, 0) => format!("-{cap}"),
+        // It is not on the device.
+        (ShareState::Idle, 0) if share.over_ms == 0 => format!("-{cap}"),
         (doing, weight) => {
             let (state, _) = state(doing);
             let had = had.part.map_or_else(|| "-".to_owned(), percent);
@@ -123,8 +124,23 @@ mod tests {
     fn one_alone_or_not_on_the_device_has_no_part_to_show() {
         assert_eq!(text(None, false), "-");
         assert_eq!(text(Some(&share(1000, ShareState::Free)), false), "free");
-        assert_eq!(text(Some(&share(0, ShareState::Idle)), false), "-");
-        assert_eq!(text(Some(&share(0, ShareState::Idle)), true), "mps");
+        let mut gone = share(0, ShareState::Idle);
+        (gone.held, gone.over_ms) = (0, 0);
+        assert_eq!(text(Some(&gone), false), "-");
+        assert_eq!(text(Some(&gone), true), "mps");
+    }
+
+    #[test]
+    fn one_without_a_share_is_said_to_have_what_it_had() {
+        // A higher priority leaves it none, whatever it had.
+        let mut row = share(0, ShareState::Held { for_us: 7 });
+        row.held = 900;
+        assert_eq!(text(Some(&row), false), "90% of 0%, held");
+        row.state = ShareState::Idle;
+        assert_eq!(text(Some(&row), false), "90% of 0%, idle");
+        // It is not on the device: nothing is counted.
+        (row.held, row.over_ms) = (0, 0);
+        assert_eq!(text(Some(&row), false), "-");
     }
 
     #[test]

@@ -79,9 +79,10 @@ fn awaited(daemon: &mut Talk, tenant: &str, (id, there): (u32, &str)) -> Result<
     if daemon.reply_within(id, SILENT)?.is_some() {
         return Ok(());
     }
-    let why = keeps_away(daemon, tenant).unwrap_or_default();
+    let why = keeps_away(daemon, tenant);
+    let why = why.map_or_else(String::new, |why| format!(" {why}"));
     output::note(&format!(
-        "note: {tenant} is not {there} yet, and this command waits until it is. {why}"
+        "note: {tenant} is not {there} yet, and this command waits until it is.{why}"
     ));
     daemon.reply(id).map(drop)
 }

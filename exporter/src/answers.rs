@@ -78,44 +78,43 @@ impl Answers {
     }
 
     fn metrics(&self, format: Format, end: End) -> Answer {
-        let snapshot = self.ask(end, Snapshot::read);
-        if let Err(error) = &snapshot {
+        let text = |snapshot| encode(families_of(snapshot), format);
+        let asked = self.ask(end, Snapshot::read, |snapshot| text(Some(snapshot)));
+        let text = asked.unwrap_or_else(|error| {
             note(&error.message);
-        }
-        Answer {
-            status: 200,
-            media_type: format.media_type(),
-            body: encode(families_of(snapshot.ok()), format).into(),
-        }
+            text(None)
+        });
+        Answer::found(format.media_type(), text)
     }
 
     fn page(&self, end: End) -> Answer {
-        match self.ask(end, report) {
+        match self.ask(end, report, |report| report) {
             Ok(mut report) => {
                 report.add_journal(self.journal.as_deref());
-                Answer {
-                    status: 200,
-                    media_type: "text/html; charset=utf-8",
-                    body: page(&report).into(),
-                }
+                Answer::found("text/html; charset=utf-8", page(&report))
             }
             Err(error) => Answer::plain(503, &error.message),
         }
     }
 
-    /// Asks the daemon, while no other question is asked.
-    fn ask<R>(
+    /// Asks the daemon, while no other question is asked and no other answer is written out: the
+    /// texts of both formats are not made at a time.
+    fn ask<R, T>(
         &self,
         end: End,
         question: impl FnOnce(&mut Talk) -> Result<R, TalkError>,
-    ) -> Result<R, TalkError> {
-        let Some(_turn) = self.asking.by(end.0) else {
+        written: impl FnOnce(R) -> T,
+    ) -> Result<T, TalkError> {
+        let Some(turn) = self.asking.by(end.0) else {
             let whole = end.1;
             return Err(TalkError {
                 message: format!("the daemon had no time for this within {whole:?}"),
             });
         };
-        question(&mut connect(&self.folder, end)?)
+        let found = question(&mut connect(&self.folder, end)?)?;
+        let text = written(found);
+        drop(turn);
+        Ok(text)
     }
 }
 
@@ -273,6 +272,18 @@ mod tests {
         let end = (Instant::now(), SCRAPE);
         let over = connect(folder.path(), end).expect_err("its time is over");
         assert!(over.message.starts_with("no daemon answers"), "{over}");
+    }
+
+    #[test]
+    fn no_other_question_is_asked_while_an_answer_is_written_out() {
+        let folder = tempfile::tempdir().expect("a folder");
+        answers_at_once(folder.path());
+        let answers = Answers::of(folder.path().to_owned(), None);
+        let end = (Instant::now() + SCRAPE, SCRAPE);
+        let is_free = || answers.asking.by(Instant::now()).is_some();
+        let asked = answers.ask(end, |_| Ok(is_free()), |other| [other, is_free()]);
+        assert_eq!(asked.expect("it greets"), [false; 2]);
+        assert!(is_free());
     }
 
     #[test]

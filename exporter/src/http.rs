@@ -36,17 +36,26 @@ pub struct Answer {
     /// The media type.
     pub media_type: &'static str,
     /// The body: one text for all that are sent it.
-    pub body: Arc<str>,
+    pub body: Arc<String>,
 }
 
 impl Answer {
+    /// What was asked for.
+    pub(crate) fn found(media_type: &'static str, text: String) -> Self {
+        Self {
+            status: 200,
+            media_type,
+            body: Arc::new(text),
+        }
+    }
+
     /// A status with one line of text.
     #[must_use]
     pub fn plain(status: u16, line: &str) -> Self {
         Self {
             status,
             media_type: "text/plain; charset=utf-8",
-            body: format!("{line}\n").into(),
+            body: Arc::new(format!("{line}\n")),
         }
     }
 }
@@ -199,7 +208,7 @@ fn say(mut socket: &TcpStream, reply: &Answer, head: bool) -> io::Result<()> {
     let end = Instant::now() + PATIENCE;
     let left = || end.saturating_duration_since(Instant::now());
     // One after the other: a body may have megabytes, and each slow reader would have two of it.
-    let body = if head { "" } else { &*reply.body };
+    let body = if head { "" } else { reply.body.as_str() };
     for part in [&*text, body] {
         put(part.as_bytes(), left, |rest, left| {
             socket.set_write_timeout(Some(left))?;
@@ -255,6 +264,16 @@ mod tests {
         for cut in 1..text.len() {
             assert_eq!(parsed(&text[..cut]), None, "{cut}");
         }
+    }
+
+    /// It may have many megabytes, and several readers.
+    #[test]
+    fn an_answers_text_is_not_copied_for_it_or_for_its_readers() {
+        let text = "a 1\n".repeat(1000);
+        let at = text.as_ptr();
+        let answer = Answer::found("text/plain", text);
+        assert_eq!(answer.clone().body.as_ptr(), at);
+        assert_eq!(answer.body.len(), 4000);
     }
 
     #[test]

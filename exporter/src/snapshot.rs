@@ -137,7 +137,8 @@ impl Snapshot {
                 MetricsRow::Queued(row) => snapshot.queued.push(row),
                 MetricsRow::Identity(row) => snapshot.identities.push(row),
                 MetricsRow::Tenant(row) => snapshot.measures.push(row),
-                // Of a later daemon.
+                // None: a reply with a row of another kind cannot be read. A new kind needs a list
+                // of its own, which an earlier exporter does not ask for.
                 _ => {}
             }
         }
@@ -149,6 +150,7 @@ impl Snapshot {
             match row {
                 SwapRow::Room(row) => snapshot.room = Some(row),
                 SwapRow::Tenant(row) => snapshot.swaps.push(row),
+                // As above.
                 _ => {}
             }
         }

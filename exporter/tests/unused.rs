@@ -83,6 +83,7 @@ fn may_use_eight(tenants: usize, uses: impl Fn(u8) -> bool) -> Snapshot {
             (moves.name, moves.device) = (name(), device);
             if !used {
                 (place.movable, place.away, place.moved) = (0, 0, 0);
+                share.weight = 0;
             }
             node.shares.push(share);
             node.residency.push(place);
@@ -112,12 +113,23 @@ fn a_device_that_a_tenant_never_used_has_only_what_it_may() {
         "gpushare_tenant_memory_request_bytes",
         "gpushare_tenant_memory_grant_bytes",
         "gpushare_tenant_memory_charged_bytes",
-        "gpushare_tenant_share_ratio",
     ];
     for device in [0, 7] {
         assert_eq!(on(&node, device), unused, "{device}");
     }
     assert!(on(&node, 3).len() > 25, "{:?}", on(&node, 3));
+}
+
+/// Without a process there it has no part that could be told.
+#[test]
+fn a_tenant_has_a_share_of_a_device_once_it_has_a_process_there() {
+    let name = "gpushare_tenant_share_ratio";
+    for (weight, is_there) in [(700, true), (0, false)] {
+        let mut node = may_use_eight(1, |_| true);
+        node.shares[0].weight = weight;
+        assert_eq!(on(&node, 0).contains(&name), is_there, "{weight}");
+        assert!(on(&node, 1).contains(&name), "another device");
+    }
 }
 
 /// One fact says that a device is used.

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use gpushare_inject::{Class, Mount, Place, Request, preload};
+use gpushare_inject::{Asks, Class, Mount, Place, Request, preload};
 use gpushare_protocol::injection::{
     CLASSES, FOLDER, LIBRARY_NAME, MANDATORY, MARK, PRELOAD, installed_library, version_in,
 };
@@ -56,23 +56,33 @@ impl Places {
         }
     }
 
-    /// Whether this container is a matter of the daemon's: it asks for something, or it has a GPU,
-    /// asks for nothing, is of no class, and the daemon has hooks ask about such containers.
+    /// Whether this container is a matter of the daemon's: it asks by an annotation, or it is of no
+    /// class and asks by a variable, or has a GPU where the daemon has hooks ask about those that
+    /// ask for nothing.
     #[must_use]
     pub fn concerns(&self, request: &Request) -> bool {
-        let Some(unlimited) = &request.unlimited else {
-            return true;
-        };
-        let Some(own) = self.daemon.parent() else {
-            return false;
-        };
-        let is_limited = |class: &Class| {
+        match request.asks {
+            Asks::ByAnnotations => true,
+            Asks::ByVariables => self.class_of(request).is_none(),
+            Asks::Nothing => self.has_mandatory() && self.class_of(request).is_none(),
+        }
+    }
+
+    /// Whether the daemon has hooks ask about containers that ask for nothing.
+    fn has_mandatory(&self) -> bool {
+        let own = self.daemon.parent();
+        own.is_some_and(|own| fs::symlink_metadata(own.join(MANDATORY)).is_ok())
+    }
+
+    /// The class of this daemon's whose limits hold for the container, whatever its variables say.
+    fn class_of<'a>(&self, request: &'a Request) -> Option<&'a Class> {
+        let own = self.daemon.parent()?;
+        let is_ours = |class: &&Class| {
             let classes = Path::new(&class.folder).parent();
             classes.is_some_and(|classes| is_same(classes, &own.join(CLASSES)))
                 && mounts::is_library(&class.library).is_ok()
         };
-        fs::symlink_metadata(own.join(MANDATORY)).is_ok()
-            && !unlimited.class.as_ref().is_some_and(is_limited)
+        request.class.as_ref().filter(is_ours)
     }
 
     fn library(&self) -> PathBuf {
@@ -126,11 +136,14 @@ fn created(places: &Places, state: &State, config: &Value) -> Result<(), Failure
     let Some(request) = request else {
         return Ok(());
     };
+    if let Some(class) = places.class_of(&request) {
+        return Err(of_two_ways(class));
+    }
     let pid = Pid::from_raw(state.pid).ok_or_else(|| Failure("no first process".to_owned()))?;
     // Its mount namespace is entered by this descriptor: never that of a later process of that pid.
     let init = pidfd_open(pid, PidfdFlags::empty()).map_err(cannot("open the first process"))?;
     let daemon = &places.daemon;
-    if request.unlimited.is_some() && !takes_maxima(daemon, &state.id, &request, init.as_fd())? {
+    if request.asks == Asks::Nothing && !takes_maxima(daemon, &state.id, &request, init.as_fd())? {
         return Ok(());
     }
     // Connected while the daemon's socket is in sight, and so that the daemon is awake when it is
@@ -196,6 +209,14 @@ fn created(places: &Places, state: &State, config: &Value) -> Result<(), Failure
 fn is_same(one: &Path, other: &Path) -> bool {
     let real = |path: &Path| fs::canonicalize(path).ok();
     one == other || real(one).is_some_and(|found| real(other) == Some(found))
+}
+
+/// Why a container of a class is refused that asks by annotation.
+fn of_two_ways(class: &Class) -> Failure {
+    Failure(format!(
+        "this container has the class gpushare.io/gpu={}, whose limits hold for it, and asks by annotation too; use one of the two",
+        class.name()
+    ))
 }
 
 /// Why a container's own preload file is refused, where a hook of ours has put its mounts there

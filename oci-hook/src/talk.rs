@@ -319,10 +319,7 @@ mod tests {
         let path = folder.path().join("control.sock");
         let listener = UnixListener::bind(&path).unwrap();
         let init = std::fs::File::open("/dev/null").unwrap();
-        let request = Request {
-            unlimited: Some(gpushare_inject::Unlimited::default()),
-            ..Request::default()
-        };
+        let request = Request::default();
         std::thread::scope(|scope| {
             let hook = scope.spawn(|| takes_maxima(&path, "a", &request, init.as_fd()));
             let mut socket = listener.accept().unwrap().0;

@@ -57,6 +57,8 @@ fn a_container_without_limits_gets_the_hook_where_limits_are_mandatory() {
 /// A configuration with the mounts of a class in this folder, whose library is here.
 fn of_class(class: &Path, library: &Path) -> Value {
     let mut config = with_a_gpu();
+    let env = config["process"]["env"].as_array_mut().unwrap();
+    env.push(json!("GPUSHARE_SOCKET=/run/gpushare"));
     config["mounts"] = json!([
         {"source": class, "destination": "/run/gpushare"},
         {"source": class.join("ld.so.preload"), "destination": "/etc/ld.so.preload"},
@@ -79,6 +81,49 @@ fn a_container_of_this_daemons_class_has_its_limits_already() {
     ] {
         let config = of_class(&classes.join("half"), &library);
         assert_eq!(is_hooked(folder, &config), is_hooked_then, "{classes:?}");
+    }
+}
+
+#[test]
+fn variables_beside_a_class_are_no_matter_of_the_hooks() {
+    let daemon = tempfile::tempdir().unwrap();
+    let folder = daemon.path();
+    let library = library(folder);
+    let with = |class: &Path, variable: &str| {
+        let mut config = of_class(class, &library);
+        let env = config["process"]["env"].as_array_mut().unwrap();
+        env.push(json!(variable));
+        config
+    };
+    let (ours, others) = (folder.join("classes/half"), folder.join("sockets/half"));
+    for is_mandatory in [false, true] {
+        if is_mandatory {
+            fs::write(folder.join("mandatory"), "").unwrap();
+        }
+        for variable in [
+            "GPUSHARE_MEM_VIEW=request",
+            "GPUSHARE_MEM_LIMIT=1GiB",
+            "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50",
+        ] {
+            assert!(!is_hooked(folder, &with(&ours, variable)), "{variable}");
+            assert!(is_hooked(folder, &with(&others, variable)), "{variable}");
+        }
+    }
+}
+
+#[test]
+fn a_container_of_a_class_that_asks_by_annotation_is_refused() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path();
+    let library = library(folder);
+    for name in ["gpushare.io/mem-limit", "gpushare.io/devices"] {
+        let mut config = of_class(&folder.join("classes/half"), &library);
+        config["annotations"] = json!({ name: "1GiB" });
+        assert!(is_hooked(folder, &config), "{name}");
+        let why = hooked(folder, &config).unwrap_err();
+        for word in ["gpushare.io/gpu=half", "annotation"] {
+            assert!(why.contains(word), "{name}: {why}");
+        }
     }
 }
 
@@ -120,18 +165,20 @@ fn a_class_whose_library_no_program_could_load_is_none() {
 /// What the hook says of a container of namespace `system` that has a GPU and asks for nothing,
 /// where `prepare` has made the daemon's folder and no daemon is there.
 fn hooked_without_a_daemon(prepare: impl Fn(&Path)) -> Result<(), String> {
-    let place = tempfile::tempdir().unwrap();
-    let (daemon, bundle) = (place.path().join("daemon"), place.path().join("bundle"));
-    for folder in [&daemon, &bundle] {
-        fs::create_dir(folder).unwrap();
-    }
-    prepare(&daemon.join("mandatory"));
+    let daemon = tempfile::tempdir().unwrap();
+    prepare(&daemon.path().join("mandatory"));
     let mut config = with_a_gpu();
     config["annotations"] = json!({"io.kubernetes.cri.sandbox-namespace": "system"});
     config["linux"] = json!({"cgroupsPath": "system.slice:cri-containerd:a"});
-    fs::write(bundle.join("config.json"), config.to_string()).unwrap();
+    hooked(daemon.path(), &config)
+}
+
+/// What the hook says of the container of this configuration, whose daemon's folder is this.
+fn hooked(daemon: &Path, config: &Value) -> Result<(), String> {
+    let bundle = tempfile::tempdir().unwrap();
+    fs::write(bundle.path().join("config.json"), config.to_string()).unwrap();
     let pid = std::process::id();
-    let state = json!({"id": "a", "pid": pid, "bundle": bundle}).to_string();
+    let state = json!({"id": "a", "pid": pid, "bundle": bundle.path()}).to_string();
     let places = Places {
         library: None,
         daemon: daemon.join("control.sock"),

@@ -59,7 +59,7 @@ def row(machine, door):
 def rows():
     from rows import Row
 
-    return [Row(f"a container by {door}", lambda machine, door=door: row(machine, door), limit=45) for door in DOORS]
+    return [Row(f"a container by {door}", lambda machine, door=door: row(machine, door), limit=45, expected=1) for door in DOORS]
 
 
 def lacks(why):

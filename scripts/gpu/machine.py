@@ -31,11 +31,12 @@ LAST_WORDS = 400  # characters of a failed program's standard error that the tab
 class Machine:
     """Where programs run. All that is started belongs to the row that is under way and does not outlive it."""
 
-    def __init__(self, gpushare, soft, work, tenant=None):
-        """`tenant`: a program in place of torch_share.py."""
-        self.gpushare, self.soft, self.work, self.tenant = gpushare, soft, work, tenant
+    def __init__(self, gpushare, soft, work, tenant=None, holder=None):
+        """`tenant`: a program in place of torch_share.py, `holder` of torch_hold.py."""
+        self.gpushare, self.soft, self.work, self.tenant, self.holder = gpushare, soft, work, tenant, holder
         self.gpu = f"soft:name=verify-{os.getpid()},mem=16GiB" if soft else "auto"
         self.base, self.started, self.rows, self.made, self.note = without_ours(os.environ), [], 0, 0, lambda _: None
+        self.limit = float("inf")  # seconds that the row under way may take
         # An open device file keeps the driver from shutting the device down between two programs;
         # it is no setting.
         self.kept = [] if soft else [file for file in map(opened, sorted(glob.glob("/dev/nvidia[0-9]*"))) if file is not None]

@@ -239,10 +239,10 @@ class Rows:
 def rows(torch):
     """Name, work, limit, expected seconds."""
     found = Rows()
-    named = [("alone, without gpushare", found.baseline, 75, 25), ("an inference loop beside training", found.beside, 120, 35)]
-    named += [(name, lambda machine, wanted=wanted: found.share(machine, wanted), 75, 15) for name, wanted in SHARES]
-    named += [(f"{' beside '.join(kinds)}, without and with", lambda machine, kinds=kinds: found.pair(machine, kinds), 75, 23) for kinds in PAIRS]
-    named += [("caps alone", found.cap, 150, 52), ("a gang of two beside a third", found.gang, 100, 30), ("what gpushare costs alone", found.cost, 240, 90)]
+    named = [("alone, without gpushare", found.baseline, 75, 25), ("an inference loop beside training", found.beside, 120, 33)]
+    named += [(name, lambda machine, wanted=wanted: found.share(machine, wanted), 75, 25) for name, wanted in SHARES]
+    named += [(f"{' beside '.join(kinds)}, without and with", lambda machine, kinds=kinds: found.pair(machine, kinds), 75, 24) for kinds in PAIRS]
+    named += [("caps alone", found.cap, 150, 50), ("a gang of two beside a third", found.gang, 100, 23), ("what gpushare costs alone", found.cost, 240, 72)]
 
     def needs(left):
         return torch.machine.tenant or torch.need(left)

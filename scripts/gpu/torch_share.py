@@ -136,7 +136,7 @@ def main():
     if what in PERIODS:
         found = requests(step, begin + seconds, PERIODS[what])
         latencies = sorted(took for _, took in found)
-        rank = {f"p{part}_ms": latencies[min(len(latencies) * part // 100, len(latencies) - 1)] * 1e3 for part in (50, 99)}
+        rank = {f"p{part}_ms": latencies[-(-len(latencies) * part // 100) - 1] * 1e3 for part in (50, 99)}
         slowest = [(sent - begin, took * 1e3) for sent, took in sorted(found, key=lambda one: -one[1])[:SLOWEST]]
         print(json.dumps({"rate": len(latencies) / seconds, "requests": len(latencies), **rank, "slowest_s_ms": slowest}), flush=True)
     else:

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 
+import calls
 import collisions
 import compute
 import containers
@@ -17,16 +18,57 @@ import machine as machines
 import memory
 import swap
 import tenants
+import told
 from rows import Cut, Hang, Limit, Report, cell, passed
 
 RESULTS = machines.ROOT / "docs/results"
-# Rows whose questions are open, or whose figures are of an older row. Remove a row when a report has
-# the answer.
+# Rows whose questions are open, in the order of their weight: those that no GPU has answered, and
+# those whose code has changed since they passed. Remove a row when a report has the answer.
 OPEN = (
     "conformance transcript",  # The facts of ADR 268 that are `unverified`: first of all those of mappings in captures.
     "time, without and with: gaps-sync",
-    "the driver's limits for cgroups",
+    "time, without and with: a request beside loops",
     "words in managed memory",
+    "the driver's limits for cgroups",
+    "a second context beside a request",
+    "collision: fail",
+    "collision: wait",
+    "collision: priority",
+    "the daemon's books beside NVML's",
+    "daemon killed under programs at work",
+    "quota: async",
+    "quota: pool",
+    "quota: graph",
+    "quota: room in a pool at the limit",
+    "copies in batches",
+    "doctor, metrics and why",
+    "a container by hook",
+    "a container by wrapper",
+    "a container by CDI",
+    "swap: three managed tenants on one and a half",
+    "swap: three tenants on one and a half",
+    "swap: suspend, resume, woken by a call",
+    "swap: suspend, resume, managed",
+    "PyTorch: limit",
+    "PyTorch: info",
+    "PyTorch: smi",
+    "PyTorch: graphs",
+    "PyTorch: expandable",
+    "PyTorch: cudamallocasync",
+    "time, without and with: serving-1",
+    "time, without and with: mixed",
+    "time: sync",
+    "time: lengths",
+    "time: equal",
+    "time: cap10",
+    "collision: wait, PyTorch",
+    "time: what gpushare costs",
+    "swap: three of PyTorch, expandable_segments:True",
+    "swap: three of PyTorch, backend:cudaMallocAsync",
+    "PyTorch time: an inference loop beside training",
+    "swap: stored in a file",
+    "conformance, a full device",
+    "limits of memory beside MPS",
 )
 FIRST = 60  # seconds at most to find the GPU
 FACTS = 60  # seconds at most to say what the machine is
@@ -75,21 +117,27 @@ def capabilities(machine, report, devices):
 
 
 def plan(transcript, torch, reports=RESULTS):
-    """All rows. The time may end: those with open questions come first, and those last that passed on a GPU in one of the reports of this folder."""
+    """All rows. The time may end: those with open questions come first, and those last that passed when they last ran on a GPU, by the reports of this folder.
+    Of these the short ones come first, so that many are run again."""
     ground, torch_memory = memory.rows(transcript, torch)
     collide, torch_collide = collisions.rows(torch)
     driver, bench = compute.rows()
-    found = [*ground, *driver, *collide, *swap.rows(torch), *torch_memory, *containers.rows(), *tenants.rows(torch), *bench, *torch_collide]
+    found = [*ground, *driver, *collide, *swap.rows(torch), *torch_memory, *containers.rows(), *calls.rows(), *told.rows(), *tenants.rows(torch), *bench, *torch_collide]
     known = passed(report for report in reports.glob("*-verify-*.md") if "softgpu" not in report.name)
     missing = set(OPEN) - {row.name for row in found}
     assert not missing, f"no rows: {missing}"
-    return sorted(found, key=lambda row: (OPEN.index(row.name) if row.name in OPEN else len(OPEN), row.name in known))
+
+    def rank(row):
+        if row.name in OPEN:
+            return OPEN.index(row.name), 0
+        return len(OPEN) + (row.name in known), row.expected * (row.name in known)
+    return sorted(found, key=rank)
 
 
-def listed():
+def listed(reports):
     """The plan, with the second at which each row is expected to end."""
     end = 0
-    for row in plan(None, machines.Torch(None)):
+    for row in plan(None, machines.Torch(None), reports):
         end += row.expected
         print(f"{end:4} s  {row.name}{' (open)' if row.name in OPEN else ''}")
     return 0
@@ -109,7 +157,7 @@ def commit(gpushare):
 
 def verify(arguments, work):
     began = time.monotonic()
-    machine = machines.Machine(arguments.gpushare, arguments.soft, work, arguments.tenant)
+    machine = machines.Machine(arguments.gpushare, arguments.soft, work, arguments.tenant, arguments.holder)
 
     def devices():
         return machines.devices(machine)
@@ -133,7 +181,7 @@ def verify(arguments, work):
             if before:
                 report.line(f"\nRows left out because they passed in {arguments.resume.name}: {len(before)}.")
             report.line("\n| row | verdict | what was seen | time |\n|---|---|---|---|")
-            for row in plan(report.path.with_suffix(".transcript.tsv"), torch):
+            for row in plan(report.path.with_suffix(".transcript.tsv"), torch, arguments.reports):
                 if re.search(arguments.only, row.name) and row.name not in before:
                     report.row(row._replace(limit=min(row.limit, arguments.row)), machine)
     except Cut:
@@ -146,6 +194,7 @@ def verify(arguments, work):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--list", action="store_true", help="only say which rows there are, in their order, and when each is expected to end")
+    parser.add_argument("--reports", type=pathlib.Path, default=RESULTS, help="the folder of the reports that say which rows passed earlier")
     parser.add_argument("--gpushare", type=lambda path: os.path.realpath(path))
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--seconds", type=float, default=460)
@@ -154,9 +203,10 @@ def main():
     parser.add_argument("--resume", type=pathlib.Path, help="an earlier report: rows that passed there are left out")
     parser.add_argument("--soft", action="store_true")
     parser.add_argument("--tenant", type=lambda path: os.path.realpath(path), help="a Python program in place of torch_share.py, to rehearse the rows about it")
+    parser.add_argument("--holder", type=lambda path: os.path.realpath(path), help="the same in place of torch_hold.py")
     arguments = parser.parse_args()
     if arguments.list:
-        return listed()
+        return listed(arguments.reports)
     if not (arguments.gpushare and arguments.out):
         parser.error("--gpushare and --out are needed")
     if arguments.resume and not arguments.resume.is_file():

@@ -1,7 +1,7 @@
 //! Shared pages: sealed memfds that the daemon makes, maps and hands to a tenant's processes.
 //!
 //! # Safety
-//! A mapping of `Mapped` is as long as its file. The seals fix the file's size before the
+//! A mapping of `Mapped` is no longer than its file. The seals fix the file's size before the
 //! descriptor is passed on, so no access is beyond its end. They do not forbid holes: a process of
 //! the tenant can give a page's memory back, and the next access allocates it again. That fails,
 //! and the daemon ends by SIGBUS, where the kernel has no memory for it or refuses it (see
@@ -24,6 +24,7 @@ use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use nix::sys::stat::fstat;
+use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 use nix::unistd::ftruncate;
 
 use crate::connection::Passed;
@@ -93,36 +94,10 @@ impl Mapped {
         Self::map(file, bytes)
     }
 
-    /// Maps a memfd that came from elsewhere, if it is sealed and sized as ours are.
-    fn adopt(file: OwnedFd, bytes: NonZeroUsize) -> Result<Self, PagesError> {
-        Self::fits(&file, bytes)?;
-        Self::map(file, bytes)
-    }
-
-    /// Whether a memfd is sealed and sized as ours are.
-    fn fits(file: &impl AsFd, bytes: NonZeroUsize) -> Result<(), PagesError> {
-        let needed = size_seals();
-        match fcntl(file, FcntlArg::F_GET_SEALS) {
-            Ok(seals) if SealFlag::from_bits_truncate(seals).contains(needed) => {}
-            Ok(_) | Err(Errno::EINVAL) => return Err(PagesError::Unsealed),
-            Err(error) => return Err(PagesError::System("read the seals", error)),
-        }
-        let found = fstat(file)
-            .map_err(failed("inspect the descriptor"))?
-            .st_size;
-        if usize::try_from(found) != Ok(bytes.get()) {
-            return Err(PagesError::Size {
-                found,
-                expected: bytes.get(),
-            });
-        }
-        Ok(())
-    }
-
     fn map(file: OwnedFd, bytes: NonZeroUsize) -> Result<Self, PagesError> {
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice; the file is as long as the
-        // mapping.
+        // SAFETY: a new mapping at an address of the kernel's choice; the file is at least as long
+        // as the mapping.
         let base = unsafe { mmap(None, bytes, access, MapFlags::MAP_SHARED, &file, 0) }
             .map_err(failed("map shared memory"))?
             .cast::<u8>();
@@ -178,6 +153,9 @@ pub struct UsagePage(Mapped);
 impl UsagePage {
     /// The size of its file.
     const BYTES: NonZeroUsize = size(PAGE_BYTES.next_multiple_of(4096));
+    /// The size that one of any minor has at most. The daemon keeps it, and with it its memory,
+    /// when its processes have ended.
+    const MOST: i64 = 16 << 20;
 
     /// Makes and seals a blank page.
     ///
@@ -189,14 +167,15 @@ impl UsagePage {
         Ok(Self(mapped))
     }
 
-    /// Takes a page that a client of an earlier daemon presents.
+    /// Takes a page that a client of an earlier daemon presents. One of a later minor may be
+    /// longer.
     ///
     /// # Errors
-    /// If it is not sealed and sized as ours, or its header is not a usage page's. Its *contents*
-    /// stay untrusted.
+    /// If it is not sealed as ours, too short or too long, or its header is not a usage page's. Its
+    /// *contents* stay untrusted.
     pub fn adopt(file: OwnedFd) -> Result<Self, PagesError> {
-        let mapped = Mapped::adopt(file, Self::BYTES)?;
-        let page = Self(mapped);
+        Self::fits(&file)?;
+        let page = Self(Mapped::map(file, Self::BYTES)?);
         page.view().check()?;
         Ok(page)
     }
@@ -206,15 +185,38 @@ impl UsagePage {
     /// # Errors
     /// As [`Self::adopt`].
     pub fn take(presented: Foreign) -> Result<Self, PagesError> {
-        let (lane, bytes) = (presented.lane().clone(), Self::BYTES);
-        Mapped::fits(presented.file(), bytes)?;
+        let lane = presented.lane().clone();
+        Self::fits(presented.file())?;
         let file = presented.into_memory().map_err(|_| PagesError::Unsealed)?;
-        let page = Self(Mapped::map(file, bytes)?);
+        let page = Self(Mapped::map(file, Self::BYTES)?);
         if let Err(error) = page.view().check() {
             lane.run(move || drop(page));
             return Err(error.into());
         }
         Ok(page)
+    }
+
+    /// Whether a file is memory of ordinary pages, sealed as ours is, and long enough.
+    fn fits(file: &impl AsFd) -> Result<(), PagesError> {
+        match fcntl(file, FcntlArg::F_GET_SEALS) {
+            Ok(seals) if SealFlag::from_bits_truncate(seals).contains(size_seals()) => {}
+            Ok(_) | Err(Errno::EINVAL) => return Err(PagesError::Unsealed),
+            Err(error) => return Err(PagesError::System("read the seals", error)),
+        }
+        let system = fstatfs(file.as_fd()).map_err(failed("inspect the descriptor"))?;
+        if system.filesystem_type() != TMPFS_MAGIC {
+            // Huge pages: a mapping of them has another length.
+            return Err(PagesError::Unsealed);
+        }
+        let found = fstat(file)
+            .map_err(failed("inspect the descriptor"))?
+            .st_size;
+        let expected = Self::BYTES.get();
+        let is_whole = usize::try_from(found).is_ok_and(|found| found >= expected);
+        if !is_whole || found > Self::MOST {
+            return Err(PagesError::Size { found, expected });
+        }
+        Ok(())
     }
 
     /// Whether a descriptor is of this very page.

@@ -235,3 +235,32 @@ fn a_pods_container_names_only_devices_that_it_was_given() {
     }
     assert!(told(&["1"], &["0"]).unwrap_err().contains(one));
 }
+
+#[test]
+fn a_container_gets_no_tenant_where_no_device_is_left() {
+    let known = Driver::of(Backend::Misc).list().unwrap();
+    let told = |there: usize, named: &[&str]| {
+        let mut machine = Machine::of(&Settings::default(), known[..there].to_vec(), false);
+        for device in 0..there {
+            machine.loses(device);
+        }
+        let wanted = Injection {
+            devices: named.iter().map(ToString::to_string).collect(),
+            ..asks("a", "1MiB")
+        };
+        let refused = machine.inject(&wanted, &First::start(&group("a")));
+        refused.unwrap_err().message
+    };
+    for (there, named) in [(0, &[][..]), (0, &["all"]), (0, &["0"])] {
+        let text = told(there, named);
+        assert!(text.contains("this node has no device"), "{text}");
+        assert!(
+            !text.contains("several") && !text.contains("some of"),
+            "{text}"
+        );
+    }
+    for (there, named) in [(1, &[][..]), (1, &["all"]), (2, &["all"])] {
+        let text = told(there, named);
+        assert!(text.contains("lost") && text.contains("restart"), "{text}");
+    }
+}

@@ -190,6 +190,13 @@ fn a_gpu_lost_at_the_start_leaves_the_others_served() {
     assert!(told[0].contains("device 0"), "{told:?}");
 }
 
+#[test]
+fn a_gpu_in_mig_mode_without_an_instance_leaves_the_others_served() {
+    let daemon = Binary::with(&["-DBARE=1"], "");
+    let shown: Vec<_> = devices(&daemon).iter().map(|row| row.uuid).collect();
+    assert_eq!(shown, [uuid(WHOLE)]);
+}
+
 /// The events of this daemon so far that tell of a lost GPU.
 fn lost(daemon: &Binary, served: &str) -> Vec<String> {
     let mut command = daemon.command();

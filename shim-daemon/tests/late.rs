@@ -2,10 +2,12 @@
 //! comes back: what they hold, and may charge without a question, is their tenant's.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::io::Write;
 use std::path::Path;
 
-use crate::stopped::{socket, soon, until_written_down};
+use crate::stopped::{not_registered, socket, soon, until_written_down};
 use crate::support::{Client, Daemon, FakeDevices, StandIn, Wire, create, until};
+use crate::versions::{greeting, hears_the_greeting};
 use gpushare_protocol::units::{Bytes, GIB, MIB};
 use gpushare_protocol::wire::*;
 use gpushared::server::SOCKET;
@@ -54,7 +56,8 @@ impl Restarted {
         devices.0.lock().unwrap().processes = [(&first, 2), (&second, 6)]
             .map(|(client, gib)| (client.process.pid(), Bytes(gib * GIB + CONTEXT)))
             .to_vec();
-        let daemon = Daemon::with_settings(folder, devices, soon());
+        let settings = gpushared::config::read("[classes.a]\n", soon()).unwrap();
+        let daemon = Daemon::with_settings(folder, devices, settings);
         let mut first = first;
         assert!(matches!(
             first.reconnect(&socket(folder)),
@@ -170,4 +173,18 @@ fn a_stopped_process_with_a_row_is_awaited_by_the_daemon_after_too() {
         assert!(matches!(client.reconnect(&socket), Reply::Registered(_)));
     }
     assert!(matches!(first.grow(8 * GIB, GIB), Reply::Granted { .. }));
+}
+
+#[test]
+fn a_late_process_of_another_major_is_told_of_also_at_a_classs_socket() {
+    for path in ["sockets/one/gpushare.sock", "classes/a/gpushare.sock"] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut all = Restarted::with(folder.path(), 0);
+        let mut stream = all.second.process.connect(&folder.path().join(path));
+        stream.write_all(&greeting(MAJOR - 1)).unwrap();
+        hears_the_greeting(stream);
+        let told = not_registered(&all.daemon);
+        let text = format!("process {} is not registered", all.second.process.pid());
+        assert!(told.len() == 1 && told[0].starts_with(&text), "{told:?}");
+    }
 }

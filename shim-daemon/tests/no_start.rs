@@ -84,6 +84,23 @@ fn a_machine_whose_only_gpu_shares_the_hosts_memory_is_told_so() {
 }
 
 #[test]
+fn a_daemon_with_nothing_to_serve_ends_and_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let double = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/nvml_of_mig.c");
+    let whole = "GPU-00000000-0000-0000-0000-0000000000bb is in MIG mode and has no instance";
+    for (flags, words) in [
+        (["-DBARE=2"], [whole, "make its instances"]),
+        (["-DCOUNTED=0"], ["NVML counts no GPU", "nvidia-smi"]),
+    ] {
+        let (said, code) = ends(on(&folder, (&double, &flags), "", false));
+        assert_eq!(code, Some(1), "{said}");
+        for word in words {
+            assert!(said.contains(word), "{flags:?}: {said}");
+        }
+    }
+}
+
+#[test]
 fn a_daemon_without_a_manager_ends_where_it_cannot_run() {
     let folder = tempfile::tempdir().unwrap();
     let (said, code) = ends(daemon(&folder, "", false));

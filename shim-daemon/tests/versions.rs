@@ -9,7 +9,7 @@ use crate::support::{Client, Daemon, FakeDevices, StandIn};
 use gpushare_protocol::units::GIB;
 use gpushare_protocol::wire::*;
 
-fn greeting(major: u16) -> Vec<u8> {
+pub(crate) fn greeting(major: u16) -> Vec<u8> {
     let hello = Hello {
         major,
         ..Hello::of_this_build(0)
@@ -20,7 +20,7 @@ fn greeting(major: u16) -> Vec<u8> {
 }
 
 /// All that the daemon says until it hangs up: its greeting, and nothing else.
-fn hears_the_greeting(mut stream: UnixStream) {
+pub(crate) fn hears_the_greeting(mut stream: UnixStream) {
     let (mut heard, mut decoder) = (Vec::new(), Decoder::default());
     stream.read_to_end(&mut heard).unwrap();
     decoder.push(&heard);
@@ -48,17 +48,17 @@ fn a_peer_of_another_major_hears_the_daemons_and_is_cut_off() {
     assert!(matches!(client.grow(0, GIB), Reply::Granted { .. }));
 }
 
-#[test]
-fn an_awaited_process_of_another_major_is_told_of_once() {
+/// A daemon awaits a process, which comes twice by the socket at this path in the daemon's folder.
+fn awaited_comes_by(path: &str) {
     let folder = tempfile::tempdir().unwrap();
-    let (daemon, mut old) = idle(folder.path(), soon(), FakeDevices::default());
-    let socket = socket(folder.path());
+    let settings = gpushared::config::read("[classes.a]\n", soon()).unwrap();
+    let (daemon, mut old) = idle(folder.path(), settings, FakeDevices::default());
     for _ in 0..2 {
-        let mut stream = old.process.connect(&socket);
+        let mut stream = old.process.connect(&folder.path().join(path));
         stream.write_all(&greeting(MAJOR - 1)).unwrap();
         hears_the_greeting(stream);
     }
-    let (refused, _wire) = comes(&mut StandIn::start(), &socket);
+    let (refused, _wire) = comes(&mut StandIn::start(), &socket(folder.path()));
     let Reply::Error(error) = refused else {
         panic!("{refused:?}")
     };
@@ -69,6 +69,33 @@ fn an_awaited_process_of_another_major_is_told_of_once() {
         old.process.pid()
     );
     assert!(told.len() == 1 && told[0].starts_with(&text), "{told:?}");
+}
+
+#[test]
+fn an_awaited_process_of_another_major_is_told_of_once() {
+    awaited_comes_by("sockets/one/gpushare.sock");
+}
+
+#[test]
+fn an_awaited_process_of_another_major_at_a_classs_socket_is_told_of_once() {
+    awaited_comes_by("classes/a/gpushare.sock");
+}
+
+#[test]
+fn a_process_of_another_major_that_is_not_awaited_is_not_told_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = gpushared::config::read("[classes.a]\n", soon()).unwrap();
+    let (daemon, old) = idle(folder.path(), settings, FakeDevices::default());
+    let (told, _wire) = comes(&mut StandIn::start(), &socket(folder.path()));
+    let is_awaited = matches!(&told, Reply::Error(error) if error.message.contains("is stopped"));
+    assert!(is_awaited, "{told:?}");
+    for path in ["sockets/one/gpushare.sock", "classes/a/gpushare.sock"] {
+        let mut stream = StandIn::start().connect(&folder.path().join(path));
+        stream.write_all(&greeting(MAJOR - 1)).unwrap();
+        hears_the_greeting(stream);
+    }
+    assert!(not_registered(&daemon).is_empty());
+    drop(old);
 }
 
 #[test]

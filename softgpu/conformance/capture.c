@@ -22,6 +22,9 @@ static void refused_beside_one(void) {
     must("cuMemAlloc", CU(cuMemAlloc_v2, &plain, (size_t)4096));
     must("cuStreamBeginCapture", CU(cuStreamBeginCapture_v2, stream, RELAXED));
     say_result("beside.free_in_the_legacy_stream", CU(cuMemFreeAsync, at, NULL));
+    CU(cuStreamEndCapture, stream, &graph);
+    // The first may have invalidated its capture.
+    must("cuStreamBeginCapture", CU(cuStreamBeginCapture_v2, stream, RELAXED));
     say_result("beside.free_of_plain_memory_there", CU(cuMemFreeAsync, plain, NULL));
     CU(cuStreamEndCapture, stream, &graph);
     say_result("beside.free_again", CU(cuMemFreeAsync, at, NULL));

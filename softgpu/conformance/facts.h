@@ -47,6 +47,10 @@ void say_number(const char *fact, long long answer);
 void must(const char *what, result answer);
 // Makes the primary context of device 0 current in this thread.
 handle begin(void);
+// Calls a driver function as often as it takes: not counted among the calls of a family, whose numbers are the same in every process of it.
+#define LOOK(name, ...) ((result(*)())driver_function(#name))(__VA_ARGS__)
+// Microseconds of a clock.
+double microseconds(void);
 // Forks. The child has the time limit of a family, too.
 int fork_facts(void);
 // Runs `body` in another thread and waits for it.
@@ -95,6 +99,7 @@ void green_end_facts(void);
 void green_as_context_facts(void);
 void green_undescribed_facts(void);
 void ipc_facts(void);
+void ipc_freed_facts(void);
 void values_facts(void);
 void room_facts(void);
 void turn_facts(void);

@@ -118,3 +118,46 @@ void ipc_facts(void) {
     waitpid(child, NULL, 0);
     say_result("free", CU(cuMemFree_v2, a));
 }
+
+// Reads what its maker has freed meanwhile, and closes it.
+static void reads_freed(int from, int to) {
+    struct ipc_handle handle;
+    address a = 0;
+    unsigned char byte = 0;
+    begin();
+    if (read(from, &handle, sizeof handle) != sizeof handle) _exit(0);
+    say_result("freed.open", CU(cuIpcOpenMemHandle_v2, &a, handle, 1u));
+    if (write(to, "o", 1) != 1 || read(from, &byte, 1) != 1) _exit(0);
+    byte = 0;
+    say_result("freed.read", CU(cuMemcpyDtoH_v2, &byte, a, (size_t)1));
+    say_number("freed.the_byte", byte);
+    say_result("freed.close", CU(cuIpcCloseMemHandle, a));
+    _exit(write(to, "c", 1) != 1);
+}
+
+// NVIDIA's page calls it undefined to free memory that another process has open: while these answers are unverified, they are
+// softgpu's, where the memory stays until it is closed.
+void ipc_freed_facts(void) {
+    int there[2], back[2];
+    struct ipc_handle handle;
+    address a = 0;
+    char done;
+    if (pipe(there) || pipe(back)) return;
+    pid_t child = fork_facts();
+    if (child == 0) {
+        close(there[1]);
+        close(back[0]);
+        reads_freed(there[0], back[1]);
+    }
+    close(there[0]);
+    close(back[1]);
+    begin();
+    must("cuMemAlloc", CU(cuMemAlloc_v2, &a, (size_t)4 << 20));
+    CU(cuMemsetD8_v2, a, 7, (size_t)4 << 20);
+    CU(cuCtxSynchronize);
+    must("cuIpcGetMemHandle", CU(cuIpcGetMemHandle, &handle, a));
+    if (write(there[1], &handle, sizeof handle) != sizeof handle || read(back[0], &done, 1) != 1) return;
+    say_result("freed.free", CU(cuMemFree_v2, a));
+    if (write(there[1], "f", 1) == 1 && read(back[0], &done, 1) == 1) say_result("freed.the_maker_afterwards", CU(cuCtxSynchronize));
+    waitpid(child, NULL, 0);
+}

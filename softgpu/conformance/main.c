@@ -7,14 +7,19 @@
 #include "facts.h"
 
 #include <dlfcn.h>
+#include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
-// Time limit of one family (s). A family that hangs ends with a line that reports it, and the next family runs.
-enum { PATIENCE = 200 };
+// Time limit of one family (s), where the variable FACTS_PATIENCE does not say another. A family that hangs ends with a line that
+// reports it, and the next family runs. So long after its limit is a process killed, and so long after that no longer waited for.
+enum { PATIENCE = 200, LATER = 1 };
 // So many calls of one family may end its process, and so many bytes has the answer for each.
 enum { ENDS = 16, SIGNAL = 24 };
 
@@ -37,6 +42,7 @@ static struct family *shared;
 static pid_t runner;
 static int made;
 static _Thread_local int signalled;
+static int patience = PATIENCE;
 
 int call_begins(void) {
     if (getpid() != runner) return 1;
@@ -138,14 +144,40 @@ void in_thread(void (*body)(void *), void *argument) {
 int fork_facts(void) {
     fflush(stdout);
     pid_t child = fork();
-    if (child == 0) alarm(PATIENCE);
+    if (child == 0) alarm(patience);
     return child;
+}
+
+double microseconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
+}
+
+static int has_ended(int file, int seconds) {
+    struct pollfd end = {.fd = file, .events = POLLIN};
+    int answer;
+    do answer = poll(&end, 1, seconds * 1000);
+    while (answer < 0 && errno == EINTR);
+    return answer > 0;
+}
+
+// The end of a family's process, as `waitpid` says it. In a driver it may be deaf to its alarm, and to a kill as well: then it is left.
+static int end_of(pid_t child) {
+    int status = SIGKILL, file = (int)syscall(SYS_pidfd_open, child, 0);
+    if (file < 0 || has_ended(file, patience + LATER)) {
+        waitpid(child, &status, 0);
+    } else {
+        kill(child, SIGKILL);
+        if (has_ended(file, LATER)) waitpid(child, NULL, 0);
+    }
+    if (file >= 0) close(file);
+    return status;
 }
 
 // Runs a family in a process of its own, and again without a call that has ended its process.
 static void run(void (*facts)(void)) {
     for (;;) {
-        int status = 0;
         shared->printed = shared->known;
         shared->known = shared->now = 0;
         pid_t child = fork_facts();
@@ -154,10 +186,10 @@ static void run(void (*facts)(void)) {
             facts();
             exit(0);
         }
-        waitpid(child, &status, 0);
+        int status = end_of(child);
         if (!status) return;
         int by = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-        if (!by || by == SIGALRM || !shared->now || shared->ends == ENDS) {
+        if (!by || by == SIGALRM || by == SIGKILL || !shared->now || shared->ends == ENDS) {
             char text[32];
             fprintf(stderr, "facts: %s: ended after the fact %s\n", family, shared->last);
             snprintf(text, sizeof text, by ? "signal %d" : "status %d", by ? by : WEXITSTATUS(status));
@@ -187,7 +219,7 @@ int main(int argc, char **argv) {
         {"green", green_as_context_facts}, {"green", green_undescribed_facts},
         {"ipc", ipc_facts},     {"values", values_facts},
         {"foreign", foreign_facts}, {"room", room_facts},       {"turn", turn_facts},   {"along", along_facts}, {"moves", moves_facts},
-        {"marks", marks_facts},     {"ending", ending_facts},  {"home", home_facts},     {"full", full_facts},
+        {"marks", marks_facts},     {"ending", ending_facts},  {"home", home_facts},     {"ipc", ipc_freed_facts}, {"full", full_facts},
     };
     int beyond = argc > 1 && !strcmp(argv[1], "--beyond");
     if (beyond) argc--, argv++;
@@ -197,6 +229,7 @@ int main(int argc, char **argv) {
     if (only) argc -= 2, argv += 2;
     library = dlopen(argc > 1 ? argv[1] : "libcuda.so.1", RTLD_NOW);
     if (!library) return fprintf(stderr, "facts: %s\n", dlerror()), 2;
+    if (getenv("FACTS_PATIENCE")) patience = atoi(getenv("FACTS_PATIENCE"));
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED) return perror("facts: mmap"), 2;
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {

@@ -5,11 +5,12 @@
 #        run.sh --record DRIVER [LIBRARY]  write its answers into transcript.tsv as recorded on DRIVER, such as "570.86.10 H200"
 #
 # Options before the others, in this order:
-#   --answers FILE     stores the answers in FILE. If FILE exists, its answers are used and no driver is called.
+#   --answers FILE     stores the answers in FILE as they come. If FILE exists, its answers are used and no driver is called.
 #   --beyond           asks for the facts of the family `beyond`, too: about more managed memory than the device has. Never on a real
 #                      GPU: it may hang, with all that use it.
 #   --full             asks for the facts of the family `full`, too: beside plain memory that takes nearly all of the device. On a GPU
 #                      that nobody else uses.
+#   --only FAMILY      asks for the facts of this family alone, such as `full`.
 #
 # softgpu must give every recorded answer: its test fails until softgpu agrees. Two answers say nothing of other drivers:
 #   absent      the driver lacks the function. It is never recorded, and agrees with every line.
@@ -32,6 +33,11 @@ if [ "${1-}" = --full ]; then
     full=--full
     shift
 fi
+only=
+if [ "${1-}" = --only ]; then
+    only=${2:?usage: run.sh --only FAMILY}
+    shift 2
+fi
 if [ "${1-}" = --record ]; then
     driver=${2:?usage: run.sh --record DRIVER [LIBRARY]}
     shift 2
@@ -42,14 +48,13 @@ trap 'rm -rf "$work"' EXIT
 export SOFTGPU_PRIVATE="${SOFTGPU_PRIVATE:-facts-$$}"
 # Some facts are of drivers from 13.1 on, some of two devices, and some of handles that are given again.
 export SOFTGPU="${SOFTGPU:-driver=13050,count=2,reuse=lifo}"
-if [ -n "$kept" ] && [ -e "$kept" ]; then
-    cp "$kept" "$work/answers"
-else
+answers=${kept:-$work/answers}
+if ! [ -e "$answers" ]; then
     "${CC:-cc}" -std=gnu11 -O1 -o "$work/facts" "$here"/*.c -ldl -lpthread
-    "$work/facts" $beyond $full "${1:-libcuda.so.1}" >"$work/answers"
-    [ -z "$kept" ] || cp "$work/answers" "$kept"
+    "$work/facts" $beyond $full ${only:+--only "$only"} "${1:-libcuda.so.1}" >"$answers"
 fi
 if [ -n "$driver" ]; then
+    [ -s "$answers" ] || { echo "no answer: nothing is recorded" >&2; exit 1; }
     # In the transcript's order. A fact without an answer (its family ended early) keeps its line.
     awk -F '\t' -v driver="$driver" '
         FNR == NR { if ($1 ~ /\.(ended|missing\.|cannot\.)/) print $0 > "/dev/stderr"; else answer[$1] = $2; next }
@@ -57,13 +62,14 @@ if [ -n "$driver" ]; then
         /^#/ || !($1 in answer) { print; if (!/^#/) print "not answered: " $1 > "/dev/stderr"; next }
         { if (answer[$1] != $2) print $1 ": " $2 " -> " answer[$1] > "/dev/stderr"
           print $1 "\t" answer[$1] "\t" driver }
-    ' "$work/answers" "$here/transcript.tsv" >"$work/transcript"
+    ' "$answers" "$here/transcript.tsv" >"$work/transcript"
     cp "$work/transcript" "$here/transcript.tsv"
-    echo "recorded $(wc -l <"$work/answers") facts on $driver"
+    echo "recorded $(wc -l <"$answers") facts on $driver"
     exit 0
 fi
-awk -F '\t' -v beyond="$beyond" -v full="$full" '
+awk -F '\t' -v beyond="$beyond" -v full="$full" -v only="$only" '
     !beyond && /^beyond\./ || !full && /^full\./ { next }
+    only && index($1, only ".") != 1 { next }
     FNR == NR { if (!/^#/) { want[$1] = $2; by[$1] = $3 }; next }
     !($1 in want) { print "not in the transcript: " $0; bad++; next }
     $2 == "absent" || (want[$1] ~ /^signal / && $2 != "SUCCESS") { want[$1] = $2 }
@@ -76,4 +82,4 @@ awk -F '\t' -v beyond="$beyond" -v full="$full" '
         printf "%d facts agree with a recorded driver, %d with an unverified line, %d are of functions that are absent, %d differ\n", recorded, unverified, absent, bad
         exit bad > 0
     }
-' "$here/transcript.tsv" "$work/answers"
+' "$here/transcript.tsv" "$answers"

@@ -7,6 +7,7 @@
  *   fill BYTES    -> fill COUNT RESULT    allocates until the first refusal
  *   free COUNT    -> free RESULT          the COUNT most recent
  *   info          -> info FREE TOTAL RESULT
+ *   cancelled     -> cancelled RESULT     cuMemGetInfo in a thread that has been cancelled; 997 if it did not end as cancelled behind that
  *   launch NS     -> launch RESULT        a kernel of NS nanoseconds, waited for
  *   post NS       -> post 0               a thread does that
  *   posted        -> posted DONE          whether it has
@@ -108,6 +109,25 @@ static int post(uint64_t ns) {
     posted = 0;
     if (pthread_create(&thread, NULL, poster, NULL)) return 1;
     return pthread_detach(thread);
+}
+
+/* Its cancellation acts at the first cancellation point that it comes to. cuMemGetInfo has none. */
+static void *cancelled(void *answer) {
+    size_t available, all;
+    CALL("cuCtxSetCurrent", (void *))(context);
+    pthread_cancel(pthread_self());
+    *(int *)answer = CALL("cuMemGetInfo_v2", (size_t *, size_t *))(&available, &all);
+    pthread_testcancel();
+    return NULL;
+}
+
+static int ask_cancelled(void) {
+    pthread_t thread;
+    void *end;
+    int answer = 996;
+    TRY(pthread_create(&thread, NULL, cancelled, &answer));
+    TRY(pthread_join(thread, &end));
+    return end == PTHREAD_CANCELED ? answer : 997;
 }
 
 /* Whether a descriptor is the driver's, or one of the program's own three. */
@@ -263,6 +283,7 @@ int main(void) {
         int answer = !strcmp(word, "init")     ? begin()
                    : !strcmp(word, "alloc")    ? allocate(number)
                    : !strcmp(word, "free")     ? give_back(number)
+                   : !strcmp(word, "cancelled") ? ask_cancelled()
                    : !strcmp(word, "launch")   ? spin(number)
                    : !strcmp(word, "post")     ? post(number)
                    : !strcmp(word, "posted")   ? posted

@@ -11,6 +11,7 @@
  *   held NS HOW          -> held HOW                a kernel of NS nanoseconds, then the file of SOFTGPU_HOLD is made, and behind it the same kernel
  *                                                   once more: with HOW 1 as `try`, with 0 it is waited for
  *   vanish NS NS         -> vanish RESULT           the same by a thread that knows the kernel as one of the second NS, and ends in the second launch
+ *   capture              -> capture HOW             cuStreamBeginCapture, left by siglongjmp once it blocks: 1 if it was left
  *   alloc DEPTH BYTES    -> alloc RESULT            memory
  *   ask DEPTH BYTES      -> ask HOW                 the same, left by siglongjmp once it blocks
  *   has                  -> has BYTES               what has been allocated
@@ -88,6 +89,8 @@ static int get(uint64_t bytes) {
     if (!result) held += bytes;
     return result;
 }
+
+static int capture(uint64_t mode) { return CALL("cuStreamBeginCapture_v2", (void *, int))(stream, (int)mode); }
 
 /* Calls from a frame so much deeper, whose bytes nobody writes. */
 __attribute__((noinline)) static int deeper(uint64_t depth, int (*call)(uint64_t), uint64_t argument) {
@@ -293,6 +296,7 @@ int main(void) {
         else if (IS("launch")) for (unsigned long long i = 0; i < one && !result; i++) result = spin(two);
         else if (IS("try")) result = watched(leave, one, spin, two);
         else if (IS("fill")) result = watched(leave, one, again_and_again, two);
+        else if (IS("capture")) result = watched(leave, 0, capture, 0);
         else if (IS("known")) { known_as = one; result = known(one); }
         else if (IS("held")) result = two ? watched(leave, 0, then_held, one) : then_held(one);
         else if (IS("vanish")) { known_as = two; result = vanish(one); }

@@ -46,7 +46,9 @@
  *   ownawaits         -> ownawaits RESULT   the own default stream of a thread waits, which then does nothing more
  *   captures N MODE, ends N -> WORD RESULT  a capture of stream N
  *   freeing I         -> freeing 0          cuMemFree in a thread of its own, named frees
+ *   cancelling I      -> cancelling 0       the same in a thread that has been cancelled, and comes to no cancellation point before
  *   freed             -> freed RESULT       of that, -1 as long as there is none
+ *   cancelled         -> cancelled YES      whether it ended as cancelled
  *   releasing         -> releasing RESULT   retains the primary context once more, and releases it in a thread of its own
  *   released          -> released RESULT    of that, -1 as long as there is none
  *   swaps             -> swaps RESULT       what follows is done in the other of two contexts on the device; the first time makes it

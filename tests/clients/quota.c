@@ -7,7 +7,9 @@
  *   alloc BYTES       -> alloc RESULT
  *   fill BYTES        -> fill COUNT RESULT          allocates until the first refusal
  *   free COUNT        -> free RESULT                the COUNT most recent, first failure counts
- *   check             -> check COUNT                writes every live allocation's ends and reads them back
+ *   check             -> check COUNT                writes new words into every live allocation, and reads them back
+ *   kept              -> kept COUNT                 only reads: the allocations that have the words of the last check
+ *   first             -> first COUNT                the same of the first word alone: 1 or 0
  *   info              -> info FREE TOTAL RESULT     cuMemGetInfo
  *   infos COUNT       -> infos RESULT               that so often
  *   total             -> total BYTES RESULT         cuDeviceTotalMem of the device it is on
@@ -40,7 +42,7 @@ static int (*to_device)(dptr, const void *, size_t);
 static int (*to_host)(void *, dptr, size_t);
 
 static struct { dptr at; size_t size; } *live;
-static size_t count, room;
+static size_t count, room, checks;
 static int device_now;
 
 #ifdef BY_PROC_ADDRESS
@@ -128,20 +130,51 @@ static int give_back(size_t number) {
     return first;
 }
 
-/* The first and last eight bytes of each allocation carry its number, so that two that overlap are
- * found out. */
-static size_t check(void) {
+/* Each allocation has words at its two ends and every 2 MiB between them. */
+static const size_t STRIDE = 2 << 20;
+
+/* The place of the word after the one at `offset`: at last the end, then `size`. */
+static size_t next(size_t offset, size_t size) {
+    size_t last = size - 8;
+    if (offset == last) return size;
+    return offset + STRIDE + 8 <= last ? offset + STRIDE : last;
+}
+
+/* No word is 0, none of an earlier check is equal to one of the last check, and each tells its
+ * allocation and its place: two allocations that overlap are found out, and so is memory that was
+ * lost, mixed up, or brought back as it was earlier. */
+static size_t word_at(size_t i, size_t offset) { return checks << 48 ^ (i + 1) << 32 ^ offset / 8; }
+
+static int write_words(size_t i) {
+    for (size_t offset = 0; offset < live[i].size; offset = next(offset, live[i].size)) {
+        size_t word = word_at(i, offset);
+        if (to_device(live[i].at + offset, &word, 8)) return 0;
+    }
+    return 1;
+}
+
+static int has_word(size_t i, size_t offset) {
+    size_t word = 0;
+    return !to_host(&word, live[i].at + offset, 8) && word == word_at(i, offset);
+}
+
+static int has_words(size_t i) {
+    for (size_t offset = 0; offset < live[i].size; offset = next(offset, live[i].size))
+        if (!has_word(i, offset)) return 0;
+    return 1;
+}
+
+static size_t kept(void) {
     size_t good = 0;
-    for (size_t i = 0; i < count; i++) {
-        size_t last = live[i].size - 8;
-        if (to_device(live[i].at, &i, 8) || to_device(live[i].at + last, &i, 8)) return good;
-    }
-    for (size_t i = 0; i < count; i++) {
-        size_t last = live[i].size - 8, head, tail;
-        if (to_host(&head, live[i].at, 8) || to_host(&tail, live[i].at + last, 8)) return good;
-        good += head == i && tail == i;
-    }
+    for (size_t i = 0; i < count; i++) good += has_words(i);
     return good;
+}
+
+static size_t check(void) {
+    checks++;
+    for (size_t i = 0; i < count; i++)
+        if (!write_words(i)) return 0;
+    return kept();
 }
 
 static int preloaded(void) {
@@ -175,6 +208,10 @@ int main(void) {
             printf("free %d\n", give_back(number));
         } else if (!strcmp(word, "check")) {
             printf("check %zu\n", check());
+        } else if (!strcmp(word, "kept")) {
+            printf("kept %zu\n", kept());
+        } else if (!strcmp(word, "first")) {
+            printf("first %d\n", count && has_word(0, 0));
         } else if (!strcmp(word, "info")) {
             size_t available = 0, all = 0;
             int result = mem_info(&available, &all);

@@ -52,7 +52,7 @@ impl Neighbour {
 fn cannot(lab: &Lab, runtime: Runtime, door: Door, user_namespace: bool) -> Option<&'static str> {
     let is_cdi = matches!(door, Door::Cdi(_));
     match runtime {
-        Runtime::Containerd if is_cdi => Some("ctr has no CDI devices; see CRI"),
+        Runtime::Containerd if is_cdi => Some("a class needs ids of 64 digits; see CRI"),
         Runtime::Cri if door == Door::Hook => Some("CRI takes no hooks"),
         Runtime::Docker if door == Door::Hook => Some("Docker takes no hooks"),
         Runtime::Cri if is_cdi && !lab.containerd_has_cdi() => {

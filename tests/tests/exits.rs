@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 
 use gpushare_protocol::page::lease::{LeaseState, Turn};
 use gpushare_protocol::page::pending::PendingWord;
+use gpushare_protocol::page::residency::Order;
 use gpushare_protocol::wire::{Reply, Request};
 use gpushare_tests::dealer::turn;
+use gpushare_tests::movable::{self, Outcome};
 use gpushare_tests::moves::{drained, wanted};
 use gpushare_tests::{Daemon, Dealer, GIB, Gpu, Guest, MIB, Tenant, clients, until};
 
@@ -285,6 +287,32 @@ fn a_thread_that_is_cancelled_at_the_gate_ends_behind_it() {
     until("it ends", || scene.guest.ask("cancelled") == "cancelled 1");
     scene.closes(2);
     scene.goes_on(3);
+    scene.guest.finish().silently();
+}
+
+/// While a capture begins nothing may move, and new memory is plain.
+#[test]
+fn a_begin_of_a_capture_that_is_left_keeps_no_memory_on_the_device() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("held");
+    let hold = format!("cuStreamBeginCapture:{}", file.display());
+    let environment = [("SOFTGPU_HOLD", hold.as_str())];
+    let mut scene = movable::Scene::of("exits", "mem=1GiB,ctx=8MiB", "init", &environment);
+    scene.does(&["alloc 0 4194304"]);
+    std::fs::write(&file, "").expect("a file");
+    assert_eq!(
+        scene.guest.ask("capture"),
+        "capture 1",
+        "the driver holds it"
+    );
+    std::fs::remove_file(&file).expect("a file");
+    scene.provided(scene.charged());
+    until("its memory leaves", || {
+        matches!(scene.ordered(Order::Leave), Outcome::Away(_))
+    });
+    scene.returns();
+    scene.does(&["alloc 0 4194304"]);
+    assert_eq!(scene.on_device(), scene.charged(), "all of it may move");
     scene.guest.finish().silently();
 }
 

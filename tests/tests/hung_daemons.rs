@@ -96,23 +96,28 @@ fn a_run_whose_daemon_never_answers_ends_by_its_start_timeout() {
     daemon.join().expect("it served");
 }
 
+/// Answers a hello as a daemon of another protocol.
+fn greet_otherwise(mut socket: &UnixStream) {
+    let mut bytes = [0; 4096];
+    assert!(socket.read(&mut bytes).expect("a hello") > 0);
+    let ours = Hello::of_this_build(7);
+    let theirs = Hello {
+        major: ours.major + 1,
+        ..ours
+    };
+    let mut frame = Vec::new();
+    encode(0, &theirs, &mut frame).expect("a hello");
+    socket.write_all(&frame).expect("it is read");
+}
+
 /// Its programs live on, and may have the tenant.
 #[test]
 fn a_private_daemon_of_another_protocol_is_not_done_without() {
     let home = Home::new("");
     let listener = home.listener();
     let daemon = thread::spawn(move || {
-        let (mut socket, _) = listener.accept().expect("the command connects");
-        let mut bytes = [0; 4096];
-        assert!(socket.read(&mut bytes).expect("a hello") > 0);
-        let ours = Hello::of_this_build(7);
-        let theirs = Hello {
-            major: ours.major + 1,
-            ..ours
-        };
-        let mut frame = Vec::new();
-        encode(0, &theirs, &mut frame).expect("a hello");
-        socket.write_all(&frame).expect("it is read");
+        let (socket, _) = listener.accept().expect("the command connects");
+        greet_otherwise(&socket);
         listener
     });
     let output = home.run("one", &[]).args(["echo", "ran"]).output();
@@ -175,6 +180,32 @@ fn a_daemon_that_leaves_while_it_is_asked_hides_no_other_one() {
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success(), "{told}");
     assert!(told.contains("lost the daemon at "), "{told}");
+    guest.finish().silently();
+}
+
+#[test]
+fn devices_are_listed_with_a_note_of_the_daemon_that_cannot_tell_of_them() {
+    let home = Home::new("mem=16GiB");
+    let guest = home.guest("held", &["--mem-limit", "1GiB"]);
+    let gpu = home.row("held").expect("it lives")["device"].clone();
+    let gpu = gpu.as_str().expect("a UUID");
+    let told = || {
+        let output = home.gpushare(&["devices", "--gpu", gpu]);
+        let note = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{note}");
+        note
+    };
+    assert_eq!(told(), "");
+    let folder = home.folder().join("gpushare/d/other");
+    fs::create_dir_all(&folder).expect("the folder is writable");
+    let listener = UnixListener::bind(folder.join(CONTROL)).expect("it is new");
+    let daemon = thread::spawn(move || {
+        greet_otherwise(&listener.accept().expect("the command connects").0);
+    });
+    let note = told();
+    assert!(note.contains("note: your own daemon at "), "{note}");
+    assert!(note.contains("is not to be used"), "{note}");
+    daemon.join().expect("it served");
     guest.finish().silently();
 }
 

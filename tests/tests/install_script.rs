@@ -63,6 +63,11 @@ fn install(unpacked: &Path, root: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
+fn make_program(path: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("set");
+}
+
 /// Every file and folder below a root that not all users can use.
 fn closed(root: &Path) -> String {
     let line = "cd \"$1\" && find . -mindepth 1 -type d ! -perm -005 -o -type f ! -perm -004";

@@ -9,6 +9,7 @@ mod bench_share;
 mod bench_together;
 mod caching;
 mod callbacks;
+mod cancelled;
 mod captures;
 mod client;
 mod client_stopped;

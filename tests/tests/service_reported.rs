@@ -187,6 +187,27 @@ fn a_function_of_a_new_context_is_soon_reported_by_its_own_time() {
     guest.finish().silently();
 }
 
+/// The driver finishes the work of a context before that ends.
+#[test]
+fn work_of_a_context_that_ends_without_a_wait_for_it_is_reported() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    // So that nothing waits for room, and few marks are put.
+    let (window, turn) = (1_000 * MS, shared(1, true));
+    dealer.deal(&Turn { window, ..turn });
+    let mut guest = started(&dealer);
+    until_measured(&dealer, || runs(&gpu, &dealer, &mut guest, 10, 20, MS));
+    let before = (service(&dealer), gpu.served());
+    launches(&mut guest, 40, MS);
+    guest.does("reset");
+    let (said, served) = (service(&dealer) - before.0, gpu.served() - before.1);
+    assert_measured!(
+        said >= served / 10 * 9 && said <= served / 10 * 11,
+        "{said} ns are reported, {served} were served"
+    );
+    guest.finish().silently();
+}
+
 #[test]
 fn unbound_work_is_not_reported() {
     let gpu = Gpu::new("");

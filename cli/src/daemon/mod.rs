@@ -13,6 +13,7 @@ mod left;
 mod machine;
 mod restarts;
 mod start;
+mod unserved;
 
 pub(crate) use answers::{answers, those_that_answer, those_that_answer_with};
 pub(crate) use choice::for_plan;
@@ -21,6 +22,7 @@ pub(crate) use having::{Has, check_apart, has};
 pub(crate) use holder::Holder;
 pub(crate) use restarts::Restarts;
 pub(crate) use start::is_absent;
+pub(crate) use unserved::Unserved;
 
 use crate::failure::Failure;
 use crate::output;
@@ -28,7 +30,7 @@ use gpushare_protocol::injection::{SOCKET, is_covered, is_injected};
 use gpushare_protocol::paths::Root;
 use machine::Machine;
 use nix::unistd::geteuid;
-use std::io::{Error, ErrorKind};
+use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -86,11 +88,23 @@ pub(crate) struct Daemons {
     /// The daemons that serve: the machine's first, then this user's.
     pub(crate) serving: Vec<Talk>,
     /// How the machine's daemon does not, though there is one.
-    pub(crate) silent: Vec<String>,
+    pub(crate) silent: Vec<Unserved>,
     /// That the machine's daemon is closed to this user. It may serve others.
-    pub(crate) closed: Option<String>,
+    pub(crate) closed: Option<Unserved>,
     /// How this user's own do not whose tenants' programs live on.
-    pub(crate) died: Vec<String>,
+    pub(crate) died: Vec<Unserved>,
+}
+
+impl Daemons {
+    /// Those that do not serve.
+    fn unserved(&self) -> impl Iterator<Item = &Unserved> {
+        self.silent.iter().chain(&self.closed).chain(&self.died)
+    }
+
+    /// A note of each that does not serve, beside what others answer.
+    pub(crate) fn notes(&self) -> impl Iterator<Item = String> {
+        self.unserved().map(|one| format!("note: {}", one.text))
+    }
 }
 
 /// Every daemon this user can talk to.
@@ -98,15 +112,12 @@ pub(crate) fn all() -> Daemons {
     let (mut found, mut has_machines) = (Daemons::default(), true);
     match machine::look() {
         Machine::Serves(talk) => found.serving.push(talk),
-        Machine::Silent(silence) => found.silent.push(silence.to_string()),
-        Machine::Refuses(error) => {
-            let text = format!("the machine's daemon at {NODE} is not to be used: {error}");
-            match error.kind() {
-                ErrorKind::PermissionDenied => found.closed = Some(text),
-                _ => found.silent.push(text),
-            }
-        }
-        Machine::Outside => found.silent.push(machine::OUTSIDE.to_owned()),
+        Machine::Silent(silence) => found.silent.push(Unserved::silent(silence)),
+        Machine::Refuses(error) => match error.kind() {
+            ErrorKind::PermissionDenied => found.closed = Some(Unserved::closed(&error)),
+            _ => found.silent.push(Unserved::unlike(&error)),
+        },
+        Machine::Outside => found.silent.push(Unserved::of(machine::OUTSIDE, "")),
         Machine::None => has_machines = false,
     }
     let own = match own_daemons(runtime_dir().as_deref()) {
@@ -124,7 +135,7 @@ pub(crate) fn all() -> Daemons {
     for folder in folders {
         match Talk::connect(&folder) {
             Ok(talk) => found.serving.push(talk),
-            Err(error) => found.died.extend(died(&folder, &error)),
+            Err(error) => found.died.extend(Unserved::own(&folder, &error)),
         }
     }
     found
@@ -173,32 +184,6 @@ fn is_named(own: &Path) -> bool {
     runtime_dir().is_some_and(|dir| own.starts_with(dir))
 }
 
-/// The state of one of this user's daemons that does not serve; `None` if no program needs it, and
-/// none waits for it either.
-fn died(folder: &Path, error: &Error) -> Option<String> {
-    if let Some(holder) = Holder::of(folder, error) {
-        return Some(format!(
-            "your own daemon at {} does not answer, and `gpushare run` for that GPU waits for it: continue or end {holder}",
-            folder.display()
-        ));
-    }
-    if error.kind() == ErrorKind::InvalidData {
-        return Some(format!(
-            "your own daemon at {} is not to be used: {error}",
-            folder.display()
-        ));
-    }
-    let kept = left::living(folder);
-    (kept > 0).then(|| {
-        let tenants = if kept == 1 { "tenant" } else { "tenants" };
-        format!(
-            "your own daemon at {} does not serve ({error}) and had {kept} {tenants}: programs in them keep what they were granted, \
-             and the next `gpushare run` for that GPU takes them over",
-            folder.display()
-        )
-    })
-}
-
 /// As [`all`], for a command that means nothing without a daemon.
 pub(crate) fn some() -> Result<Vec<Talk>, Failure> {
     let mut notes = Vec::new();
@@ -218,7 +203,7 @@ pub(crate) fn some_with(notes: &mut Vec<String>) -> Result<Vec<Talk>, Failure> {
 pub(crate) fn of_machine_or_own() -> Result<Vec<Talk>, Failure> {
     let found = all();
     if !found.silent.is_empty() && !is_container() {
-        return Err(Failure::no_daemon(found.silent.join("; ")));
+        return Err(Failure::no_daemon(joined(&found.silent)));
     }
     let mut notes = Vec::new();
     let own = of(found, &mut notes)?;
@@ -227,28 +212,25 @@ pub(crate) fn of_machine_or_own() -> Result<Vec<Talk>, Failure> {
 }
 
 fn of(found: Daemons, notes: &mut Vec<String>) -> Result<Vec<Talk>, Failure> {
-    let Daemons {
-        serving,
-        mut silent,
-        closed,
-        died,
-    } = found;
-    silent.extend(closed);
-    silent.extend(died);
-    if serving.is_empty() {
-        return Err(Failure::no_daemon(if silent.is_empty() {
-            match elsewhere() {
+    if found.serving.is_empty() {
+        let unserved: Vec<&Unserved> = found.unserved().collect();
+        return Err(Failure::no_daemon(match unserved[..] {
+            [] => match elsewhere() {
                 None => format!(
                     "no daemon is running: neither at {NODE} nor one of your own; `gpushare run` starts one with its first program"
                 ),
                 Some(other) => format!(
                     "no daemon is running in this runtime folder (XDG_RUNTIME_DIR), nor at {NODE}; {other}"
                 ),
-            }
-        } else {
-            silent.join("; ")
+            },
+            _ => joined(unserved),
         }));
     }
-    notes.extend(silent.iter().map(|text| format!("note: {text}")));
-    Ok(serving)
+    notes.extend(found.notes());
+    Ok(found.serving)
+}
+
+fn joined<'a>(all: impl IntoIterator<Item = &'a Unserved>) -> String {
+    let texts: Vec<&str> = all.into_iter().map(|one| &*one.text).collect();
+    texts.join("; ")
 }

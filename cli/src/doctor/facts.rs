@@ -1,5 +1,6 @@
 //! The facts that the checks judge. All facts are read before the first check.
 
+use crate::daemon::Unserved;
 use gpushare_sys::proof::Modes;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -74,6 +75,9 @@ pub(crate) struct Engine {
     pub(crate) has_nvidia: bool,
     /// Its runtimes of NVIDIA's that do not lead to `gpushare-runtime`.
     pub(crate) past: Vec<String>,
+    /// Its runtimes for pods that lead neither to `gpushare-runtime` nor to NVIDIA's: handlers that
+    /// a RuntimeClass may name; of engines that Kubernetes uses.
+    pub(crate) others: Vec<String>,
     /// Its containers with a GPU that were made with another runtime than one of ours; of Docker
     /// only.
     pub(crate) made_past: Vec<Made>,
@@ -161,9 +165,9 @@ pub(crate) struct Facts {
     pub(crate) proof: Result<Vec<Way>, String>,
     pub(crate) daemons: Vec<Daemon>,
     /// Why the machine's daemon does not serve, where there is one.
-    pub(crate) silent: Vec<String>,
+    pub(crate) silent: Vec<Unserved>,
     /// Which of this user's own daemons left tenants behind.
-    pub(crate) died: Vec<String>,
+    pub(crate) died: Vec<Unserved>,
     /// A daemon of this user's in another runtime folder than the one that this shell names.
     pub(crate) elsewhere: Option<String>,
     /// In a container: whether the daemon on the host listens to its tenant, or why not.

@@ -8,7 +8,7 @@ mod settings;
 use super::facts::{Daemon, Driver, Facts, Folder, Node};
 use super::{child, proof};
 use crate::child::Group;
-use crate::daemon::{self, NODE};
+use crate::daemon::{self, NODE, Unserved};
 use crate::devices::{self, named};
 use crate::failure::Failure;
 use crate::gpu::Gpu;
@@ -69,7 +69,7 @@ pub(super) fn facts(gpu_text: &str) -> Result<Facts, Failure> {
     };
     let found = daemon::all();
     let refused = Limits::from_env(own.clone()).err();
-    let silent: Vec<String> = found.silent.into_iter().chain(found.closed).collect();
+    let silent: Vec<Unserved> = found.silent.into_iter().chain(found.closed).collect();
     let daemons = daemons(found.serving);
     let elsewhere = daemons.is_empty().then(daemon::elsewhere).flatten();
     let is_machines = |daemon: &Daemon| daemon.folder == Path::new(NODE);

@@ -239,38 +239,38 @@ fn daemon(facts: &Facts) -> Judged {
     }
     if let (Some(silent), Some(why)) = (facts.silent.first(), &facts.refused_settings) {
         return fail(
-            format!("{silent}; its settings are refused: {why}"),
-            "correct the file, then systemctl start gpushared",
+            format!("{}; its settings are refused: {why}", silent.text),
+            format!("correct the file, then {}", silent.advice),
         );
     }
     if let Some(silent) = facts.silent.first() {
-        return fail(
-            silent.clone(),
-            "start it: systemctl start gpushared; its log says why it stopped: journalctl -u gpushared",
-        );
+        return fail(&*silent.text, silent.advice);
     }
-    if let Some(died) = facts.died.first() {
-        return warn(
-            died.clone(),
-            "nothing to do while you need it no more; `log` in its folder says why it ended",
-        );
-    }
+    let died = facts.died.first();
+    let died = died.map(|died| warn(&*died.text, died.advice));
     let Some(first) = facts.daemons.first() else {
-        return shell::no_daemon(facts);
+        return died.unwrap_or_else(|| shell::no_daemon(facts));
     };
+    served(facts)
+        .or(died)
+        .unwrap_or_else(|| ok(format!("the daemon at {} serves", first.folder.display())))
+}
+
+/// The trouble of daemons that serve.
+fn served(facts: &Facts) -> Option<Judged> {
     let mut lost = facts.daemons.iter().flat_map(|daemon| &daemon.lost);
     if let Some(uuid) = lost.next() {
-        return fail(
+        return Some(fail(
             format!("{uuid} does not answer any more"),
             "calls of programs there fail: look at nvidia-smi and `dmesg`, bring the GPU back, and restart the daemon: systemctl restart gpushared",
-        );
+        ));
     }
     let other = facts
         .daemons
         .iter()
         .find(|daemon| daemon.minor != facts.own_minor);
     if let Some(daemon) = other {
-        return warn(
+        return Some(warn(
             format!(
                 "the daemon at {} speaks protocol {MAJOR}.{}, this command {MAJOR}.{}",
                 daemon.folder.display(),
@@ -278,30 +278,28 @@ fn daemon(facts: &Facts) -> Judged {
                 facts.own_minor
             ),
             "they work together, without what is newer; to bring both to one version install one package and restart the daemon (tenants run on)",
-        );
+        ));
     }
     if let Some(why) = &facts.refused_settings {
-        return warn(
+        return Some(warn(
             format!("a daemon serves, and its next start fails: {why}"),
             "correct the file, then systemctl reload gpushared; until then what was read before holds",
-        );
+        ));
     }
     let builds = facts
         .daemons
         .iter()
         .filter_map(|daemon| Some((daemon, daemon.build.as_ref()?)));
     let mut others = builds.filter(|(_, build)| *build != facts.own_build);
-    match others.next() {
-        Some((daemon, build)) => warn(
-            format!(
-                "the daemon at {} is gpushare {build}, this command {}",
-                daemon.folder.display(),
-                facts.own_build
-            ),
-            "it was not restarted since the upgrade, or is another installation's: systemctl restart gpushared (tenants run on); systemctl cat gpushared says whose it is",
+    let (daemon, build) = others.next()?;
+    Some(warn(
+        format!(
+            "the daemon at {} is gpushare {build}, this command {}",
+            daemon.folder.display(),
+            facts.own_build
         ),
-        None => ok(format!("the daemon at {} serves", first.folder.display())),
-    }
+        "it was not restarted since the upgrade, or is another installation's: systemctl restart gpushared (tenants run on); systemctl cat gpushared says whose it is",
+    ))
 }
 
 fn one_daemon(facts: &Facts) -> Judged {

@@ -18,7 +18,7 @@ pub(crate) struct Row {
     pub(crate) owner: Option<u32>,
     /// Whether a daemon keeps it; else the library alone does.
     pub(crate) daemon: bool,
-    /// Since when and why it waits for its admission.
+    /// How long and why it waits for its admission.
     pub(crate) queued: Option<Queued>,
     /// Milliseconds since its admission.
     pub(crate) age_ms: Option<u64>,
@@ -53,7 +53,7 @@ pub(crate) struct Row {
 }
 
 /// See [`Row::queued`].
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Queued {
     pub(crate) for_ms: u64,
     pub(crate) why: String,

@@ -27,10 +27,10 @@ pub(super) fn of(rows: &[Row], width: Option<usize>) -> String {
     let most = width.unwrap_or(WIDTH);
     let lines = fitting(rows, &users(rows, name_of), most);
     let mut text = lines.first().cloned().unwrap_or_default();
-    for (line, row) in lines.iter().skip(1).zip(rows) {
+    for (at, (line, row)) in lines.iter().skip(1).zip(rows).enumerate() {
         text.push('\n');
         text.push_str(line);
-        for detail in details(row) {
+        for detail in details(row, rows.get(at + 1)) {
             let fits = |width: usize| detail.chars().count() + 2 <= width;
             let parts = match width.filter(|width| !fits(*width)) {
                 None => vec![detail],
@@ -151,12 +151,14 @@ fn user(row: &Row, users: &Users) -> String {
     known.unwrap_or_else(|| uid.to_string())
 }
 
-/// The lines below a tenant's own line.
-fn details(row: &Row) -> Vec<String> {
+/// The lines below a tenant's own line. What it is queued for is said of all its devices together,
+/// below the last of them.
+fn details(row: &Row, next: Option<&Row>) -> Vec<String> {
     let pod = row.pod.iter().map(|pod| format!("pod {}", pod.text));
     let processes = row.processes.iter().map(process);
     let mut details: Vec<String> = pod.chain(processes).collect();
-    if let Some(queued) = &row.queued {
+    let is_same = |next: &Row| next.name == row.name && next.queued == row.queued;
+    if let Some(queued) = row.queued.as_ref().filter(|_| !next.is_some_and(is_same)) {
         details.push(format!(
             "queued for {}: {}",
             span(queued.for_ms),
@@ -338,6 +340,29 @@ mod tests {
         assert_eq!(lines[4], "  queued for 3 min: waits until 46 GiB fit");
         assert!(lines[5].starts_with("alone") && lines[5].contains(" none "));
         assert!(lines[7].contains("without a daemon"), "{shown}");
+    }
+
+    #[test]
+    fn the_reason_of_a_queued_tenant_is_said_once_for_all_its_devices() {
+        let queued = |name: &str, gpu: u32, why: &str| Row {
+            gpu: Some(gpu),
+            queued: Some(Queued {
+                for_ms: 180_000,
+                why: why.to_owned(),
+            }),
+            processes: Vec::new(),
+            ..row(name)
+        };
+        let mut rows: Vec<Row> = (0..8).map(|gpu| queued("big", gpu, "waits")).collect();
+        rows.push(queued("small", 0, "waits"));
+        let shown = of(&rows, None);
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!(lines.len(), 1 + 9 + 2, "{shown}");
+        assert_eq!(lines[9], "  queued for 3 min: waits", "{shown}");
+        assert_eq!(lines[11], lines[9], "{shown}");
+        // Two daemons have a tenant of the name, each for its reason.
+        let rows = [queued("big", 0, "waits"), queued("big", 0, "is behind")];
+        assert_eq!(of(&rows, None).matches("queued for").count(), 2);
     }
 
     #[test]

@@ -108,16 +108,16 @@ impl Model {
     /// name: that began later.
     fn leave_ended(&mut self, next: &Snapshot) {
         let is_over = |name: &String| {
-            let age = |snapshot: &Snapshot| {
-                let mut admitted = snapshot.identities.iter();
-                let mut queued = snapshot.queued.iter();
-                let admitted = admitted.find(|one| one.name == *name);
-                admitted.map(|one| one.age_ms).or_else(|| {
-                    let queued = queued.find(|one| one.name == *name);
-                    queued.map(|one| one.for_ms)
+            let (before, now) = (stage(&self.snapshot, name), stage(next, name));
+            before.is_some_and(|(was_queued, before)| {
+                now.is_none_or(|(is_queued, now)| match (was_queued, is_queued) {
+                    // It was admitted meanwhile.
+                    (true, false) => false,
+                    // It left, and another one of the name queues.
+                    (false, true) => true,
+                    _ => now < before,
                 })
-            };
-            age(&self.snapshot).is_some_and(|before| age(next).is_none_or(|now| now < before))
+            })
         };
         let is_of = |(what, _): &(Typing, String)| match what {
             Typing::Limits(tenant) => is_over(tenant),
@@ -294,4 +294,15 @@ impl Model {
         self.selected = rows.get(at).map(|row| row.key.clone());
         self.has_ended = false;
     }
+}
+
+/// Whether a tenant queues, and for how long it has, or has been admitted, in milliseconds.
+fn stage(snapshot: &Snapshot, name: &str) -> Option<(bool, u64)> {
+    let mut admitted = snapshot.identities.iter();
+    let mut queued = snapshot.queued.iter();
+    let admitted = admitted.find(|one| one.name == *name);
+    admitted.map(|one| (false, one.age_ms)).or_else(|| {
+        let queued = queued.find(|one| one.name == *name);
+        queued.map(|one| (true, one.for_ms))
+    })
 }

@@ -262,6 +262,35 @@ fn an_order_is_for_no_tenant_once_the_chosen_one_is_gone() {
 }
 
 #[test]
+fn an_order_that_is_typed_for_a_queued_tenant_outlives_its_admission() {
+    let mut all = model();
+    assert_eq!(all.rows().0[2].key.0, "big");
+    press(&mut all, "vvL4GiB");
+    let mut node = sample::node();
+    node.queued.clear();
+    let mut identity = node.identities[0].clone();
+    (identity.name, identity.age_ms) = ("big".to_owned(), 200);
+    node.identities.push(identity);
+    all.take(node, NOW);
+    let words = ["--mem-limit", "4GiB"].map(ToOwned::to_owned);
+    let set = Some(Action::Set("big".to_owned(), words.to_vec()));
+    assert_eq!(press(&mut all, "\n"), set);
+    // Another one of the name queues: that one has ended.
+    let mut all = model();
+    press(&mut all, "L4GiB");
+    let mut node = sample::node();
+    node.identities.retain(|one| one.name != "serve");
+    let big = node.queued[0].clone();
+    node.queued.push(gpushare_protocol::wire::QueuedTenant {
+        name: "serve".to_owned(),
+        for_ms: 90_000,
+        ..big
+    });
+    all.take(node, NOW);
+    assert_eq!(press(&mut all, "\n"), None);
+}
+
+#[test]
 fn what_is_shown_is_old_until_a_look_succeeds() {
     let mut all = model();
     all.stale = Some(Stale {

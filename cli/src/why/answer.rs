@@ -1,10 +1,11 @@
 //! The answer of `why`, from facts. Pure.
 
-use super::{past, status};
+use super::{past, refused, status};
 use crate::daemon::Holder;
 use crate::ps;
 use gpushare_protocol::wire::{
-    EndRow, EventRecord, ResidencyRow, ShareRow, TenantRow, TenantStatusRow, TenantSwaps,
+    DeviceRow, EndRow, EventRecord, ExcessRow, ResidencyRow, ShareRow, TenantRow, TenantStatusRow,
+    TenantSwaps,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -18,11 +19,17 @@ pub(super) struct Facts {
     pub(super) since_ms: u64,
     /// All tenants' accounts.
     pub(super) tenants: Vec<TenantRow>,
+    /// When the oldest of its processes began, in milliseconds since 1970, if that can be seen.
+    pub(super) oldest_ms: Option<u64>,
     pub(super) shares: Vec<ShareRow>,
     pub(super) ends: Vec<EndRow>,
     pub(super) status: Vec<TenantStatusRow>,
     pub(super) residency: Vec<ResidencyRow>,
     pub(super) swaps: Vec<TenantSwaps>,
+    /// The books of devices.
+    pub(super) rows: Vec<DeviceRow>,
+    /// What tenants hold beyond what they may.
+    pub(super) excess: Vec<ExcessRow>,
     /// Names of devices.
     pub(super) devices: BTreeMap<[u8; 16], String>,
     /// Those that do not answer any more.
@@ -107,10 +114,11 @@ pub(super) struct Answer {
 
 /// The tenant's state, and sentences that explain it: the present first, then the past.
 pub(super) fn answer(facts: &Facts) -> Answer {
-    let now = status::now(facts).or_else(|| status::in_files(facts));
-    let life = past::life(&facts.past, now.is_some(), facts.instance);
+    let lives = facts.has_it() || !facts.in_files.is_empty();
+    let life = past::life(&facts.past, lives, facts.instance);
+    let now = status::now(facts, &life).or_else(|| status::in_files(facts));
     let (state, mut sentences) = now.unwrap_or_else(|| past::gone(facts, &life));
-    sentences.extend(past::refusals(facts, &life));
+    sentences.extend(refused::refusals(facts, &life));
     sentences.extend(past::overruns(&life));
     sentences.extend(past::moves(&life));
     if state != State::Gone {

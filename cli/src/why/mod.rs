@@ -1,9 +1,14 @@
 //! `gpushare why`: gathers what is known of a tenant; [`answer`] says it.
 
 mod answer;
+mod ends;
+mod memory;
 mod past;
+mod refused;
 mod status;
+mod time;
 
+use crate::began::began_ms;
 use crate::devices::named;
 use crate::failure::Failure;
 use crate::select::Wanted;
@@ -117,17 +122,23 @@ fn facts_of(daemon: &mut Talk, tenant: &str) -> Result<Facts, Failure> {
         (row.uuid, format!("GPU {at} ({short})"))
     });
     let lost = devices.iter().filter(|row| row.is_lost());
+    let tenants = daemon.tenants()?;
+    let own = tenants.iter().filter(|row| row.name == tenant);
+    let pids = own.flat_map(|row| row.processes.iter().map(|process| process.pid));
     Ok(Facts {
         name: tenant.to_owned(),
         instance: daemon.instance(),
         status,
-        tenants: daemon.tenants()?,
+        oldest_ms: pids.filter_map(began_ms).min(),
+        tenants,
         shares: daemon.shares()?,
         ends: daemon.ends()?,
+        excess: daemon.excess()?,
         residency: daemon.residency()?,
         swaps: residency::swaps(daemon)?,
         devices: named.collect(),
         lost: lost.map(|row| row.uuid).collect(),
+        rows: devices,
         ..Facts::default()
     })
 }

@@ -1,11 +1,10 @@
-//! Sentences from a tenant's events: its end, and its refusals.
+//! Sentences from a tenant's events: that it has gone, and what went wrong.
 
 use super::answer::{Facts, State};
+use super::ends::ended;
 use crate::daemon::Holder;
 use crate::when::local;
-use gpushare_protocol::units::{self, Bytes};
-use gpushare_protocol::uuid::Uuid;
-use gpushare_protocol::wire::{EventRecord, TenantRow};
+use gpushare_protocol::wire::EventRecord;
 use std::path::PathBuf;
 
 /// The events of one life of a name, of all that are known: of the tenant that a daemon has now, if
@@ -34,7 +33,7 @@ pub(super) fn life(past: &[EventRecord], lives: bool, instance: u64) -> Vec<Even
 }
 
 /// Whether a life may begin with it.
-fn begins(record: &EventRecord) -> bool {
+pub(super) fn begins(record: &EventRecord) -> bool {
     matches!(&*record.kind, "queued" | "admitted")
 }
 
@@ -88,126 +87,6 @@ fn unserved(facts: &Facts) -> Vec<String> {
         }
     };
     facts.unserved.iter().map(one).collect()
-}
-
-/// Why it was ended, if it was: by us, or by itself.
-fn ended(life: &[EventRecord]) -> Vec<String> {
-    let Some(first) = life.iter().find(|record| record.kind == "ended") else {
-        let gone = life.iter().find(|record| record.kind == "gone");
-        let status = gone.and_then(|gone| gone.number_of("exit_status"));
-        return match status {
-            Some(0) | None => Vec::new(),
-            Some(_) => vec![
-                "gpushare did not end it: the program ended by itself or another party ended it."
-                    .to_owned(),
-            ],
-        };
-    };
-    let mut sentences = vec![format!(
-        "gpushare ended it at {}: {}.",
-        local(first.at_ms),
-        first.text
-    )];
-    if first.word_of("reason") == Some("collision") {
-        sentences.push(
-            "It had agreed to that (--preemptible kill). A higher --mem-request protects what it needs."
-                .to_owned(),
-        );
-    }
-    sentences
-}
-
-/// The allocations it was refused, and what would have helped.
-pub(super) fn refusals(facts: &Facts, life: &[EventRecord]) -> Vec<String> {
-    let refused: Vec<&EventRecord> = kind(life, "refused").collect();
-    let Some(last) = refused.last() else {
-        return Vec::new();
-    };
-    let sum = |name: &str| -> u64 {
-        let parts = refused.iter().filter_map(|record| record.number_of(name));
-        parts.sum()
-    };
-    let count = sum("count");
-    // Of a life that began later: since then.
-    let first = life.first().filter(|record| begins(record));
-    let since_ms = first.map_or(facts.since_ms, |record| record.at_ms);
-    let many = match count {
-        1 => "1 of its allocations was refused, at".to_owned(),
-        count => format!("{count} of its allocations were refused, lately at"),
-    };
-    let mut sentences = vec![format!(
-        "Since {} {many} {}: {}.",
-        local(since_ms),
-        local(last.at_ms),
-        last.text
-    )];
-    if sum("over_limit") > 0 {
-        let limit = last
-            .number_of("limit_bytes")
-            .map(|bytes| Bytes(bytes).human());
-        sentences.push(format!(
-            "Its own limit{} refused {} of them, whatever others hold; {}.",
-            limit.map_or_else(String::new, |limit| format!(" of {limit}")),
-            sum("over_limit"),
-            raising(facts, last)
-        ));
-    }
-    if sum("timed_out") > 0 {
-        sentences.push(format!(
-            "{} of them had waited for others' memory as long as --wait-timeout allows; a --mem-request guarantees memory, and a longer --wait-timeout waits longer.",
-            sum("timed_out")
-        ));
-    }
-    if sum("no_room") > 0 {
-        sentences.push(format!(
-            "{} of them found no free memory and were not to wait: --on-collision wait would have them wait.",
-            sum("no_room")
-        ));
-    }
-    sentences
-}
-
-/// How a tenant gets the limit under which the last refused allocations fit. Of one that runs, what
-/// it is guaranteed and its limits on other devices stay.
-fn raising(facts: &Facts, refused: &EventRecord) -> String {
-    let limit = limit_for(refused).unwrap_or_else(|| "SIZE".to_owned());
-    let name = &facts.name;
-    if !facts.has_it() && facts.unserved.is_empty() {
-        return format!("`gpushare run --mem-limit {limit}` starts it with a limit that is enough");
-    }
-    let own: Vec<&TenantRow> = facts
-        .tenants
-        .iter()
-        .filter(|row| row.name == *name)
-        .collect();
-    let on = refused.device.map(|device| device.uuid);
-    let row = match own[..] {
-        [only] => Some(only),
-        _ => own.iter().copied().find(|row| Some(row.device) == on),
-    };
-    let device = match (own.len(), row) {
-        (2.., Some(row)) => format!("{}=", Uuid(row.device).text(false)),
-        _ => String::new(),
-    };
-    // Without a request of its own it would be guaranteed as much as its new limit.
-    let request = row.filter(|row| row.request == row.limit);
-    let request = request.map_or_else(String::new, |row| {
-        format!(" --mem-request {device}{}", Bytes(row.request))
-    });
-    format!(
-        "`gpushare set {name} --mem-limit {device}{limit}{request}` raises the limit while it runs"
-    )
-}
-
-/// The smallest limit under which the largest of these refused allocations fits beside what was
-/// charged then, in whole MiB. None where that is not known, or is no more than the limit.
-fn limit_for(refused: &EventRecord) -> Option<String> {
-    let number = |name| refused.number_of(name);
-    let charged = number("charged_bytes")?;
-    let wanted = charged.saturating_add(number("largest_bytes")?);
-    let is_more = number("limit_bytes").is_some_and(|limit| wanted > limit);
-    (is_more && number("over_limit").is_some())
-        .then(|| format!("{}MiB", wanted.div_ceil(units::MIB)))
 }
 
 /// Turns it did not end in time.
@@ -266,7 +145,8 @@ pub(super) fn warned(life: &[EventRecord]) -> Option<String> {
     })
 }
 
-fn kind<'a>(
+/// The events of a kind.
+pub(super) fn kind<'a>(
     life: &'a [EventRecord],
     kind: &'a str,
 ) -> impl DoubleEndedIterator<Item = &'a EventRecord> {

@@ -1,15 +1,18 @@
 //! A tenant's present state: queued, waiting, throttled, or running freely.
 
 use super::answer::{Facts, InFiles, State};
+use super::ends::ending;
+use super::memory::{above, holds, waits};
+use super::time::{idle, throttled};
 use crate::residency;
-use crate::when::span;
+use crate::when::{local, span};
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{
-    EndsBy, Place, ProcessState, ResidencyRow, ShareRow, ShareState, TenantRow, TenantStatusRow,
+    EndsBy, EventRecord, Place, ResidencyRow, TenantRow, TenantStatusRow,
 };
 
-/// Its state and why, if a daemon has it.
-pub(super) fn now(facts: &Facts) -> Option<(State, Vec<String>)> {
+/// Its state and why, if a daemon has it. Of its life these events are known.
+pub(super) fn now(facts: &Facts, life: &[EventRecord]) -> Option<(State, Vec<String>)> {
     let name = &facts.name;
     let status = facts.status.iter().find(|row| row.name == *name);
     if let Some((row, why)) = status.and_then(|row| Some((row, row.queued.as_ref()?))) {
@@ -49,19 +52,23 @@ pub(super) fn now(facts: &Facts) -> Option<(State, Vec<String>)> {
     }
     let served = rows.iter().filter(|row| !facts.lost.contains(&row.device));
     let over: Vec<String> = served.filter_map(|row| above(facts, row)).collect();
+    let ending = ending(facts, life);
     if state == State::Running {
         let since = status.map(|row| format!(" for {}", span(row.for_ms)));
         let since = since.unwrap_or_default();
-        let held_up = match over.is_empty() {
-            true => "nothing holds it up now",
-            false => "it gets no new memory",
+        let held_up = match (ending, over.is_empty()) {
+            (None, true) => "; nothing holds it up now",
+            (None, false) => "; it gets no new memory",
+            (Some(_), _) => "",
         };
-        sentences.push(format!("{name} has been running{since}; {held_up}."));
+        sentences.push(format!("{name} has been running{since}{held_up}."));
+        sentences.extend(ending.map(being_ended));
         sentences.extend(over);
         sentences.extend(rows.iter().map(|row| holds(facts, row)));
         sentences.extend(idle(&rows));
     } else {
         sentences.extend(over);
+        sentences.extend(ending.map(being_ended));
     }
     let own = facts.residency.iter().filter(|row| row.name == *name);
     for row in own {
@@ -70,6 +77,15 @@ pub(super) fn now(facts: &Facts) -> Option<(State, Vec<String>)> {
     }
     sentences.extend(ends(facts));
     Some((state, sentences))
+}
+
+/// Of one that is being ended since that event.
+fn being_ended(ended: &EventRecord) -> String {
+    format!(
+        "It is being ended, and gets no new memory. At {}: {}.",
+        local(ended.at_ms),
+        ended.text
+    )
 }
 
 /// The state of one without a daemon, if there is one.
@@ -108,38 +124,12 @@ fn lost(facts: &Facts, row: &TenantStatusRow) -> Vec<String> {
     told.collect()
 }
 
-/// Its waiting allocations on a device, and whose memory they wait for.
-fn waits(facts: &Facts, row: &TenantRow) -> Vec<String> {
-    let mut sentences = Vec::new();
-    for process in &row.processes {
-        if let ProcessState::Waiting(want) = &process.state {
-            sentences.push(format!(
-                "Process {} of {} has waited {} for {} on {}.",
-                process.pid,
-                row.name,
-                span(want.since_ms),
-                Bytes(want.bytes).human(),
-                facts.device(row.device)
-            ));
-        }
-    }
-    if !sentences.is_empty() {
-        sentences.push(holds(facts, row));
-        sentences.extend(others(facts, row));
-        sentences.extend(promised(facts, row));
-        sentences.push(
-            "It goes on when enough is freed, or gets an out-of-memory when its --wait-timeout is over."
-                .to_owned(),
-        );
-    }
-    sentences
-}
-
 /// Where its memory is, if it is not all on the device.
 pub(super) fn place(facts: &Facts, row: &ResidencyRow) -> Option<String> {
     let (name, device, since) = (&row.name, facts.device(row.device), span(row.for_ms));
     let away = Bytes(row.away).human();
-    let tier = residency::tier(row, residency::swaps_of(&facts.swaps, (name, row.device)));
+    let swaps = residency::swaps_of(&facts.swaps, (name, row.device));
+    let tier = residency::tier(row, swaps, residency::has_others(&facts.residency, row));
     Some(match row.place {
         Place::In => return None,
         Place::Sealed => format!(
@@ -176,149 +166,6 @@ fn moves(facts: &Facts, row: &ResidencyRow) -> Option<String> {
     let moved = residency::moved(row, swaps)?;
     let device = facts.device(row.device);
     Some(format!("Its memory on {device} {moved}."))
-}
-
-/// That it holds more than it may on a device, since its limit was lowered.
-fn above(facts: &Facts, row: &TenantRow) -> Option<String> {
-    let more = row
-        .charged
-        .checked_sub(row.limit)
-        .filter(|more| *more > 0)?;
-    let (device, limit) = (facts.device(row.device), Bytes(row.limit).human());
-    Some(format!(
-        "On {device} it holds {} more than its limit of {limit}: each further allocation there is refused until it has freed that; `gpushare set {} --mem-limit SIZE` raises the limit.",
-        Bytes(more).human(),
-        row.name
-    ))
-}
-
-/// Its memory on one device.
-fn holds(facts: &Facts, row: &TenantRow) -> String {
-    let beyond = row.charged.saturating_sub(row.request);
-    let borrowed = match beyond {
-        0 => String::new(),
-        _ => format!(", {} of it above the request", Bytes(beyond).human()),
-    };
-    format!(
-        "On {} it is charged {}{borrowed}; its request is {} and its limit {}.",
-        facts.device(row.device),
-        Bytes(row.charged).human(),
-        Bytes(row.request).human(),
-        Bytes(row.limit).human()
-    )
-}
-
-/// The other tenants with memory there, the most borrowed first.
-fn others(facts: &Facts, row: &TenantRow) -> Option<String> {
-    let mut others: Vec<&TenantRow> = facts
-        .tenants
-        .iter()
-        .filter(|other| other.device == row.device && other.name != row.name)
-        .filter(|other| other.charged + other.overhead + other.limbo > 0)
-        .collect();
-    let borrowed = |row: &TenantRow| row.charged.saturating_sub(row.request);
-    others.sort_by_key(|other| std::cmp::Reverse((borrowed(other), other.charged)));
-    let each: Vec<String> = others
-        .iter()
-        .map(|other| {
-            let more = match borrowed(other) {
-                0 => String::new(),
-                bytes => format!(" ({} above its request)", Bytes(bytes).human()),
-            };
-            format!("{} {}{more}", other.name, Bytes(other.charged).human())
-        })
-        .collect();
-    (!each.is_empty()).then(|| format!("The others there are charged: {}.", each.join(", ")))
-}
-
-/// Memory on that device that is promised to other tenants and not in use, the most first.
-fn promised(facts: &Facts, row: &TenantRow) -> Option<String> {
-    let others = facts.tenants.iter();
-    let others = others.filter(|other| other.device == row.device && other.name != row.name);
-    let unused = |other: &TenantRow| other.request.saturating_sub(other.charged);
-    let mut kept: Vec<(u64, &str)> = others.map(|other| (unused(other), &*other.name)).collect();
-    kept.retain(|(bytes, _)| *bytes > 0);
-    kept.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
-    let (_, first) = kept.first()?;
-    let each: Vec<String> = kept
-        .iter()
-        .map(|(bytes, name)| format!("{} to {name}", Bytes(*bytes).human()))
-        .collect();
-    Some(format!(
-        "Promised to others as part of their requests, and not in use: {}. Only a tenant from which it can be taken back (--preemptible) may use that; `gpushare set {first} --mem-request SIZE` frees it.",
-        each.join(", ")
-    ))
-}
-
-/// Why it may not use the device's time now.
-fn throttled(facts: &Facts, row: &ShareRow) -> Option<String> {
-    let device = facts.device(row.device);
-    let (name, percent) = (&row.name, |part: u32| {
-        format!("{} %", f64::from(part) / 10.0)
-    });
-    let got = match row.over_ms {
-        0 => String::new(),
-        over => format!(
-            " It had {} of the last {}, and {} is its share while all want the device.",
-            percent(row.held),
-            span(over),
-            percent(row.weight)
-        ),
-    };
-    let others = |state: fn(&ShareState) -> bool| {
-        let others = facts.shares.iter().filter(|other| {
-            other.device == row.device && other.name != row.name && state(&other.state)
-        });
-        let names: Vec<&str> = others.map(|other| &*other.name).collect();
-        match names.is_empty() {
-            true => "another tenant".to_owned(),
-            false => names.join(", "),
-        }
-    };
-    let is_held_up = |state: &ShareState| matches!(state, ShareState::Sharing { .. });
-    Some(match &row.state {
-        ShareState::Capped { for_us } => format!(
-            "{name} has used up its cap of {} on {device} and has waited {} for its next part; `gpushare set {name} --sm-limit PERCENT` changes the cap.",
-            row.cap.map_or_else(|| "the time".to_owned(), percent),
-            span(for_us / 1000)
-        ),
-        ShareState::Held { for_us } => format!(
-            "{name} has been closed on {device} for {}, because it is ahead of its share: until {} has been repaid.{got}",
-            span(for_us / 1000),
-            others(is_held_up)
-        ),
-        ShareState::Yielding { .. } => format!(
-            "{name} works in short slices on {device}, because it is ahead of its share or of lower priority than {}.{got}",
-            others(is_held_up)
-        ),
-        ShareState::Waiting { for_us } => format!(
-            "{name} has waited {} for its turn on {device}, which {} has.{got}",
-            span(for_us / 1000),
-            others(|state| matches!(
-                state,
-                ShareState::Holding { .. } | ShareState::Draining { .. }
-            ))
-        ),
-        ShareState::Draining { for_us } => format!(
-            "The turn of {name} on {device} is over: it has had {} to finish what it submitted.{got}",
-            span(for_us / 1000)
-        ),
-        _ => return None,
-    })
-}
-
-fn idle(rows: &[&TenantRow]) -> Option<String> {
-    // Since the last work of any of its processes.
-    let mut least: Option<u64> = None;
-    for process in rows.iter().flat_map(|row| &row.processes) {
-        match process.state {
-            ProcessState::Idle { for_ms } => {
-                least = Some(least.map_or(for_ms, |ms| ms.min(for_ms)))
-            }
-            _ => return None,
-        }
-    }
-    least.map(|ms| format!("It has done no GPU work for {}.", span(ms)))
 }
 
 fn ends(facts: &Facts) -> Option<String> {

@@ -239,10 +239,10 @@ fn shares(snapshot: &Snapshot, places: &Places, used: &Used<'_>) -> Vec<Family> 
     vec![
         each(
             "gpushare_tenant_share_ratio",
-            "The part of the device's time that the tenant is due while all of its priority or a higher one want it.",
+            "The part of the device's time that the tenant is due while all of its priority or a higher one want it; none while it has no process there.",
             Kind::Gauge,
             &snapshot.shares,
-            |row| Some((labels(row)?, part(row.weight))),
+            |row| Some((labels(row)?, part((row.weight > 0).then_some(row.weight)?))),
         ),
         each(
             "gpushare_tenant_cap_ratio",

@@ -346,6 +346,13 @@ impl<M> Queue<M> {
         seen
     }
 
+    /// It will not be seen when what is under way is complete.
+    pub(crate) fn teaches_nothing(&mut self) {
+        let marked = self.marked.iter_mut().map(|batch| &mut batch.mix);
+        let all = marked.chain([&mut self.unmarked]);
+        all.for_each(|mix| mix.waited = true);
+    }
+
     /// How long the oldest batch ran that is complete now.
     fn ran(&self, now: u64, batch: &Batch<M>, school: &School<'_>) -> Ran {
         let began = self.began(batch.first);

@@ -9,6 +9,7 @@
 mod admission;
 mod batches;
 mod beside;
+mod going;
 mod streams;
 
 use crate::estimate::{Estimates, Service, Timed};
@@ -255,12 +256,27 @@ impl<M> Window<M> {
     pub fn look(
         &mut self,
         now: u64,
+        is_passed: impl FnMut(&M) -> bool,
+        passed: impl FnMut(M) -> Option<Timed>,
+    ) {
+        self.look_except(now, |_| false, is_passed, passed);
+    }
+
+    /// The same where the streams of which `is_left_out` says so cannot be asked: nothing is known
+    /// of them.
+    pub fn look_except(
+        &mut self,
+        now: u64,
+        is_left_out: impl Fn(&StreamKey) -> bool,
         mut is_passed: impl FnMut(&M) -> bool,
         mut passed: impl FnMut(M) -> Option<Timed>,
     ) {
         let beside = self.side_by_side();
         let _ = self.counted(now);
         for at in 0..self.queues.len() {
+            if is_left_out(&self.queues[at].stream_key) {
+                continue;
+            }
             let (queue, mut school) = self.pupil(at);
             let is_passed = &mut |batch: &Batch<M>| batch.mark.as_ref().is_some_and(&mut is_passed);
             let seen = queue.look(now, beside, &mut school, is_passed, &mut passed);
@@ -425,15 +441,6 @@ impl<M> Window<M> {
     /// No launch is inside any more: admissions without a later report are dropped.
     pub fn nobody_inside(&mut self) {
         self.reserved = (0, 0);
-    }
-
-    /// Forgets streams that went, and their marks.
-    pub fn forget(&mut self, gone: impl Fn(&StreamKey) -> bool) {
-        let going = self.queues.iter().filter(|queue| gone(&queue.stream_key));
-        let ns: u64 = going.map(Queue::total).sum();
-        self.total = self.total.saturating_sub(ns);
-        self.queues.retain(|queue| !gone(&queue.stream_key));
-        self.forget_empty();
     }
 
     /// The time since this was last asked in which something was under way, as far as is known:

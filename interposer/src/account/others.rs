@@ -13,6 +13,7 @@ use core::sync::atomic::{Ordering, compiler_fence};
 
 use super::join::Membership;
 use super::{limbo, lock};
+use crate::guest::background::Uncancelled;
 use crate::guest::clock;
 
 /// How long a sum is remembered beside other processes, in units of the time that looking took: a
@@ -93,6 +94,9 @@ impl Known {
     #[cold]
     fn look(&self, member: &Membership, device_index: usize) -> u64 {
         let began = clock::now();
+        // Where a process has died, files are opened: of the tenant, of `/proc`, and for NVML; the
+        // tenant's also where the program has closed our descriptors.
+        let _uncancelled = Uncancelled::begin();
         let dead = member.dead(device_index);
         if !dead.is_empty() {
             limbo::settle(member, device_index, &dead, lock::PATIENCE);

@@ -115,10 +115,7 @@ fn advance(need: Need, driver_runs: &dyn Fn() -> bool) -> Result<(), Bypass> {
                 step(Phase::Prepared, open_account);
             }
             Phase::Starting if began.elapsed() > START_LIMIT => return Err(Bypass::StartTimedOut),
-            Phase::Starting => {
-                let _uncancelled = Uncancelled::begin();
-                frames::sleep(Duration::from_micros(50));
-            }
+            Phase::Starting => frames::sleep(Duration::from_micros(50)),
         }
     }
 }

@@ -7,7 +7,6 @@
 //! in a lock that is taken as those of [`awaited`] are.
 
 use core::sync::atomic::{AtomicU32, Ordering};
-use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use gpushare_cuda_abi::cuda::{CUcontext, CUgraphExec, CUstream};
@@ -20,22 +19,23 @@ use crate::driver::streams;
 use crate::gate::device_gate::DeviceGate;
 use crate::gate::marks::Relaxed;
 use crate::guest::fork::ForkLocal;
+use crate::guest::map::Handles;
 use gpushare_pacing::window::StreamKey;
 
 /// Streams whose next operation waits for something outside the gate's operations.
-static WAITING: ForkLocal<Mutex<HashSet<StreamKey>>> = ForkLocal::new();
+static WAITING: ForkLocal<Mutex<Handles<StreamKey>>> = ForkLocal::new();
 /// So many of them at most. Streams of threads that have ended stay among them; where all are
 /// forgotten, operations that wait are measured once.
 const MOST: usize = 1024;
 /// Rises when handles may be reused, which makes records of launches under them invalid. Never 0.
 static ERA: AtomicU32 = AtomicU32::new(1);
 
-fn waiting() -> MutexGuard<'static, HashSet<StreamKey>> {
+fn waiting() -> MutexGuard<'static, Handles<StreamKey>> {
     let waiting = WAITING.get_or(Mutex::default);
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn add(waiting: &mut HashSet<StreamKey>, stream_key: StreamKey) {
+fn add(waiting: &mut Handles<StreamKey>, stream_key: StreamKey) {
     if waiting.len() >= MOST {
         waiting.clear();
     }
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn streams_that_are_launched_into_no_more_do_not_add_up() {
-        let mut waiting = HashSet::new();
+        let mut waiting = Handles::default();
         for number in 0..10 * MOST {
             add(&mut waiting, stream(number));
             assert!(waiting.len() <= MOST && waiting.contains(&stream(number)));

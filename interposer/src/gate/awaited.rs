@@ -12,7 +12,6 @@
 //! hooks only: a signal handler that interrupts one is found to be inside our own code, and its
 //! calls go straight to the driver (`frames::enter`). So no thread waits for a lock that it holds.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -29,12 +28,13 @@ use crate::driver::stream_ref::StreamRef;
 use crate::driver::streams;
 use crate::guest::clock;
 use crate::guest::fork::ForkLocal;
+use crate::guest::map::ByHandle;
 use events::{Before, Covers, Events};
 use gpushare_pacing::window::StreamKey;
 
 static EVENTS: ForkLocal<Mutex<Events>> = ForkLocal::new();
 /// The streams that wait for the legacy stream of their context, and it for them.
-static BLOCKING: ForkLocal<Mutex<HashMap<CUstream, CUcontext>>> = ForkLocal::new();
+static BLOCKING: ForkLocal<Mutex<ByHandle<CUstream, CUcontext>>> = ForkLocal::new();
 /// A wait of the program's that took so long (ns) was for work that ended only then.
 const BLOCKED: u64 = 20_000;
 /// Rises when a device becomes free: from then on recordings may go unnoticed.
@@ -45,7 +45,7 @@ fn events() -> MutexGuard<'static, Events> {
     events.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn blocking() -> MutexGuard<'static, HashMap<CUstream, CUcontext>> {
+fn blocking() -> MutexGuard<'static, ByHandle<CUstream, CUcontext>> {
     let blocking = BLOCKING.get_or(Mutex::default);
     blocking.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -16,6 +16,7 @@ use gpushare_protocol::page::control::ControlDevice;
 use gpushare_protocol::page::lease::NO_DEADLINE;
 
 mod books;
+mod going;
 mod looking;
 mod marking;
 mod owing;
@@ -105,7 +106,7 @@ pub(super) struct Inner {
     left: Vec<u64>,
     spares: Spares,
     /// Contexts that may just be going: their marks are not asked.
-    pub(super) going: Vec<CUcontext>,
+    going: Vec<CUcontext>,
     /// Contexts that went. An event that was in use meanwhile may be of one of them, and is left to
     /// the driver.
     gone: u64,
@@ -349,22 +350,6 @@ impl DeviceGate {
         }
         if lags && !fills {
             thread::wake();
-        }
-    }
-
-    /// The context has gone, its events with it; or it is there as before.
-    pub(super) fn context_went(&self, context: CUcontext, gone: bool) {
-        let mut inner = self.lock();
-        let at = inner.going.iter().position(|going| *going == context);
-        if let Some(at) = at {
-            inner.going.swap_remove(at);
-        }
-        if gone {
-            inner.gone += 1;
-            let of_context = |stream_key: &StreamKey| stream_key.context == context.0.addr();
-            inner.window.forget(of_context);
-            inner.spares.forget(context);
-            self.settle(&mut inner, clock::now());
         }
     }
 }

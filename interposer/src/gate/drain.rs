@@ -175,14 +175,14 @@ impl Admitted {
 pub(crate) fn context_going(context: CUcontext) {
     ledger::changed();
     for gate in device_gate::all() {
-        gate.lock().going.push(context);
+        gate.context_going(context);
     }
 }
 
 /// The calls that may end a context, and that have not come back, never will.
 pub(crate) fn nothing_ends(context: CUcontext) {
     for gate in device_gate::all() {
-        gate.lock().going.retain(|going| *going != context);
+        gate.nothing_ends(context);
     }
 }
 

@@ -21,6 +21,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 
+use crate::guest::background::Uncancelled;
 use crate::guest::sys::{self, Scope};
 use crate::guest::thread_word::thread_word;
 
@@ -158,8 +159,9 @@ pub(crate) fn away<R>(body: impl FnOnce() -> R) -> R {
     body()
 }
 
-/// Sleeps.
+/// Sleeps. That is no cancellation point, as a wait of the driver is none.
 pub(crate) fn sleep(time: Duration) {
+    let _uncancelled = Uncancelled::begin();
     away(|| std::thread::sleep(time));
 }
 

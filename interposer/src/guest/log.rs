@@ -13,6 +13,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Metadata, Subscriber, span};
 
+use crate::guest::background::Uncancelled;
 use crate::guest::descriptor::identity;
 use crate::guest::sys;
 
@@ -84,6 +85,7 @@ impl Subscriber for Log {
         line.end();
         let descriptor = DESCRIPTOR.load(Ordering::Acquire);
         if is_ours(descriptor) {
+            let _uncancelled = Uncancelled::begin();
             // A failed or short write loses a line of the log, nothing else.
             sys::write(descriptor, &line.bytes[..line.used]);
         }

@@ -1,7 +1,7 @@
 //! A map by the numbers of handles.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -35,8 +35,12 @@ impl Hasher for Spread {
     }
 }
 
-/// A table keyed by handles of one type.
+/// A table keyed by handles of one type. The standard library's own would ask the system for random
+/// numbers, in a call at which a thread of the program may be cancelled.
 pub(crate) type ByHandle<K, V> = HashMap<K, V, BuildHasherDefault<Spread>>;
+
+/// A set of handles.
+pub(crate) type Handles<K> = HashSet<K, BuildHasherDefault<Spread>>;
 
 type Shard<V> = ByHandle<u64, V>;
 

@@ -164,16 +164,18 @@ impl PendingFrees {
 
     /// Such a call has not ended it. Its frees are back once no other call may end it.
     pub(crate) fn context_stays(&mut self, context: CUcontext) {
-        self.call_ended(context);
+        if let Some(at) = self.endings.iter().position(|ending| *ending == context) {
+            self.endings.swap_remove(at);
+        }
         if !self.endings.contains(&context) {
             let back = self.going.extract_if(.., |frees| frees.context == context);
             self.all.extend(back);
         }
     }
 
-    /// Such a call has ended it. Returns its frees.
+    /// Such a call has ended it, also for those that do not come back. Returns its frees.
     pub(crate) fn context_gone(&mut self, context: CUcontext) -> Vec<StreamFrees> {
-        self.call_ended(context);
+        self.endings.retain(|ending| *ending != context);
         let of_it = |frees: &mut StreamFrees| frees.context == context;
         let going = self.going.extract_if(.., of_it);
         going.chain(self.all.extract_if(.., of_it)).collect()
@@ -183,12 +185,6 @@ impl PendingFrees {
     pub(crate) fn nothing_ends(&mut self, context: CUcontext) {
         self.endings.retain(|ending| *ending != context);
         self.context_stays(context);
-    }
-
-    fn call_ended(&mut self, context: CUcontext) {
-        if let Some(at) = self.endings.iter().position(|ending| *ending == context) {
-            self.endings.swap_remove(at);
-        }
     }
 }
 
@@ -349,6 +345,20 @@ mod tests {
         assert_eq!((pending.all.len(), pending.going.len()), (1, 1));
         pending.context_stays(here);
         assert_eq!((pending.all.len(), pending.going.len()), (2, 0));
+    }
+
+    /// The first call that might end its namesake was left by a jump, the second one ended it.
+    #[test]
+    fn frees_in_a_context_that_has_anothers_handle_are_back() {
+        let here = context(0x100);
+        let mut pending = PendingFrees::default();
+        pending.context_goes(here);
+        pending.context_goes(here);
+        assert!(pending.context_gone(here).is_empty());
+        pending.all.push(free_in(here));
+        pending.context_goes(here);
+        pending.context_stays(here);
+        assert_eq!((pending.all.len(), pending.going.len()), (1, 0));
     }
 
     /// The looks for completed frees while one stream after another gets a free that takes long,

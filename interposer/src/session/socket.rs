@@ -21,9 +21,7 @@ use gpushare_protocol::wire::Decoder;
 
 use crate::guest::descriptor::Descriptor;
 
-/// Most descriptors taken at once: the two pages.
-const DESCRIPTORS: usize = 2;
-/// Bytes for the control message that carries them, and to spare.
+/// Words for the control message that carries descriptors: a message has two at most, the pages.
 const CONTROL_WORDS: usize = 8;
 
 /// Received and unused data.
@@ -126,12 +124,13 @@ impl Connection {
         })
     }
 
-    /// Reads received data. What came before the connection's end is data, and the end is seen by
-    /// the next call.
+    /// Reads received data, up to and with the first message that brings descriptors. What came
+    /// before the connection's end is data, and the end is seen by the next call.
     ///
     /// # Errors
     /// [`io::ErrorKind::UnexpectedEof`] once the daemon is gone, [`io::ErrorKind::NotConnected`] if
-    /// the program closed our socket.
+    /// the program closed our socket, [`io::ErrorKind::Other`] if a descriptor was lost: replies
+    /// have theirs by their order alone, so those behind it would have others'.
     pub(super) fn receive(&mut self) -> io::Result<()> {
         if !self.socket.is_ours() {
             return Err(io::ErrorKind::NotConnected.into());
@@ -139,15 +138,20 @@ impl Connection {
         let mut buffer = [0_u8; 4096];
         let mut some = false;
         loop {
+            let before = self.descriptors.len();
             match receive_once(&self.socket, &mut buffer, &mut self.descriptors) {
                 Ok(0) if some => return Ok(()),
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(bytes) => {
                     self.decoder.push(&buffer[..bytes]);
+                    if self.descriptors.len() > before {
+                        return Ok(());
+                    }
                     some = true;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::Other => return Err(error),
                 Err(_) if some => return Ok(()),
                 Err(error) => return Err(error),
             }
@@ -220,6 +224,8 @@ fn receive_once(
     // SAFETY: everything the header names outlives the call and is as long as it says.
     let bytes = unsafe { libc::recvmsg(socket.number(), &raw mut message, flags) };
     let bytes = usize::try_from(bytes).map_err(|_| io::Error::last_os_error())?;
+    let mut is_lost = message.msg_flags & libc::MSG_CTRUNC != 0;
+    let mut came = VecDeque::new();
     // SAFETY: the kernel has written well-formed control messages into `control`, and descriptors
     // that are ours from now on.
     unsafe {
@@ -229,15 +235,20 @@ fn receive_once(
                 let length = (*part).cmsg_len as usize - libc::CMSG_LEN(0) as usize;
                 let numbers = libc::CMSG_DATA(part).cast::<c_int>();
                 for at in 0..length / size_of::<c_int>() {
-                    let taken = Descriptor::new(ptr::read_unaligned(numbers.add(at)))?;
-                    if descriptors.len() < DESCRIPTORS {
-                        descriptors.push_back(taken);
+                    match Descriptor::new(ptr::read_unaligned(numbers.add(at))) {
+                        Ok(taken) => came.push_back(taken),
+                        Err(_) => is_lost = true,
                     }
                 }
             }
             part = libc::CMSG_NXTHDR(&raw const message, part);
         }
     }
+    if is_lost {
+        let text = "the program has no place for a descriptor that the daemon passed";
+        return Err(io::Error::other(text));
+    }
+    descriptors.append(&mut came);
     Ok(bytes)
 }
 
@@ -367,55 +378,35 @@ fn pull(rope: &Descriptor) -> bool {
     is_ours
 }
 
+/// Sends a whole frame with so many copies of a file's descriptor.
 #[cfg(test)]
-mod tests {
-    use std::io::Write as _;
-    use std::os::fd::IntoRawFd as _;
-    use std::os::unix::net::UnixStream;
-
-    use gpushare_protocol::wire::{Reply, encode};
-
-    use super::*;
-
-    fn pair() -> (Connection, UnixStream) {
-        let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
-        ours.set_nonblocking(true).expect("it is open");
-        let socket = Descriptor::new(ours.into_raw_fd()).expect("a descriptor");
-        let connection = Connection {
-            socket: Arc::new(socket),
-            decoder: Decoder::default(),
-            descriptors: VecDeque::new(),
-        };
-        (connection, theirs)
-    }
-
-    fn is_end(answer: &io::Result<()>) -> bool {
-        let error = answer.as_ref().map_err(io::Error::kind);
-        error == Err(io::ErrorKind::UnexpectedEof)
-    }
-
-    #[test]
-    fn frame_that_comes_with_the_end_of_the_connection_is_read() {
-        let (mut connection, mut theirs) = pair();
-        let reply = Reply::HostRange {
-            offset: 1,
-            bytes: 2,
-        };
-        let mut frame = Vec::new();
-        encode(7, &reply, &mut frame).expect("it is small");
-        theirs.write_all(&frame).expect("it is read");
-        drop(theirs);
-        connection.receive().expect("something came");
-        let got = connection.next_frame().expect("a frame");
-        assert_eq!(got.map(|(id, _)| id), Some(7));
-        assert!(is_end(&connection.receive()));
-    }
-
-    #[test]
-    fn connection_that_ends_without_a_word_is_at_its_end() {
-        let (mut connection, theirs) = pair();
-        connection.receive().expect("nothing has come yet");
-        drop(theirs);
-        assert!(is_end(&connection.receive()));
-    }
+fn send_copies(socket: c_int, frame: &[u8], file: c_int, copies: usize) {
+    let mut part = libc::iovec {
+        iov_base: frame.as_ptr().cast_mut().cast(),
+        iov_len: frame.len(),
+    };
+    let mut control = [0_u64; 32];
+    let bytes = u32::try_from(4 * copies).expect("few");
+    // SAFETY: all-zero is a valid header; `control` is aligned, zeroed and long enough, and all
+    // outlives the call.
+    let sent = unsafe {
+        let mut message: libc::msghdr = zeroed();
+        message.msg_iov = &raw mut part;
+        message.msg_iovlen = 1;
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = libc::CMSG_SPACE(bytes) as _;
+        let part = libc::CMSG_FIRSTHDR(&raw const message);
+        (*part).cmsg_level = libc::SOL_SOCKET;
+        (*part).cmsg_type = libc::SCM_RIGHTS;
+        (*part).cmsg_len = libc::CMSG_LEN(bytes) as _;
+        for at in 0..copies {
+            let place = libc::CMSG_DATA(part).cast::<c_int>().add(at);
+            ptr::write_unaligned(place, file);
+        }
+        libc::sendmsg(socket, &raw const message, 0)
+    };
+    assert_eq!(usize::try_from(sent), Ok(frame.len()));
 }
+
+#[cfg(test)]
+mod tests;

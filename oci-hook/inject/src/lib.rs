@@ -14,7 +14,7 @@ pub mod rules;
 pub mod strict;
 
 pub use edits::{Edits, Host, Mount, Place};
-pub use request::{Class, Request, Unlimited, output_of_hooks};
+pub use request::{Asks, Class, Request, output_of_hooks};
 
 /// Why a container is refused: one line with the variable or annotation, its value and the accepted
 /// form.

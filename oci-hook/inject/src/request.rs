@@ -6,15 +6,17 @@ use serde_json::{Map, Value};
 
 use crate::Refusal;
 
+mod class;
 mod devices;
 mod environment;
+mod hooks;
 mod program;
 mod unlimited;
 
+pub use class::Class;
 use devices::{devices, says_an_image};
 use environment::Environment;
 use program::program;
-pub use unlimited::{Class, Unlimited};
 
 /// The beginning of our annotations' names.
 pub const PREFIX: &str = "gpushare.io/";
@@ -120,8 +122,22 @@ pub struct Request {
     /// The program that starts first, or behind an init for containers, and the folders that it is
     /// looked for in.
     pub program: Option<(String, Vec<String>)>,
-    /// If it asks for nothing, though it has a GPU: the node says what becomes of it.
-    pub unlimited: Option<Unlimited>,
+    /// How it asks.
+    pub asks: Asks,
+    /// The class whose mounts it has.
+    pub class: Option<Class>,
+}
+
+/// How a container asks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Asks {
+    /// Not at all, though it has a GPU: the node says what becomes of it.
+    #[default]
+    Nothing,
+    /// By variables alone, which its image may have.
+    ByVariables,
+    /// By annotations of ours, whatever its variables are.
+    ByAnnotations,
 }
 
 /// Variables of one kind: an annotation of a kind puts all of the kind's variables in the shade, so
@@ -199,13 +215,12 @@ impl Request {
         }
         let mut labels = labels(config, annotations);
         let mut devices = devices(config, named, annotations, &variables)?;
-        if labels.iter().any(|(kind, _)| kind == "namespace") {
-            // An image's `all` names none that the container has no sign of.
-            let evident = devices::evident(config, annotations);
-            let is_images = named.is_none() && says_an_image(annotations, &variables);
-            if is_images && !evident.is_empty() {
-                devices = evident;
-            }
+        let is_of_pod = is_of_pod(&labels);
+        let had = devices::instead_of_all(config, annotations, &variables, is_of_pod);
+        if let Some(had) = had.filter(|_| named.is_none()) {
+            devices = had;
+        }
+        if is_of_pod {
             let given = devices::of_pod(config, annotations, &variables);
             labels.extend(given.into_iter().map(|name| (GIVEN.to_owned(), name)));
         }
@@ -214,9 +229,18 @@ impl Request {
             devices,
             labels,
             program: program(config, &variables),
-            unlimited: None,
+            asks: match said.is_empty() && named.is_none() {
+                true => Asks::ByVariables,
+                false => Asks::ByAnnotations,
+            },
+            class: Class::of(config),
         }))
     }
+}
+
+/// Whether the engine wrote a namespace of Kubernetes.
+fn is_of_pod(labels: &[(String, String)]) -> bool {
+    labels.iter().any(|(kind, _)| kind == "namespace")
 }
 
 /// Our annotations as variables: `gpushare.io/mem-limit` is `GPUSHARE_MEM_LIMIT`, and

@@ -61,7 +61,7 @@ fn facts<S: Serializer>(facts: &[(String, Fact)], out: S) -> Result<S::Ok, S::Er
         match fact {
             Fact::Number(number) => map.serialize_entry(name, number)?,
             Fact::Word(word) => map.serialize_entry(name, word)?,
-            // A later daemon's.
+            // None: a record with a fact of another kind cannot be read.
             other => map.serialize_entry(name, &format!("{other:?}"))?,
         }
     }

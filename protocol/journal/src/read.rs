@@ -225,9 +225,9 @@ mod tests {
             (1, 9, 10),
             (1, 10, 20),
             (2, 1, 50),
-            // Of a daemon that gives no numbers: each is one.
-            (0, 0, 55),
-            (0, 0, 55),
+            // `journal-lost`, which has no number: each is one.
+            (2, 0, 55),
+            (2, 0, 55),
         ]
         .map(record)
         .to_vec();

@@ -187,6 +187,21 @@ mod tests {
         assert_eq!((later.epoch(), later.order()), (9, Order::In));
     }
 
+    /// The part of docs/PROTOCOL.md about orders.
+    #[test]
+    fn the_protocols_page_has_each_order_by_its_number_and_no_other() {
+        let page = include_str!("../../../docs/PROTOCOL.md");
+        let table = page.split("| order |").nth(1).expect("a table of orders");
+        let rows = table
+            .lines()
+            .skip(2)
+            .map_while(|row| row.split(" | ").next()?.strip_prefix("| "));
+        let ours = ALL.map(|order| format!("`{order:?}` ({})", order as u32));
+        assert_eq!(rows.collect::<Vec<_>>(), ours);
+        let next = OrderWord::from_bits(ALL.len() as u64).order();
+        assert_eq!(next, Order::In, "an order that this test does not know");
+    }
+
     #[test]
     fn a_blank_page_moves_nothing() {
         assert_eq!(blank().devices[0].order(), Orders::default());

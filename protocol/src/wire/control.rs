@@ -286,8 +286,8 @@ pub struct ShareRow {
     pub name: String,
     /// The device's UUID.
     pub device: [u8; 16],
-    /// The part it gets while all tenants of its priority or a higher one want the device; 0
-    /// while it does not want it.
+    /// The part it gets while all tenants of its priority or a higher one want the device, whether
+    /// or not it wants it now; 0 while it has no process there.
     pub weight: u32,
     /// The guarantee it asked for, if it asked for one.
     pub request: Option<u32>,
@@ -359,7 +359,8 @@ pub enum ShareState {
         /// For how long.
         for_us: u64,
     },
-    /// It is closed until another that is behind its share has been repaid.
+    /// It is closed for another: one that is behind its share, of higher priority, or whose request
+    /// is due; or its gang is closed.
     Held {
         /// For how long.
         for_us: u64,

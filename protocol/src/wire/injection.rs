@@ -16,7 +16,9 @@ pub struct Injection {
     /// The devices by index, UUID, file (`/dev/nvidia0`) or `all`; a set. Empty means the node's
     /// only device.
     pub devices: Vec<String>,
-    /// Facts that the node's rules ask for, as `(kind, value)`: `namespace`, `image`, `user`.
+    /// Facts about it, as `(kind, value)`: for the node's rules `namespace`, `image` and `user`;
+    /// for people also `pod` and `pod_container`; `given` for each device that its pod was given,
+    /// empty for none.
     pub labels: Vec<(String, String)>,
     /// The lines of the image's own `/etc/ld.so.preload`.
     pub preload: Vec<String>,

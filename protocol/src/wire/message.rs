@@ -143,8 +143,8 @@ pub enum Request {
         device_index: u8,
     },
     /// The process's whole state on a device: for each device after it has adopted a control page,
-    /// and when its movable bytes have changed much. Neither this nor what follows is answered, but
-    /// for [`Request::HostRange`], and an invalid one is ignored.
+    /// and when its movable bytes have changed much. This and the requests that follow, up to
+    /// [`Request::WantIn`], are not answered, and an invalid one is ignored.
     Residency(Residency),
     /// No call of the process that can touch device memory is in the driver, and all its submitted
     /// work is complete; it stays so until the next order.
@@ -209,15 +209,16 @@ pub enum Request {
         /// The device's index in the tenant's pages.
         device_index: u8,
     },
-    /// The process's movable memory needs at least so much more of the host store. Answered by
-    /// [`Reply::HostRange`] and a descriptor, or [`Reply::Refused`].
+    /// The process's movable memory needs so much more of the host store. Answered by
+    /// [`Reply::HostRange`] and a descriptor, or [`Reply::Refused`]. The daemon may give less, and
+    /// is asked again for the rest.
     HostRange {
-        /// The device device of the memory.
+        /// The device of the memory.
         device_index: u8,
         /// Bytes.
         bytes: u64,
     },
-    /// A range is used no more: its bytes may be given back.
+    /// A range is used no more: its bytes may be given back. Not answered.
     HostDrop {
         /// Its first byte.
         offset: u64,
@@ -424,7 +425,7 @@ pub enum Reply {
     HostRange {
         /// Its first byte in that file, a multiple of the page size.
         offset: u64,
-        /// Its length, at least what was asked for.
+        /// Its length: what was asked for, or less.
         bytes: u64,
     },
     /// To [`Request::HostStore`], with a descriptor by which the file can only be read. The file

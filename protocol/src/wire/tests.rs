@@ -279,6 +279,23 @@ fn an_unknown_variant_names_the_request_it_came_with() {
     );
 }
 
+/// So a daemon sends a new kind of row, or of a state in one, only to whom it is known.
+#[test]
+fn a_reply_with_one_unknown_row_cannot_be_read_at_all() {
+    let room = SwapRow::Room(SwapRoom::default());
+    let reply = ControlReply::Page {
+        rows: Rows::Swaps(vec![room.clone(), room]),
+        next: None,
+    };
+    let mut body = postcard::to_allocvec(&reply).expect("encodes");
+    assert_eq!(decode(9, &body), Ok(reply));
+    // Behind the second row: three numbers and the end of the list.
+    let kind = body.len() - 6;
+    assert_eq!(std::mem::replace(&mut body[kind], 250), 0);
+    let read = decode::<ControlReply>(9, &body);
+    assert_eq!(read, Err(FrameError::Unknown { id: 9 }));
+}
+
 #[test]
 fn a_message_larger_than_a_frame_leaves_the_buffer_as_it_was() {
     let mut out = vec![1, 2, 3];

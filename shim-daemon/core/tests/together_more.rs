@@ -167,3 +167,20 @@ fn a_newcomer_every_two_seconds_has_its_part_within_100_ms() {
         assert_eq!(rig.steering.broken, None);
     }
 }
+
+/// A chain of short programs. Each submits up to 100 ms of work, and the driver alone runs what
+/// the last ones left beside the next: a context each.
+#[test]
+fn a_chain_of_short_processes_takes_no_more_than_its_part() {
+    let (what, life) = ("processes of 50 ms", 50 * MS);
+    let mut case = Case::new(what, &[Program::trainer()]).times(500 * MS, S);
+    for at in 0..30 {
+        let one = Program::trainer().from(at * life).starts(life / 10);
+        case = case.process(1, one.until((at + 1) * life));
+    }
+    let pair = case.h100().pair();
+    let bare = pair.bare.useful(0);
+    assert!(bare < 10.0, "{what}: {bare:.1} by the driver alone");
+    near(what, pair.steered.useful(0), pair.steered.useful(1), 5.0);
+    at_least(what, pair.useful_of_bare(), 98.0);
+}

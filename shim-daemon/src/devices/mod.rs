@@ -115,10 +115,10 @@ pub enum LookError {
 
 /// The node's GPUs.
 pub trait Devices: Send {
-    /// All devices, in NVML's order. Asked once, at start.
+    /// All devices, in NVML's order; at least one. Asked once, at start.
     ///
     /// # Errors
-    /// A sentence for the log.
+    /// A sentence for the log, also where there is none.
     fn list(&mut self) -> Result<Vec<Device>, String>;
 
     /// The driver's version, as NVML says it; empty where it does not.

@@ -20,6 +20,12 @@ use super::{Capabilities, Device, Devices, DriverLimit, FenceError, Look, LookEr
 /// Why a compute instance is refused that is not the only one of its GPU instance.
 const SHARED: &str = "shares its memory with other compute instances of its GPU instance, and each would be given all of it; make one compute instance of the whole (nvidia-smi mig -dci, -cci)";
 
+/// Why a GPU in MIG mode is not served that has no instance yet.
+const BARE: &str = "is in MIG mode and has no instance; make its instances (nvidia-smi mig -cgi, -C) before this daemon starts, or end that mode";
+
+/// Why there is no device.
+const NONE: &str = "NVML counts no GPU that the driver serves; does nvidia-smi list one, or has another driver it?";
+
 /// Why a device is refused whose memory NVML does not tell.
 const UNIFIED: &str = "has no memory of its own: it shares the host's (as GB10 and Jetson do), and a daemon cannot divide it. Where there is no other GPU, disable gpushared.service: `gpushare run --daemon off` keeps limits without it";
 
@@ -150,7 +156,8 @@ impl Nvml {
             return vec![one(&device)];
         };
         if instances.is_empty() {
-            tracing::warn!(index, "the device is in MIG mode and has no instance");
+            let named = device.uuid().unwrap_or_else(|_| format!("device {index}"));
+            return vec![Err(Unserved::Refused(format!("{named} {BARE}")))];
         }
         let each = instances.iter().map(|instance| {
             let described = one(&instance.device)?;
@@ -341,9 +348,9 @@ impl Devices for Nvml {
                 }
             }
         }
-        match missing {
-            Some(error) if devices.is_empty() => Err(error),
-            _ => Ok(devices),
+        match devices.is_empty() {
+            true => Err(missing.unwrap_or_else(|| NONE.to_owned())),
+            false => Ok(devices),
         }
     }
 

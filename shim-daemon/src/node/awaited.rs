@@ -250,10 +250,29 @@ impl Node {
         Err(WireError::retry(ErrorCode::Full, text))
     }
 
-    /// A process came whose library speaks another major version. It never comes back.
-    pub fn speaks_otherwise(&mut self, tenant: TenantId, pid: i32, theirs: u16) {
-        let text = format!("it speaks protocol {theirs}, this daemon {MAJOR}");
-        self.not_again(tenant, pid, &WireError::new(ErrorCode::OutOfOrder, text));
+    /// A process came whose library speaks another major version. It never comes back. `by`: whose
+    /// socket it came by. By a class's it is the process of whoever awaits it.
+    pub fn speaks_otherwise(&mut self, by: Option<TenantId>, pid: i32, theirs: u16) {
+        let tenants = by.map_or_else(|| self.awaited_by(pid.unsigned_abs()), |by| vec![by]);
+        for tenant in tenants {
+            let text = format!("it speaks protocol {theirs}, this daemon {MAJOR}");
+            self.not_again(tenant, pid, &WireError::new(ErrorCode::OutOfOrder, text));
+        }
+    }
+
+    /// The tenants to which a process belongs that has not come back.
+    fn awaited_by(&self, pid: u32) -> Vec<TenantId> {
+        let late = |known: &Tenant| {
+            let mut members = known.members().filter_map(|one| self.processes.get(one));
+            members.any(|one| one.is_late() && one.pid() == pid)
+        };
+        let awaited = |known: &Tenant| {
+            let mut all = known.awaited().values();
+            all.any(|one| one.member.pid == pid)
+        };
+        let all = self.tenants.iter();
+        let all = all.filter(|(_, known)| awaited(known) || late(known));
+        all.map(|(tenant, _)| *tenant).collect()
     }
 
     /// A process came back with its page and is refused: said once for each. Of those that are not

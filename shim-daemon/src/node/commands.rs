@@ -287,6 +287,7 @@ impl Node {
         self.left_tenant_ends(tenant);
         self.tell_gone(now, tenant);
         self.happened(now, Event::TenantGone { tenant });
+        self.note_ended_leases(now, tenant);
         self.remove_fences(tenant);
         if let Some(known) = self.tenants.remove(&tenant) {
             self.counted.keep_refusals(&known);

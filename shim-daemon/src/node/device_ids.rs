@@ -60,6 +60,22 @@ impl Node {
         uuids.iter().map(find).collect()
     }
 
+    /// Whether any device is there for a new container.
+    ///
+    /// # Errors
+    /// Why none is.
+    fn has_devices(&self) -> Result<(), String> {
+        let all = self.devices.len();
+        match (0..all).any(|at| !self.looks.is_lost(at)) {
+            true => Ok(()),
+            false if all == 0 => Err("this node has no device".to_owned()),
+            false => Err(
+                "each device of this node is lost: it does not answer any more; restart the daemon once one is back"
+                    .to_owned(),
+            ),
+        }
+    }
+
     /// The devices that a container with these labels, or a class, names, or the node's only one.
     /// Names are a set, as for the tools that bring the devices: one may be there twice, for each
     /// of its replicas, and the programs count their devices in the node's order, whatever the
@@ -71,6 +87,7 @@ impl Node {
         labels: &[(String, String)],
     ) -> Result<Vec<DeviceId>, WireError> {
         let refuse = |text: String| WireError::new(ErrorCode::NotFound, text);
+        self.has_devices().map_err(refuse)?;
         let listed = || {
             let rows = self.devices.iter().enumerate();
             let rows = rows.map(|(at, device)| format!("{at} ({})", device.text()));

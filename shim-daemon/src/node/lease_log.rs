@@ -20,13 +20,15 @@ struct Change {
     was: LeaseWas,
 }
 
-/// A tenant on a device with changes in the ring.
+/// A tenant on a device that has a lease, or changes in the ring.
 #[derive(Debug)]
 struct Owner {
     name: String,
     device: [u8; 16],
     /// Its changes in the ring.
     many: usize,
+    /// Its state before the first of them.
+    before: LeaseWas,
     last: LeaseWas,
 }
 
@@ -62,6 +64,7 @@ impl LeaseLog {
             name: name.to_owned(),
             device,
             many: 0,
+            before: LeaseWas::Gone,
             last: LeaseWas::Gone,
         });
         self.push(at, key, shown(kind));
@@ -72,7 +75,6 @@ impl LeaseLog {
         self.push(at, key, LeaseWas::Gone);
     }
 
-    /// An owner without changes in the ring is none: before its first one it had no lease.
     fn push(&mut self, at: Nanos, key: Key, was: LeaseWas) {
         let Some(owner) = self.owners.get_mut(&key).filter(|owner| owner.last != was) else {
             return;
@@ -89,36 +91,46 @@ impl LeaseLog {
             return;
         };
         if let Some(owner) = self.owners.get_mut(&old.key) {
-            owner.many -= 1;
-            if owner.many == 0 {
+            (owner.many, owner.before) = (owner.many - 1, old.was);
+            // One that has a lease stays, however long that does not change.
+            if owner.many == 0 && owner.last == LeaseWas::Gone {
                 self.owners.remove(&old.key);
             }
         }
     }
 
-    /// The rows from this one on, each with its key: a tenant's newest changes, oldest first.
+    /// The rows from this one on, each with its key: a tenant's newest changes, oldest first. They
+    /// begin with the lease that it had at the ring's oldest change.
     pub(super) fn rows(
         &self,
         now: Nanos,
         from: Key,
     ) -> impl Iterator<Item = (Key, LeasesRow)> + use<'_> {
+        let ago_us = move |at: Nanos| (now - at).0 / 1_000;
+        let oldest = self.changes.front().map(|change| ago_us(change.at));
         // One pass over the ring, whatever the number of tenants.
         let mut changes: BTreeMap<Key, Vec<LeaseChange>> = BTreeMap::new();
         for change in self.changes.iter().filter(|change| change.key >= from) {
             changes.entry(change.key).or_default().push(LeaseChange {
-                ago_us: (now - change.at).0 / 1_000,
+                ago_us: ago_us(change.at),
                 was: change.was,
             });
         }
-        changes.into_iter().filter_map(|(key, mut changes)| {
-            changes.drain(..changes.len().saturating_sub(ROW_MOST));
-            let owner = self.owners.get(&key)?;
+        self.owners.range(from..).map(move |(key, owner)| {
+            let had = Some(owner.before).filter(|was| *was != LeaseWas::Gone);
+            let had = had.zip(oldest);
+            let mut all: Vec<LeaseChange> = had
+                .map(|(was, ago_us)| LeaseChange { ago_us, was })
+                .into_iter()
+                .chain(changes.remove(key).unwrap_or_default())
+                .collect();
+            all.drain(..all.len().saturating_sub(ROW_MOST));
             let row = LeasesRow {
                 name: owner.name.clone(),
                 device: owner.device,
-                changes,
+                changes: all,
             };
-            Some((key, row))
+            (*key, row)
         })
     }
 }
@@ -205,22 +217,50 @@ mod tests {
         assert_eq!(told, all);
     }
 
-    #[test]
-    fn the_ring_forgets_the_oldest_and_tenants_without_changes() {
-        let mut log = LeaseLog::default();
-        note(&mut log, 0, 1, OPEN);
-        for at in 0..MOST as u64 {
+    /// So many changes of a tenant from that time on, one a microsecond.
+    fn toggles(log: &mut LeaseLog, from: u64, tenant: u64, many: u64) {
+        for at in from..from + many {
             let kind = match at % 2 {
                 0 => OPEN,
                 _ => CLOSED,
             };
-            note(&mut log, at, 2, kind);
+            note(log, at, tenant, kind);
         }
+    }
+
+    #[test]
+    fn a_lease_that_does_not_change_is_told_as_far_as_the_ring_reaches() {
+        let mut log = LeaseLog::default();
+        note(&mut log, 0, 1, LeaseKind::Free);
+        toggles(&mut log, 10, 2, MOST as u64 + 4);
+        let (now, oldest) = (10 + MOST as u64 + 4, 14);
+        let told = rows(&log, now);
+        let since = |row: &LeasesRow| (row.changes[0].ago_us, row.changes[0].was);
+        assert_eq!(told[0].name, "t1");
+        assert_eq!(told[0].changes.len(), 1);
+        assert_eq!(since(&told[0]), (now - oldest, LeaseWas::Free));
+        // It goes on from there.
+        note(&mut log, now, 1, OPEN);
+        let told = rows(&log, now);
+        let all: Vec<_> = told[0].changes.iter().map(|change| change.was).collect();
+        assert_eq!(all, [LeaseWas::Free, LeaseWas::Shared]);
+        // One that has ended is forgotten with its end.
+        log.end(Nanos::micros(now), (TenantId(1), 0));
+        toggles(&mut log, now + now % 2, 2, MOST as u64 - 1);
+        assert_eq!(rows(&log, 2 * now).len(), 2);
+        toggles(&mut log, 3 * now + now % 2, 2, 2);
+        assert_eq!(rows(&log, 4 * now).len(), 1);
+        assert_eq!(log.owners.len(), 1);
+    }
+
+    #[test]
+    fn the_ring_forgets_the_oldest_changes() {
+        let mut log = LeaseLog::default();
+        toggles(&mut log, 0, 2, MOST as u64 + 1);
         assert_eq!(log.changes.len(), MOST);
-        assert_eq!(log.owners.len(), 1, "the first tenant is forgotten");
-        let rows = rows(&log, MOST as u64);
+        let rows = rows(&log, MOST as u64 + 1);
         assert_eq!(rows[0].changes.len(), ROW_MOST);
         let newest = rows[0].changes.last().expect("changes");
-        assert_eq!((newest.ago_us, newest.was), (1, LeaseWas::Closed));
+        assert_eq!((newest.ago_us, newest.was), (1, LeaseWas::Shared));
     }
 }

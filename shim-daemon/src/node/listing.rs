@@ -12,7 +12,7 @@ use super::tenant::Tenant;
 /// Bytes of the rows of a page, by the maximum size of each: far below the size limit of a frame.
 const PAGE: usize = 64 << 10;
 /// The maximum size of a row of any kind, without its texts.
-const ROW: usize = 128;
+const ROW: usize = 144;
 /// The maximum size of a row with two histograms, without its texts.
 const MEASURED: usize = 640;
 /// The maximum size of a value in a history.
@@ -309,3 +309,6 @@ fn cursor(tenant: TenantId, device: usize, process: u64) -> Cursor {
 fn usize_of(device: u32) -> usize {
     usize::try_from(device).unwrap_or(usize::MAX)
 }
+
+#[cfg(test)]
+mod tests;

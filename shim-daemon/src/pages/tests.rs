@@ -1,5 +1,8 @@
 use super::*;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+
+use crate::foreign::Lanes;
 
 fn again(descriptor: BorrowedFd<'_>) -> OwnedFd {
     descriptor.try_clone_to_owned().unwrap()
@@ -81,6 +84,50 @@ fn a_blank_or_unsealed_or_short_descriptor_is_no_usage_page() {
         UsagePage::adopt(again(control.descriptor())),
         Err(PagesError::Size { .. })
     ));
+}
+
+/// A memory file of so many bytes with a usage page's header, of a later minor.
+fn of_a_later_minor(file: &OwnedFd, bytes: i64) -> Foreign {
+    let page = UsagePage::create().unwrap();
+    page.view().found(7, 9);
+    page.view().header.version.fetch_add(1, Ordering::Relaxed);
+    let mut head = [0; 4096];
+    let from = std::fs::File::from(again(page.descriptor()));
+    from.read_exact_at(&mut head, 0).unwrap();
+    ftruncate(file, bytes).unwrap();
+    let to = std::fs::File::from(again(file.as_fd()));
+    to.write_all_at(&head, 0).unwrap();
+    fcntl(file, FcntlArg::F_ADD_SEALS(size_seals())).unwrap();
+    Foreign::new(again(file.as_fd()), &Lanes::default().own())
+}
+
+#[test]
+fn a_longer_usage_page_is_taken_and_a_shorter_or_much_longer_one_is_not() {
+    let own = i64::try_from(UsagePage::BYTES.get()).unwrap();
+    for bytes in [own, own + 4096, UsagePage::MOST] {
+        let file = memfd(c"x").unwrap();
+        let page = UsagePage::take(of_a_later_minor(&file, bytes)).unwrap();
+        assert!(page.is(&file), "{bytes}");
+    }
+    for bytes in [own - 4096, UsagePage::MOST + 4096] {
+        let file = memfd(c"x").unwrap();
+        let refused = UsagePage::take(of_a_later_minor(&file, bytes));
+        assert!(matches!(refused, Err(PagesError::Size { .. })), "{bytes}");
+    }
+}
+
+/// Their mappings have another size than what is asked for.
+#[test]
+fn a_memory_file_of_huge_pages_is_no_usage_page() {
+    let flags = libc::MFD_ALLOW_SEALING | libc::MFD_HUGETLB;
+    // SAFETY: a name that lasts.
+    let file = unsafe { libc::memfd_create(c"x".as_ptr(), flags) };
+    let file = Errno::result(file).expect("a kernel with huge pages");
+    // SAFETY: the kernel made this descriptor for us.
+    let file = unsafe { OwnedFd::from_raw_fd(file) };
+    ftruncate(&file, 2 << 20).unwrap();
+    fcntl(&file, FcntlArg::F_ADD_SEALS(size_seals())).unwrap();
+    assert!(matches!(UsagePage::adopt(file), Err(PagesError::Unsealed)));
 }
 
 #[test]

@@ -209,10 +209,10 @@ impl Session {
             .send(0, &Hello::of_this_build(node.instance()), Vec::new())?;
         if theirs.major != MAJOR {
             let theirs = theirs.major;
-            if let Role::Client(tenant) = self.caller.role
+            if self.caller.role != Role::Command
                 && let Ok(peer) = identify(self.connection.socket(), &self.maker)
             {
-                node.speaks_otherwise(tenant, peer.pid, theirs);
+                node.speaks_otherwise(self.tenant(), peer.pid, theirs);
             }
             return Err(Closed::Version { theirs });
         }

@@ -3,7 +3,8 @@
  * on the first instance. Built as libnvidia-ml.so.1; with -DOLD as R470 has it, with -DLOST after
  * the first GPU fell off the bus, with -DDIVIDED with two compute instances of one GPU instance beside
  * one of another; with -DUNIFIED=1 the second GPU has no memory of its own, with -DUNIFIED=2 no
- * device has. */
+ * device has; with -DBARE=1 the first GPU has no instance, with -DBARE=2 both are in MIG mode and
+ * have none; with -DCOUNTED=0 it counts no GPU. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +23,12 @@ static struct device devices[] = {
     {"MIG-22222222-2222-2222-2222-222222222222", "Stub 80GB MIG 3g.40gb", 40ull << 30, 0},
     {"MIG-33333333-3333-3333-3333-333333333333", "Stub 80GB MIG 1c.1g.10gb", 10ull << 30, 1ull << 30},
 };
+#ifndef COUNTED
+#define COUNTED 2
+#endif
+#ifndef BARE
+#define BARE 0
+#endif
 enum { GPUS = 2, ALL = 5, MOST_INSTANCES = 7 };
 
 static unsigned long long used_on(handle device) {
@@ -31,7 +38,7 @@ static unsigned long long used_on(handle device) {
 int nvmlInit_v2(void) { return SUCCESS; }
 int nvmlShutdown(void) { return SUCCESS; }
 const char *nvmlErrorString(int code) { return code ? "failed" : "fine"; }
-int nvmlDeviceGetCount_v2(unsigned *count) { return *count = GPUS, SUCCESS; }
+int nvmlDeviceGetCount_v2(unsigned *count) { return *count = COUNTED, SUCCESS; }
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, handle *out) {
     if (index >= GPUS) return INVALID_ARGUMENT;
@@ -106,16 +113,18 @@ int GRAPHICS(handle device, unsigned *count, process *out) {
 }
 
 int nvmlDeviceGetMigMode(handle device, unsigned *current, unsigned *pending) {
-    if (device != &devices[0]) return NOT_SUPPORTED;
+    if (device != &devices[0] && BARE != 2) return NOT_SUPPORTED;
     return *current = *pending = 1, SUCCESS;
 }
 
 int nvmlDeviceGetMaxMigDeviceCount(handle device, unsigned *count) {
-    return *count = device == &devices[0] ? MOST_INSTANCES : 0, SUCCESS;
+    return *count = device == &devices[0] || BARE == 2 ? MOST_INSTANCES : 0, SUCCESS;
 }
 
 int nvmlDeviceGetMigDeviceHandleByIndex(handle device, unsigned index, handle *out) {
-    if (device != &devices[0] || index >= MOST_INSTANCES) return INVALID_ARGUMENT;
+    if (index >= MOST_INSTANCES) return INVALID_ARGUMENT;
+    if (BARE) return NOT_FOUND;
+    if (device != &devices[0]) return INVALID_ARGUMENT;
 #ifdef DIVIDED
     if (index == 1) return *out = &devices[4], SUCCESS;
 #endif

@@ -3,8 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test fails on any error")]
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::symlink;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::{env, fs, thread};
 
 fn folder() -> PathBuf {
@@ -122,14 +126,125 @@ int cuGraphAddEmptyNode(void **node, void *graph, void *after, size_t count) { r
 int cuGraphDebugDotPrint(void *graph, const char *path, unsigned flags) { return 0; }
 "#;
 
-#[test]
-fn a_call_that_ends_the_process_is_one_fact_and_the_rest_goes_on() {
+/// Compiles this driver under a name, with these flags.
+fn driver(name: &str, text: &str, flags: &[&OsStr]) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-    let (source, library) = (folder.join("crashing.c"), folder.join("crashing.so"));
-    fs::write(&source, CRASHING).unwrap();
+    let source = folder.join(name).with_extension("c");
+    let library = source.with_extension("so");
+    fs::write(&source, text).unwrap();
     let mut compile = Command::new("cc");
     compile.args(["-shared", "-fPIC", "-w", "-o"]).arg(&library);
-    assert!(compile.arg(&source).status().unwrap().success());
+    compile.arg(&source).args(flags);
+    assert!(compile.status().unwrap().success());
+    library
+}
+
+/// The same, where `cuGetProcAddress_v2` says so and never returns. Only a kill ends the process.
+fn hanging(name: &str) -> PathBuf {
+    let at = "int version, long flags, int *status) {";
+    let hangs = "sigset_t all; sigfillset(&all); sigprocmask(SIG_BLOCK, &all, NULL); \
+                 write(2, \"hangs\\n\", 6); for (;;) pause();";
+    let text = CRASHING.replace(at, &format!("{at} {hangs}"));
+    assert_ne!(text, CRASHING);
+    let text = format!("#include <signal.h>\n#include <unistd.h>\n{text}");
+    driver(name, &text, &[])
+}
+
+#[test]
+fn a_family_that_hangs_ends_and_the_next_ones_are_asked() {
+    let output = Command::new(program("facts-of-hanging"))
+        .arg(hanging("hanging"))
+        .env("FACTS_PATIENCE", "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        output.status.success() && said.contains("lookup.ended\tsignal 9\n"),
+        "{said}"
+    );
+    assert!(said.contains("told.graph\tabsent\n"), "{said}");
+}
+
+/// softgpu, whose device shows free memory 1 ms late, as real ones do.
+const LATE: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <time.h>
+static size_t shown;
+static long long since;
+int cuMemGetInfo_v2(size_t *free, size_t *all) {
+  struct timespec now;
+  int (*real)(size_t *, size_t *) = dlsym(RTLD_NEXT, "cuMemGetInfo_v2");
+  int answer = real(free, all);
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  long long at = now.tv_sec * 1000000000ll + now.tv_nsec;
+  if (*free > shown && shown) {
+    if (!since) since = at;
+    if (at - since < 1000000) return *free = shown, answer;
+  }
+  since = 0, shown = *free;
+  return answer;
+}
+"#;
+
+#[test]
+fn memory_that_is_free_a_moment_later_is_seen_to_be_free() {
+    let softgpu = env::current_exe().unwrap();
+    let softgpu = softgpu.with_file_name("libsoftgpu_cuda.so");
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("late");
+    fs::create_dir_all(&folder).unwrap();
+    let named = folder.join("libcuda.so.1");
+    drop(fs::remove_file(&named));
+    symlink(&softgpu, &named).unwrap();
+    let linked = ["-Wl,--no-as-needed".as_ref(), named.as_os_str()];
+    let late = driver("late-frees", LATE, &linked);
+    let output = Command::new(program("facts-of-late"))
+        .args(["--only", "kept"])
+        .arg(late)
+        .env("LD_LIBRARY_PATH", &folder)
+        .env("SOFTGPU_PRIVATE", format!("late-{}", std::process::id()))
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    for line in ["memory_is_taken\tyes", "then_it_is_free\tyes"] {
+        assert!(said.contains(&format!("kept.{line}\n")), "{said}");
+    }
+}
+
+#[test]
+fn a_killed_comparison_leaves_the_answers_that_it_had() {
+    let copy = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("killed");
+    drop(fs::remove_dir_all(&copy));
+    fs::create_dir_all(&copy).unwrap();
+    for entry in fs::read_dir(folder()).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, copy.join(path.file_name().unwrap())).unwrap();
+    }
+    let answers = copy.join("answers");
+    let mut run = Command::new(copy.join("run.sh"));
+    run.arg("--answers")
+        .arg(&answers)
+        .arg(hanging("hanging-on"));
+    let run = run.stderr(Stdio::piped()).process_group(0);
+    let mut run = run.spawn().unwrap();
+    let mut said = BufReader::new(run.stderr.take().unwrap()).lines();
+    assert!(said.any(|line| line.unwrap() == "hangs"));
+    let group = format!("-{}", run.id());
+    let mut kill = Command::new("kill");
+    assert!(
+        kill.args(["-KILL", "--", &group])
+            .status()
+            .unwrap()
+            .success()
+    );
+    assert!(!run.wait().unwrap().success());
+    let had = fs::read_to_string(&answers).unwrap();
+    assert_eq!(had, "start.missing.cuDeviceGetCount\tabsent\n");
+}
+
+#[test]
+fn a_call_that_ends_the_process_is_one_fact_and_the_rest_goes_on() {
+    let library = driver("crashing", CRASHING, &[]);
     let output = Command::new(program("facts-of-crashing"))
         .arg(library)
         .output()

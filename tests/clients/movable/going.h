@@ -4,17 +4,28 @@ static void *made[8];
 static struct { pthread_t thread; int slot; _Atomic int result; } freeing_thread, releasing_thread;
 static uint64_t own_ns;
 
-static void *free_apart(void *unused) {
+static void *free_apart(void *is_cancelled) {
     pthread_setname_np(pthread_self(), "frees");
+    void *event;
     int result = current();
+    /* It acts at the first cancellation point that the thread comes to. The driver has one in the thread's first event. */
+    if (is_cancelled && !CALL("cuEventCreate", (void **, unsigned))(&event, 0)) pthread_cancel(pthread_self());
     freeing_thread.result = result ? result : CALL("cuMemFree_v2", (dptr))(slots[freeing_thread.slot]);
-    return unused;
+    pthread_testcancel();
+    return NULL;
 }
 
-/* Frees a slot in a thread of its own, named frees. */
-static int freeing(int i) {
+/* Frees a slot in a thread of its own, named frees, which may have been cancelled before. */
+static int freeing(int i, int is_cancelled) {
     freeing_thread.slot = i, freeing_thread.result = -1;
-    return pthread_create(&freeing_thread.thread, NULL, free_apart, NULL);
+    return pthread_create(&freeing_thread.thread, NULL, free_apart, is_cancelled ? &freeing_thread : NULL);
+}
+
+/* Whether that thread ended as cancelled. */
+static int cancelled(void) {
+    void *end;
+    pthread_join(freeing_thread.thread, &end);
+    return end == PTHREAD_CANCELED;
 }
 
 static void *release_apart(void *unused) {
@@ -106,7 +117,9 @@ static int going_command(const char *name, int i, const unsigned long long *valu
     else if (!strcmp(name, "ends")) {
         void *graph;
         printf("ends %d\n", CALL("cuStreamEndCapture", (void *, void **))(*one, &graph));
-    } else if (!strcmp(name, "freeing")) printf("freeing %d\n", freeing(i));
+    } else if (!strcmp(name, "freeing")) printf("freeing %d\n", freeing(i, 0));
+    else if (!strcmp(name, "cancelling")) printf("cancelling %d\n", freeing(i, 1));
+    else if (!strcmp(name, "cancelled")) printf("cancelled %d\n", cancelled());
     else if (!strcmp(name, "freed")) printf("freed %d\n", freeing_thread.result);
     else if (!strcmp(name, "releasing")) printf("releasing %d\n", releasing());
     else if (!strcmp(name, "released")) printf("released %d\n", releasing_thread.result);

@@ -57,6 +57,40 @@ fn a_removal_leaves_the_wrapper_that_an_engine_calls() {
     }
 }
 
+#[test]
+fn a_removal_finds_the_script_that_an_engine_has_as_its_runtime() {
+    let podman = "etc/containers/containers.conf.d/gpushare.conf";
+    let runtimes = "[engine.runtimes]\nours = [\"/usr/local/bin/ours\"]\n";
+    let flag = "ExecStart=/usr/bin/dockerd --add-runtime=ours=/usr/local/bin/ours\n";
+    let docker = "etc/systemd/system/docker.service.d/x.conf";
+    for (file, text, program, stays) in [
+        (podman, runtimes, "/opt/own/bin/gpushare-runtime", true),
+        (docker, flag, "/opt/own/bin/gpushare-runtime", true),
+        (podman, runtimes, "/usr/bin/gpushare-runtime", false),
+        (podman, runtimes, "/usr/bin/crun", false),
+        (
+            "etc/other.conf",
+            runtimes,
+            "/opt/own/bin/gpushare-runtime",
+            false,
+        ),
+    ] {
+        let (unpacked, root) = (unpacked(), tempfile::tempdir().expect("a folder"));
+        let (unpacked, root) = (unpacked.path(), root.path());
+        let script = format!("#!/bin/sh\nexec {program} \"$@\"\n");
+        for (path, text) in [(file, text), ("usr/local/bin/ours", &script)] {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+            fs::write(path, text).expect("written");
+        }
+        install(unpacked, root, &["--prefix", "/opt/own"]);
+        let said = uninstall(unpacked, root);
+        let wrapper = root.join("opt/own/bin/gpushare-runtime");
+        let named = said.contains(&format!("which engines call: /{file}. Name runc in"));
+        assert_eq!((named, wrapper.exists()), (stays, stays), "{file}: {said}");
+    }
+}
+
 /// NVIDIA's toolkit in a folder that an engine's settings name, or a container's shim.
 #[test]
 fn a_removal_finds_the_settings_beside_nvidias_runtime() {
@@ -159,9 +193,4 @@ fn an_upgrade_never_has_a_file_of_hooks_that_names_another_place() {
         "{seen}"
     );
     assert!(!seen.contains("/usr/bin/"), "{seen}");
-}
-
-fn make_program(path: &Path) {
-    use std::os::unix::fs::PermissionsExt;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("set");
 }

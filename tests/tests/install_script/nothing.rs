@@ -25,13 +25,36 @@ fn a_removal_below_a_wrong_prefix_is_refused_and_names_the_right_one() {
         assert!(said.contains(&blamed), "{said}");
         assert!(said.contains("/opt/own/bin/gpushared"), "{said}");
     }
-    install(unpacked, root, &["--uninstall", "--prefix", "/opt/own"]);
+}
+
+/// As a package's removal, which may be asked for again.
+#[test]
+fn a_second_removal_has_nothing_to_do_and_says_so() {
+    let (unpacked, root) = (unpacked(), tempfile::tempdir().expect("a folder"));
+    let (unpacked, root) = (unpacked.path(), root.path());
+    let removal = ["--uninstall", "--prefix", "/opt/own"];
+    install(unpacked, root, &["--prefix", "/opt/own"]);
+    install(unpacked, root, &removal);
     // The machine's folder for the daemon, without an installation.
     fs::create_dir_all(root.join("run/gpushare")).expect("made");
     fs::write(root.join("run/gpushare/cdi"), "/cdi.json\n").expect("written");
     fs::write(root.join("cdi.json"), "").expect("written");
-    let said = refused(unpacked, root, &["--uninstall", "--prefix", "/opt/own"]);
+    let before = listing(root);
+    let said = install(unpacked, root, &removal);
+    let blamed = format!("nothing is installed below {}/opt/own\n", root.display());
+    assert!(said.ends_with(&blamed), "{said}");
     assert!(!said.contains("removed from"), "{said}");
+    assert_eq!(listing(root), before, "nothing is removed or written");
+    // A package's daemon, or one of the script's own place, may be the one that was meant.
+    for place in ["usr/bin", "usr/local/bin"] {
+        let program = root.join(place).join("gpushared");
+        fs::create_dir_all(root.join(place)).expect("made");
+        fs::write(&program, "").expect("written");
+        super::make_program(&program);
+        let said = refused(unpacked, root, &removal);
+        assert!(said.contains(&format!("/{place}/gpushared")), "{said}");
+        fs::remove_file(program).expect("it is there");
+    }
 }
 
 #[test]

@@ -125,6 +125,7 @@ fn crio(files: &Files) -> Option<Engine> {
         for (name, runtime) in config["runtimes"].as_object().into_iter().flatten() {
             let path = runtime["runtime_path"].as_str().unwrap_or_default();
             add(files, &mut engine, name, path, None);
+            note_other(&mut engine, name, is_oci(runtime, "oci"));
         }
         let default = config["default_runtime"].as_str();
         engine.default = default.map(str::to_owned).or(engine.default);
@@ -146,6 +147,7 @@ fn add_all(files: &Files, engine: &mut Engine, config: &Value) {
             let passes = |pattern: &str| ["gpushare.io/*", "*/*"].contains(&pattern);
             let passes = texts(&runtime["pod_annotations"]).any(passes);
             add(files, engine, name, path.unwrap_or_default(), Some(passes));
+            note_other(engine, name, is_oci(runtime, "io.containerd.runc."));
         }
     }
 }
@@ -172,6 +174,22 @@ fn add(files: &Files, engine: &mut Engine, name: &str, path: &str, passes: Optio
         passes,
         has_nvidia: files.has_nvidias(path),
     });
+}
+
+/// Whether this runtime runs a program such as runc: its type is not said, or begins so.
+fn is_oci(runtime: &Value, kind: &str) -> bool {
+    let said = runtime["runtime_type"].as_str().unwrap_or_default();
+    said.is_empty() || said.starts_with(kind)
+}
+
+/// Notes the runtime of this name among those that are neither ours nor NVIDIA's, if it is.
+fn note_other(engine: &mut Engine, name: &str, is_oci: bool) {
+    engine.others.retain(|known| known != name);
+    let is_ours = engine.runtimes.iter().any(|ours| ours.name == name);
+    let is_nvidias = engine.past.iter().any(|past| past == name);
+    if is_oci && !is_ours && !is_nvidias {
+        engine.others.push(name.to_owned());
+    }
 }
 
 #[cfg(test)]

@@ -96,46 +96,9 @@ fn judged(engine: &Engine, facts: &Facts) -> Judged {
             "link PREFIX/share/containers/oci/hooks.d/gpushare.json there",
         );
     }
-    if facts.mandatory && !asks_for_all(engine) {
-        return warn(
-            format!("limits are mandatory, and containers of {name} that ask for nothing go past"),
-            match has_hooks(engine) {
-                true => {
-                    "give it a file of hooks for all containers, in a folder that it looks in (CONTAINERS, Limits that are mandatory)"
-                }
-                false => {
-                    "make the wrapper its default runtime, unless that gives no GPUs (CONTAINERS, Limits that are mandatory)"
-                }
-            },
-        );
-    }
-    if facts.mandatory && !is_hooked(engine) {
-        if let Some(runtime) = engine.past.first() {
-            return warn(
-                format!(
-                    "limits are mandatory, and containers of {name}'s runtime {runtime} go past: it gives GPUs and does not come to gpushare"
-                ),
-                "have it call the wrapper, or remove it (CONTAINERS, Limits that are mandatory)",
-            );
-        }
-        if let Some(found) = made_past(engine) {
-            return warn(
-                found,
-                "make them anew: Docker starts each by the runtime that it was made with (CONTAINERS, Limits that are mandatory)",
-            );
-        }
-        if engine.builds_past && !facts.cdi.is_empty() {
-            return warn(
-                "limits are mandatory, and image builds of docker go past: `RUN --device=nvidia.com/gpu=all` has the whole GPU",
-                "in a drop-in of docker.service, [Service]: Environment=DOCKER_BUILDKIT_RUNC_COMMAND=/usr/bin/gpushare-runtime (CONTAINERS, Image builds)",
-            );
-        }
-        if name == "docker" {
-            return warn(
-                "limits are mandatory, and `docker run --runtime runc` goes past",
-                "Docker lets each client name runc: give its socket to nobody who is to be limited",
-            );
-        }
+    let going_past = || going_past(engine, facts);
+    if let Some(found) = facts.mandatory.then(going_past).flatten() {
+        return found;
     }
     let way = match (engine.runtimes.first(), engine.hooks.first()) {
         (Some(runtime), _) => format!("{name}: runtime {}", runtime.name),
@@ -144,6 +107,66 @@ fn judged(engine: &Engine, facts: &Facts) -> Judged {
         (None, None) => format!("{name}, without gpushare"),
     };
     ok(way)
+}
+
+/// How containers of it go past mandatory limits, if some do.
+fn going_past(engine: &Engine, facts: &Facts) -> Option<Judged> {
+    let name = engine.name;
+    let has_cdi = !facts.cdi.is_empty() || facts.pods_cdi;
+    if !asks_for_all(engine) {
+        return Some(warn(
+            format!("limits are mandatory, and containers of {name} that ask for nothing go past"),
+            match (has_hooks(engine), has_cdi) {
+                (true, _) => {
+                    "give it a file of hooks for all containers, in a folder that it looks in (CONTAINERS, Limits that are mandatory)"
+                }
+                (false, true) => {
+                    "make the wrapper its default runtime: CDI gives GPUs under any (CONTAINERS, Limits that are mandatory)"
+                }
+                (false, false) => {
+                    "make the wrapper its default runtime, unless that gives no GPUs (CONTAINERS, Limits that are mandatory)"
+                }
+            },
+        ));
+    }
+    if is_hooked(engine) {
+        return None;
+    }
+    if let Some(runtime) = engine.past.first() {
+        return Some(warn(
+            format!(
+                "limits are mandatory, and containers of {name}'s runtime {runtime} go past: it gives GPUs and does not come to gpushare"
+            ),
+            "have it call the wrapper, or remove it (CONTAINERS, Limits that are mandatory)",
+        ));
+    }
+    if has_cdi && !engine.others.is_empty() {
+        return Some(warn(
+            format!(
+                "limits are mandatory, and pods whose RuntimeClass names a handler of {name} ({}) go past: CDI gives GPUs under any",
+                engine.others.join(", ")
+            ),
+            "have each call the wrapper, or remove it (CONTAINERS, Limits that are mandatory)",
+        ));
+    }
+    if let Some(found) = made_past(engine) {
+        return Some(warn(
+            found,
+            "make them anew: Docker starts each by the runtime that it was made with (CONTAINERS, Limits that are mandatory)",
+        ));
+    }
+    if engine.builds_past && !facts.cdi.is_empty() {
+        return Some(warn(
+            "limits are mandatory, and image builds of docker go past: `RUN --device=nvidia.com/gpu=all` has the whole GPU",
+            "in a drop-in of docker.service, [Service]: Environment=DOCKER_BUILDKIT_RUNC_COMMAND=/usr/bin/gpushare-runtime (CONTAINERS, Image builds)",
+        ));
+    }
+    (name == "docker").then(|| {
+        warn(
+            "limits are mandatory, and `docker run --runtime runc` goes past",
+            "Docker lets each client name runc: give its socket to nobody who is to be limited",
+        )
+    })
 }
 
 /// A runtime or a hook whose program is not there, and what its containers do then: Podman and

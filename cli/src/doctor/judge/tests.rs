@@ -2,9 +2,11 @@
 //! to do.
 
 mod containers;
+mod daemons;
 mod shell;
 
 use super::*;
+use crate::daemon::Unserved;
 use crate::doctor::facts::{Daemon, Driver, Engine, Folder, Login, Node, Runtime, Way};
 use gpushare_sys::proof::Modes;
 
@@ -169,7 +171,7 @@ fn nvml_that_is_missing_or_blind_is_named() {
 fn in_a_container_the_daemon_is_the_hosts_and_has_to_listen() {
     let inside = |facts: &mut Facts, hears: Result<(), String>| {
         facts.daemons.clear();
-        facts.silent = vec!["use `gpushare` on the host".to_owned()];
+        facts.silent = vec![Unserved::of("use `gpushare` on the host", "")];
         facts.first_pid_namespace = false;
         facts.container = Some(hears);
     };
@@ -255,64 +257,6 @@ fn a_limit_that_does_not_hold_is_named_by_the_way_past_it() {
         |facts| {
             facts.proof = Err("full".to_owned());
         },
-    );
-}
-
-#[test]
-fn a_daemon_that_is_silent_missing_or_of_another_version_is_named() {
-    breaks(
-        "daemon",
-        Verdict::Fail,
-        ("is stopped", "systemctl start"),
-        |facts| {
-            facts.silent = vec!["the machine's daemon is stopped".to_owned()];
-        },
-    );
-    breaks(
-        "daemon",
-        Verdict::Warn,
-        ("your own daemon", "`log` in its folder"),
-        |facts| {
-            facts.died = vec!["your own daemon does not serve".to_owned()];
-        },
-    );
-    breaks(
-        "daemon",
-        Verdict::Warn,
-        ("no daemon", "gpushare run"),
-        |facts| {
-            facts.daemons.clear();
-        },
-    );
-    breaks(
-        "daemon",
-        Verdict::Warn,
-        ("2.5, this command 2.8", "restart"),
-        |facts| {
-            facts.daemons[0].minor = 5;
-        },
-    );
-    breaks(
-        "one-daemon-a-gpu",
-        Verdict::Fail,
-        ("/run/user/1/gpushare", "all but one"),
-        |facts| {
-            let other = Daemon {
-                folder: "/run/user/1/gpushare/d/gpu".into(),
-                ..facts.daemons[0].clone()
-            };
-            facts.daemons.push(other);
-        },
-    );
-}
-
-#[test]
-fn a_gpu_that_a_daemon_has_lost_is_named() {
-    breaks(
-        "daemon",
-        Verdict::Fail,
-        ("GPU-1 does not answer", "restart the daemon"),
-        |facts| facts.daemons[0].lost.push("GPU-1".to_owned()),
     );
 }
 
@@ -455,41 +399,4 @@ fn a_kernel_that_is_too_old_is_named_with_what_needs_a_newer_one() {
         facts.kernel = version.to_owned();
         assert_eq!(kernel(&facts).0, Verdict::Ok, "{version}");
     }
-}
-
-#[test]
-fn settings_that_the_next_start_refuses_are_named() {
-    let why = || Some("/etc/gpushare/config.toml: line 3".to_owned());
-    breaks(
-        "daemon",
-        Verdict::Warn,
-        ("next start fails: /etc/gpushare", "reload"),
-        |facts| facts.refused_settings = why(),
-    );
-    breaks(
-        "daemon",
-        Verdict::Fail,
-        (
-            "is stopped; its settings are refused: /etc",
-            "then systemctl start",
-        ),
-        |facts| {
-            facts.silent = vec!["the machine's daemon is stopped".to_owned()];
-            facts.refused_settings = why();
-        },
-    );
-}
-
-#[test]
-fn a_daemon_of_another_build_is_named() {
-    breaks(
-        "daemon",
-        Verdict::Warn,
-        ("gpushare 0.1.0+b, this command 0.1.0+a", "systemctl cat"),
-        |facts| facts.daemons[0].build = Some("0.1.0+b".to_owned()),
-    );
-    // An older one does not tell.
-    let mut facts = healthy();
-    facts.daemons[0].build = None;
-    assert_eq!(daemon(&facts).0, Verdict::Ok);
 }

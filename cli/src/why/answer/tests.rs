@@ -1,13 +1,17 @@
 //! The answers, each from the facts that lead to it, and the opposite.
 
+mod ends;
 mod lives;
+mod memory;
 mod moved;
 mod refused;
+mod time;
 
 use super::*;
 use gpushare_protocol::histogram::Histogram;
 use gpushare_protocol::wire::{
-    AskedRow, EndsBy, EventDevice, Fact, Place, ProcessRow, ProcessState, Residue, ShareState, Want,
+    AskedRow, DeviceRow, EndsBy, EventDevice, ExcessRow, Fact, Place, ProcessRow, ProcessState,
+    Residue, ShareState, Want,
 };
 
 const GPU: [u8; 16] = [7; 16];
@@ -175,117 +179,6 @@ fn a_queued_tenant_is_told_what_it_waits_for() {
     );
 }
 
-#[test]
-fn a_waiting_tenant_is_told_who_has_the_memory() {
-    let mut facts = facts();
-    let want = Want {
-        bytes: 3 * GIB,
-        since_ms: 2_000,
-    };
-    facts.tenants = vec![
-        row("web", 9 * GIB, ProcessState::Waiting(want)),
-        row("small", 8 * GIB, ProcessState::Running),
-        row("train", 28 * GIB, ProcessState::Running),
-        TenantRow {
-            request: 0,
-            ..row("empty", 0, ProcessState::Running)
-        },
-    ];
-    says(
-        &facts,
-        State::Waiting,
-        &[
-            "Process 42 of web has waited 2 s for 3 GiB on GPU 0",
-            "charged 9 GiB, 1 GiB of it above the request",
-            "train 28 GiB (20 GiB above its request), small 8 GiB.",
-            "--wait-timeout",
-        ],
-        &["empty", "Promised", "nothing holds it up"],
-    );
-}
-
-#[test]
-fn a_waiting_tenant_is_told_what_is_promised_to_others() {
-    let mut facts = facts();
-    let want = Want {
-        bytes: GIB,
-        since_ms: 2_000,
-    };
-    facts.tenants = vec![
-        row("web", 8 * GIB, ProcessState::Waiting(want)),
-        row("small", 7 * GIB, ProcessState::Running),
-        row("empty", 0, ProcessState::Running),
-    ];
-    says(
-        &facts,
-        State::Waiting,
-        &[
-            "not in use: 8 GiB to empty, 1 GiB to small.",
-            "`gpushare set empty --mem-request SIZE`",
-        ],
-        &["to web"],
-    );
-}
-
-#[test]
-fn a_throttled_tenant_is_told_by_what_and_for_whom() {
-    let for_us = 12_000;
-    let sharing = share("late", ShareState::Sharing { for_us });
-    let turn = share("other", ShareState::Holding { for_us });
-    for (state, words) in [
-        (
-            ShareState::Capped { for_us },
-            ["cap of 12.5 %", "--sm-limit"],
-        ),
-        (ShareState::Held { for_us }, ["ahead of its share", "late"]),
-        (ShareState::Yielding { for_us }, ["short slices", "late"]),
-        (
-            ShareState::Waiting { for_us },
-            ["waited 12 ms for its turn", "other has"],
-        ),
-        (
-            ShareState::Draining { for_us },
-            ["is over", "12 ms to finish"],
-        ),
-    ] {
-        let mut facts = facts();
-        facts.tenants = vec![row("web", GIB, ProcessState::Running)];
-        facts.shares = vec![share("web", state), sharing.clone(), turn.clone()];
-        says(&facts, State::Throttled, &words, &["nothing holds it up"]);
-    }
-    for state in [
-        ShareState::Free,
-        ShareState::Idle,
-        ShareState::Holding { for_us },
-        ShareState::Sharing { for_us },
-    ] {
-        let mut facts = facts();
-        facts.tenants = vec![row("web", GIB, ProcessState::Running)];
-        facts.shares = vec![share("web", state), sharing.clone()];
-        says(&facts, State::Running, &["nothing holds it up"], &["late"]);
-    }
-}
-
-#[test]
-fn an_idle_tenant_is_told_when_it_will_be_ended() {
-    let mut facts = facts();
-    facts.tenants = vec![row("web", GIB, ProcessState::Idle { for_ms: 840_000 })];
-    facts.ends = vec![EndRow {
-        name: "web".to_owned(),
-        in_ms: 2_760_000,
-        by: EndsBy::IdleEnd,
-    }];
-    says(
-        &facts,
-        State::Running,
-        &[
-            "no GPU work for 14 min",
-            "ended in 46 min by its --idle-end",
-        ],
-        &[],
-    );
-}
-
 /// A daemon that has the tenant with the device, which it may have lost with its account.
 fn on_a_device(is_lost: bool) -> Facts {
     let mut facts = facts();
@@ -343,58 +236,6 @@ fn a_name_that_two_daemons_have_is_said_to_be() {
     says(&facts, State::Running, &[], &["Another daemon"]);
     facts.others = 1;
     says(&facts, State::Running, &["Another daemon"], &[]);
-}
-
-#[test]
-fn a_tenant_that_was_ended_is_told_for_whom() {
-    let mut ended = event("ended", "SIGTERM: tenant big needs memory", &[]);
-    let reason = ("reason".to_owned(), Fact::Word("collision".to_owned()));
-    ended.facts.push(reason);
-    let mut facts = facts();
-    facts.past = vec![
-        event("admitted", "may run", &[]),
-        ended.clone(),
-        event("ended", "SIGKILL: tenant big needs memory", &[]),
-        event("gone", "ran for 3 s", &[("exit_status", 143)]),
-    ];
-    says(
-        &facts,
-        State::Gone,
-        &[
-            "gone since",
-            "ran for 3 s",
-            "SIGTERM: tenant big",
-            "--mem-request",
-        ],
-        &["SIGKILL", "another party"],
-    );
-    // The next tenant of that name ended by itself.
-    facts.past.extend([
-        event("admitted", "may run", &[]),
-        event("gone", "ran for 9 s", &[("exit_status", 1)]),
-    ]);
-    says(
-        &facts,
-        State::Gone,
-        &["ran for 9 s", "ended by itself or another party"],
-        &["SIGTERM", "ran for 3 s"],
-    );
-    facts.past.extend([
-        event("admitted", "may run", &[]),
-        event("gone", "ran for 4 s", &[("exit_status", 0)]),
-    ]);
-    says(&facts, State::Gone, &["ran for 4 s"], &["another party"]);
-    // The daemon died with it.
-    facts.past.push(event("admitted", "may run", &[]));
-    says(
-        &facts,
-        State::Unknown,
-        &[
-            "Whether web still runs is not known",
-            "its end is in no journal",
-        ],
-        &["ran for"],
-    );
 }
 
 #[test]
@@ -481,20 +322,4 @@ fn a_tenant_that_left_the_queue_is_not_told_an_earlier_end() {
     facts.past.push(event("fence-failed", "a late word", &[]));
     let words = ["ran for 3 s", "another party", "40 of its", "in time"];
     says(&facts, State::Gone, &words, &["holds 3 GiB"]);
-}
-
-#[test]
-fn an_end_is_told_by_whom_also_after_a_restart_of_the_daemon() {
-    let mut ended = event("ended", "SIGTERM: root ended it", &[]);
-    let by = ("reason".to_owned(), Fact::Word("command".to_owned()));
-    ended.facts.push(by);
-    let mut facts = facts();
-    facts.past = vec![
-        event("admitted", "may run", &[]),
-        ended,
-        event("admitted", "may run", &[]),
-        event("gone", "ran for 3 s", &[("exit_status", 143)]),
-    ];
-    let words = ["ran for 3 s", "gpushare ended it"];
-    says(&facts, State::Gone, &words, &["another party"]);
 }

@@ -15,6 +15,11 @@ const TRIES: u8 = 2 * SAMPLES;
 /// much is known of it: its function may never be launched again.
 const STALE: u8 = 200;
 
+/// An operation of half a slice and more, which is interrupted nearly always, takes less than so
+/// many times its mean, and less than so many slices: up to seven other tenants have a slice each
+/// for each slice that it needs, and one more.
+const INTERRUPTED: u64 = 16;
+
 /// The unit of [`Entry::spread`]: sixteenths.
 const SPREAD: u64 = 16;
 
@@ -38,7 +43,7 @@ pub(super) struct Entry {
     /// Times by events, and where the next one goes.
     pub(super) taken: u8,
     next: u8,
-    /// Times in a row that were as long as the driver's slice, though the mean is much shorter.
+    /// Times in a row that were as long as the driver's slice, and much longer than the mean.
     too_long: u8,
     doubt: Doubt,
     /// So many times until it can be in doubt again, because an operation whose time varies is not
@@ -213,8 +218,10 @@ impl Entry {
         if is_doubtful {
             self.doubt.due = self.doubt.due.saturating_sub(1);
         }
+        // An interruption makes a time longer, never shorter.
+        let proves_shorter = is_doubtful && most < self.mean / 2;
         match (u32::try_from(least), u32::try_from(most)) {
-            (Ok(least), Ok(short)) if most < slice => {
+            (Ok(least), Ok(short)) if most < slice || proves_shorter => {
                 self.too_long = 0;
                 if is_doubtful {
                     self.weigh(least, short);
@@ -222,7 +229,7 @@ impl Entry {
                     self.took(least, short, beside, contended);
                 }
             }
-            _ => doubted |= self.was_too_long(slice),
+            _ => doubted |= self.was_too_long(least, slice),
         }
         if is_doubtful && self.settled == 1 {
             doubted |= self.settle(beside, contended);
@@ -298,8 +305,10 @@ impl Entry {
 
     /// A time as long as the driver's slice was taken. After several in a row the mean, which is
     /// much shorter, is that of other work: nothing is known. Returns whether that is so now.
-    fn was_too_long(&mut self, slice: u64) -> bool {
-        if !self.is_known() || self.mean >= slice / 2 {
+    fn was_too_long(&mut self, least: u64, slice: u64) -> bool {
+        let longest = INTERRUPTED.saturating_mul(self.mean.max(slice));
+        if !self.is_known() || self.mean >= slice / 2 && least < longest {
+            self.too_long = 0;
             return false;
         }
         self.too_long += 1;

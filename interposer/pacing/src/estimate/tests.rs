@@ -1,5 +1,6 @@
 use super::*;
 
+mod long;
 mod sets;
 
 const ASSUMED: u64 = 500_000;

@@ -4,6 +4,7 @@ use crate::estimate::{Expected, Timed};
 use crate::window::{Answer, BATCH_AGE, BATCH_OPS, Bounds, Op, StreamKey, Window};
 
 mod beside;
+mod going;
 mod streams;
 mod unlearned;
 mod waits;

@@ -14,11 +14,12 @@ use gpushare_cuda_abi::cuda::{
 };
 
 pub(crate) use super::state::CaptureSite;
-use super::state::{Capture, Origin, State, TRACKER, Tracker};
+use super::state::{Beginning, Capture, Origin, State, TRACKER, Tracker};
 use super::{contexts, streams};
 use crate::driver::calls;
 pub(crate) use crate::driver::relaxed::{Relaxed, unnoticed};
 use crate::driver::stream_ref::StreamRef;
+use crate::guest::clock;
 use crate::guest::sys;
 
 /// A capture has begun, some time, in this process or an ancestor.
@@ -74,24 +75,39 @@ impl Tracker {
             .fetch_sub(before - list.len(), Ordering::AcqRel);
     }
 
-    /// Calls the driver while no mark is made.
-    fn without_marks<R>(&self, call: impl FnOnce() -> R) -> R {
+    /// Calls the driver while no mark is made. A capture that is new is counted before it begins,
+    /// so that no thread sees zero.
+    fn without_marks<R>(&self, is_new: bool, call: impl FnOnce() -> R) -> R {
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         {
             let mut state = self.lock();
-            state.beginning += 1;
-            let mut state = self.wait(state, |state| state.marking > 0);
+            self.begins(&mut state, number, is_new);
             if state.marking > 0 {
-                // The thread that was counted left by a jump, or is stuck: it is not waited for
-                // again.
+                state = self.wait(state, |state| state.marking > 0);
+                // Else the thread that was counted left by a jump, or is stuck: it is not waited
+                // for again.
                 state.marking = 0;
+                // From now on the driver takes its time.
+                self.begins(&mut state, number, is_new);
             }
         }
         let answer = call();
         let mut state = self.lock();
-        state.beginning = state.beginning.saturating_sub(1);
+        state.beginning.retain(|other| other.number != number);
+        self.count(&state);
         drop(state);
         self.changed.notify_all();
         answer
+    }
+
+    fn begins(&self, state: &mut State, number: u64, is_new: bool) {
+        state.beginning.retain(|other| other.number != number);
+        state.beginning.push(Beginning {
+            number,
+            is_new,
+            since: clock::now(),
+        });
+        self.count(state);
     }
 }
 
@@ -102,12 +118,9 @@ pub(crate) fn beginning(stream: StreamRef, call: impl FnOnce() -> CUresult) -> C
     let (place, thread) = (CaptureSite::of(stream), sys::this_thread());
     let tracker = Tracker::get();
     EVER.store(true, Ordering::Release);
-    // Counted before it begins, so that no thread sees zero.
-    tracker.captures.fetch_add(1, Ordering::AcqRel);
-    tracker.without_marks(|| {
+    tracker.without_marks(true, || {
         let answer = call();
         if !answer.is_success() {
-            tracker.captures.fetch_sub(1, Ordering::AcqRel);
             return answer;
         }
         let mut state = tracker.lock();
@@ -117,6 +130,7 @@ pub(crate) fn beginning(stream: StreamRef, call: impl FnOnce() -> CUresult) -> C
             place,
             thread,
         });
+        tracker.count(&state);
         answer
     })
 }
@@ -130,7 +144,7 @@ pub(crate) fn joining(before: impl FnOnce(), call: impl FnOnce() -> CUresult) ->
     if go_on() {
         before();
     }
-    Tracker::get().without_marks(call)
+    Tracker::get().without_marks(false, call)
 }
 
 /// Notes the driver's answer to the end of a capture, which may leave it as it is.
@@ -170,8 +184,16 @@ pub(crate) fn none_seen() -> bool {
 
 #[cold]
 fn seen() -> usize {
-    let tracker = TRACKER.get();
-    tracker.map_or(0, |tracker| tracker.captures.load(Ordering::Acquire))
+    let Some(tracker) = TRACKER.get() else {
+        return 0;
+    };
+    if tracker.captures.load(Ordering::Acquire) > 0
+        && let Ok(mut state) = tracker.state.try_lock()
+        && !state.beginning.is_empty()
+    {
+        tracker.drop_left(&mut state, clock::now());
+    }
+    tracker.captures.load(Ordering::Acquire)
 }
 
 /// Whether a capture goes on anywhere in this process, or may just begin. For a thread of ours.
@@ -188,8 +210,16 @@ pub(crate) fn by_this_thread() -> bool {
 /// Whether a capture goes on anywhere in this process, or may just begin.
 pub(super) fn go_on() -> bool {
     let _ = under_way(|_| true);
+    if !EVER.load(Ordering::Acquire) {
+        return false;
+    }
     // One may have begun meanwhile.
-    !none_seen() || Tracker::get().lock().beginning > 0
+    let tracker = Tracker::get();
+    let mut state = tracker.lock();
+    if !state.beginning.is_empty() {
+        tracker.drop_left(&mut state, clock::now());
+    }
+    !(state.captures.is_empty() && state.beginning.is_empty())
 }
 
 /// Whether this thread may wait: not while it records a graph, because other threads may depend on
@@ -286,6 +316,38 @@ mod tests {
             place: CaptureSite { origin, context },
             thread,
         }
+    }
+
+    /// Captures that count after the begin of one, and after `later` seconds more.
+    fn counted(is_new: bool, later: u64) -> [usize; 2] {
+        let tracker = Tracker::default();
+        let mut state = tracker.lock();
+        let count = || tracker.captures.load(Ordering::Acquire);
+        tracker.begins(&mut state, 7, is_new);
+        let before = count();
+        let now = clock::now() + later * 1_000_000_000;
+        tracker.drop_left(&mut state, now);
+        [before, count()]
+    }
+
+    #[test]
+    fn a_capture_that_is_about_to_begin_counts_and_one_never_begun_does_not() {
+        assert_eq!(counted(true, 1), [1, 1]);
+        assert_eq!(counted(true, 2), [1, 0]);
+        assert_eq!(counted(false, 1), [0, 0], "that one is counted already");
+    }
+
+    #[test]
+    fn a_begin_that_comes_back_late_takes_no_others_place() {
+        let tracker = Tracker::default();
+        let count = || tracker.captures.load(Ordering::Acquire);
+        tracker.without_marks(true, || {
+            assert_eq!(count(), 1);
+            tracker.drop_left(&mut tracker.lock(), u64::MAX);
+            assert_eq!(count(), 0, "it is not waited for");
+            tracker.begins(&mut tracker.lock(), u64::MAX, true);
+        });
+        assert_eq!(count(), 1, "the other one");
     }
 
     #[test]

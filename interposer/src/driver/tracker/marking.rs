@@ -17,6 +17,7 @@ use crate::driver::calls;
 use crate::driver::current::CurrentContext;
 use crate::driver::green::Green;
 use crate::driver::stream_ref::StreamRef;
+use crate::guest::clock;
 
 /// The outcome of an attempt to make a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,13 +168,9 @@ impl Hold {
     fn take(context: CUcontext, stream: CUstream) -> Result<Self, Lost> {
         let tracker = Tracker::get();
         let mut state = tracker.lock();
-        if state.beginning > 0 {
-            state = tracker.wait(state, |state| state.beginning > 0);
-            if state.beginning > 0 {
-                // The thread that was counted left by a jump, or is stuck: it is not waited for
-                // again.
-                state.beginning = 0;
-            }
+        if !state.beginning.is_empty() {
+            state = tracker.wait(state, |state| !state.beginning.is_empty());
+            tracker.drop_left(&mut state, clock::now());
         }
         let known = state.contexts.get_mut(&context).ok_or(Lost::Context)?;
         if known.going > 0 {

@@ -62,8 +62,28 @@ pub(crate) struct CaptureSite {
     pub(super) context: CUcontext,
 }
 
-/// How long a destruction or the begin of a capture waits for a mark that is being made: far longer
-/// than the driver takes, unless the stream's queue is full of work that does not end.
+/// A capture that is about to begin or to be joined.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Beginning {
+    /// Which one it is of all that there were.
+    pub(super) number: u64,
+    /// It is not joined.
+    pub(super) is_new: bool,
+    /// When the driver was asked for it, or when it began to wait for marks (ns).
+    pub(super) since: u64,
+}
+
+impl Beginning {
+    /// Whether its thread left by a jump, or is stuck: nothing waits for it again. `now` is a time
+    /// (ns).
+    fn is_left(&self, now: u64) -> bool {
+        u128::from(now.saturating_sub(self.since)) >= PATIENCE.as_nanos()
+    }
+}
+
+/// How long a destruction or the begin of a capture waits for a mark that is being made, and a mark
+/// for the begin of a capture: far longer than the driver takes, unless the stream's queue is full
+/// of work that does not end.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A registered context.
@@ -105,7 +125,7 @@ pub(super) struct State {
     /// Marks being made.
     pub(super) marking: u32,
     /// Captures about to begin or to be joined.
-    pub(super) beginning: u32,
+    pub(super) beginning: Vec<Beginning>,
 }
 
 /// The tracker; a process has one.
@@ -113,7 +133,7 @@ pub(super) struct State {
 pub(super) struct Tracker {
     pub(super) state: Mutex<State>,
     pub(super) changed: Condvar,
-    /// Captures in the list, and those on their way there.
+    /// Captures in the list, and those on their way there. It changes under the lock.
     pub(super) captures: AtomicUsize,
 }
 
@@ -134,6 +154,19 @@ pub(super) fn next_epoch() {
 impl Tracker {
     pub(super) fn get() -> &'static Self {
         TRACKER.get_or(Self::default)
+    }
+
+    /// Counts the captures of [`captures`](Self::captures).
+    pub(super) fn count(&self, state: &State) {
+        let coming = state.beginning.iter().filter(|beginning| beginning.is_new);
+        let captures = state.captures.len() + coming.count();
+        self.captures.store(captures, Ordering::Release);
+    }
+
+    /// Forgets captures that were about to begin or to be joined, and never will be.
+    pub(super) fn drop_left(&self, state: &mut State, now: u64) {
+        state.beginning.retain(|beginning| !beginning.is_left(now));
+        self.count(state);
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {

@@ -1,10 +1,9 @@
 //! The book of events: what each is known to stand behind, from recording to recording. Pure.
 
-use std::collections::{HashMap, HashSet};
-
 use gpushare_cuda_abi::cuda::{CUcontext, CUevent};
 
 use crate::driver::green::Green;
+use crate::guest::map::{ByHandle, Handles};
 use gpushare_pacing::window::StreamKey;
 
 /// The work that is complete once something is.
@@ -48,9 +47,9 @@ struct Recorded {
 /// Events, by their handles.
 #[derive(Debug, Default)]
 pub(super) struct Events {
-    known: HashMap<CUevent, Recorded>,
+    known: ByHandle<CUevent, Recorded>,
     /// Events that others may record.
-    pub(super) shared: HashSet<CUevent>,
+    pub(super) shared: Handles<CUevent>,
     serial: u64,
 }
 

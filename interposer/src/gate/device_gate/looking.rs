@@ -63,10 +63,12 @@ impl Inner {
         }
         let (spares, going) = (&mut self.spares, &self.going);
         let asker = RefCell::new(Asker::new());
-        let is_passed = |mark: &CompletionEvent| {
-            !going.contains(&mark.context) && asker.borrow_mut().is_passed(mark)
+        let is_going = |stream_key: &StreamKey| {
+            let mut going = going.iter();
+            going.any(|context| context.0.addr() == stream_key.context)
         };
-        self.window.look(now, is_passed, |mark| {
+        let is_passed = |mark: &CompletionEvent| asker.borrow_mut().is_passed(mark);
+        self.window.look_except(now, is_going, is_passed, |mark| {
             let took = asker.borrow_mut().took(&mark);
             spares.keep(mark);
             took

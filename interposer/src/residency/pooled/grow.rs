@@ -11,7 +11,6 @@ use crate::account::{self, Units};
 use crate::driver::device::DeviceKey;
 use crate::driver::tracker::StreamId;
 use crate::gate::seal;
-use crate::guest::background::Uncancelled;
 use crate::guest::{exit, frames};
 use crate::holdings::pools::growth_of;
 
@@ -78,7 +77,6 @@ impl Wait {
         if now >= *self.end.get_or_insert(now + PATIENCE) || exit::is_leaving() {
             return false;
         }
-        let _uncancelled = Uncancelled::begin();
         frames::sleep(LOOK);
         true
     }

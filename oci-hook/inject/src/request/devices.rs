@@ -3,8 +3,8 @@
 use gpushare_protocol::injection::DEVICE_FILE;
 use serde_json::{Map, Value};
 
-use super::DEVICES;
 use super::environment::Environment;
+use super::{DEVICES, hooks};
 use crate::Refusal;
 
 /// The beginnings of the annotations by which Kubernetes names CDI devices, and NVIDIA's device
@@ -34,9 +34,9 @@ const APPLIED: &str = "void";
 /// (`nvidia-modeset`, `nvidiactl`).
 const GPUS: (u64, u64) = (195, 254);
 
-/// The devices by our annotation, else by CDI's, else by Swarm's variables, else by mounts or by
-/// the container's device files where NVIDIA's variable says so, else by that. Empty if none is
-/// named.
+/// The devices by our annotation, else by CDI's, else by containerd's hook, else by Swarm's
+/// variables, else by mounts or by the container's device files where NVIDIA's variable says so,
+/// else by that. Empty if none is named.
 ///
 /// # Errors
 /// An annotation of ours that names none.
@@ -84,9 +84,25 @@ pub(super) fn all_given(
     })
 }
 
-/// The GPUs of a container by what no image says: CDI's annotations and mounts, and where these
-/// name none, device files, each of which is that of all MIG instances of its GPU.
-pub(super) fn evident(config: &Value, annotations: &Map<String, Value>) -> Vec<String> {
+/// The [`evident`] GPUs of a container, where an image may have said `all` of them, and where it
+/// has no others: outside of pods a privileged one has all, and NVIDIA's hook gives what the
+/// variable says. In a pod the hook is told by the device plugin, whose list comes after the
+/// image's ([ADR 252](../../../../docs/adr/0252-a-pod-names-devices-that-it-was-given.md)).
+pub(super) fn instead_of_all(
+    config: &Value,
+    annotations: &Map<String, Value>,
+    variables: &Environment,
+    is_of_pod: bool,
+) -> Option<Vec<String>> {
+    let evident = evident(config, annotations);
+    let has_all = || is_privileged(config) || hooks::follow_the_variable(config);
+    let has_others = evident.is_empty() || !is_of_pod && has_all();
+    (says_an_image(annotations, variables) && !has_others).then_some(evident)
+}
+
+/// The GPUs of a container by what no image says: CDI's annotations, mounts and containerd's hooks,
+/// and where these name none, device files, each of which is that of all MIG instances of its GPU.
+fn evident(config: &Value, annotations: &Map<String, Value>) -> Vec<String> {
     let named = by_name(config, annotations);
     match named.is_empty() {
         true => files(config),
@@ -109,7 +125,7 @@ pub(super) fn are_files(given: &[String]) -> bool {
 }
 
 fn by_name(config: &Value, annotations: &Map<String, Value>) -> Vec<String> {
-    [cdi(annotations), mounted(config)].concat()
+    [cdi(annotations), mounted(config), hooks::devices(config)].concat()
 }
 
 /// Whether the container may use each device of the node, as engines say of a privileged one.
@@ -158,6 +174,10 @@ fn given(config: &Value, annotations: &Map<String, Value>, variables: &Environme
     if !cdi.is_empty() {
         return cdi;
     }
+    let of_hooks = hooks::devices(config);
+    if !of_hooks.is_empty() {
+        return of_hooks;
+    }
     let of_swarm = of_swarm(variables);
     if !of_swarm.is_empty() {
         return of_swarm;
@@ -199,7 +219,7 @@ fn cdi(annotations: &Map<String, Value>) -> Vec<String> {
     cdi.filter_map(of_cdi).map(str::to_owned).collect()
 }
 
-fn list(text: &str) -> impl Iterator<Item = &str> {
+pub(super) fn list(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').map(str::trim)
 }
 

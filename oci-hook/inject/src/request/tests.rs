@@ -306,7 +306,7 @@ fn a_container_with_a_gpu_is_not_left_out_in_silence() {
 }
 
 fn asks_nothing(request: Option<Request>) -> bool {
-    request.is_none_or(|request| request.unlimited.is_some())
+    request.is_none_or(|request| request.asks == Asks::Nothing)
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Roots of machines with engines: what their files say is found.
 
 mod docker;
+mod handlers;
 mod podman;
 
 use super::*;

@@ -201,6 +201,65 @@ fn runtimes_that_go_past_mandatory_limits_are_named() {
 }
 
 #[test]
+fn where_cdi_gives_gpus_each_handler_beside_the_wrapper_is_named() {
+    let with = |name: &'static str| {
+        move |facts: &mut Facts| {
+            by_default(facts);
+            facts.engines[0].name = name;
+            facts.engines[0].others = vec!["crun".to_owned()];
+        }
+    };
+    for name in ["containerd", "k3s", "cri-o"] {
+        let found = format!("RuntimeClass names a handler of {name} (crun) go past");
+        let advice = "have each call the wrapper";
+        breaks("containers", Verdict::Warn, (&found, advice), with(name));
+        let passes = |change: fn(&mut Facts)| {
+            passes(&format!("{name}: runtime gpushare"), |facts| {
+                with(name)(facts);
+                change(facts);
+            });
+        };
+        passes(|facts| facts.mandatory = false);
+        passes(|facts| facts.engines[0].others.clear());
+        passes(|facts| {
+            facts.cdi.clear();
+            facts.engines[0].has_nvidia = true;
+            facts.engines[0].runtimes[0].has_nvidia = true;
+        });
+    }
+    // Those of the device plugin alone.
+    let found = "RuntimeClass names a handler of k3s (crun) go past";
+    breaks("containers", Verdict::Warn, (found, "remove"), |facts| {
+        with("k3s")(facts);
+        facts.cdi.clear();
+        facts.engines[0].has_nvidia = true;
+        facts.pods_cdi = true;
+    });
+}
+
+#[test]
+fn the_wrapper_as_default_is_advised_without_doubt_where_cdi_gives_gpus() {
+    let aside = |has_cdi: bool| {
+        move |facts: &mut Facts| {
+            by_default(facts);
+            facts.engines[0].default = Some("runc".to_owned());
+            if !has_cdi {
+                facts.cdi.clear();
+                facts.engines[0].has_nvidia = true;
+                facts.engines[0].runtimes[0].has_nvidia = true;
+            }
+        }
+    };
+    let found = "containers of containerd that ask for nothing go past";
+    for (has_cdi, advice) in [
+        (true, "CDI gives GPUs under any"),
+        (false, "unless that gives"),
+    ] {
+        breaks("containers", Verdict::Warn, (found, advice), aside(has_cdi));
+    }
+}
+
+#[test]
 fn image_builds_that_go_past_are_named_where_cdi_gives_them_gpus() {
     let with = |builds_past: bool, has_cdi: bool| {
         move |facts: &mut Facts| {

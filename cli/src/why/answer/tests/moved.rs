@@ -3,7 +3,7 @@
 use super::*;
 
 /// 9 GiB of the tenant are at this place.
-fn moved(place: Place, suspended: bool) -> ResidencyRow {
+pub(super) fn moved(place: Place, suspended: bool) -> ResidencyRow {
     ResidencyRow {
         name: "web".to_owned(),
         device: GPU,
@@ -68,4 +68,36 @@ fn a_tenant_off_the_device_is_told_where_its_memory_is_and_what_moved() {
     facts.residency = vec![moved(Place::In, true)];
     let stays = "by command, and has not: it is asked again";
     says(&facts, State::Running, &[stays, "resume web"], &[]);
+}
+
+#[test]
+fn of_memory_off_several_gpus_none_is_said_to_be_in_files() {
+    let mut facts = facts();
+    facts.tenants = vec![row("web", 18 * GIB, ProcessState::Running)];
+    let other = ResidencyRow {
+        device: [8; 16],
+        ..moved(Place::Out, false)
+    };
+    // That of one of them is in a file.
+    facts.swaps = [GPU, [8; 16]]
+        .map(|device| in_files(device, 9 * GIB))
+        .into();
+    facts.residency = vec![moved(Place::Out, false), other];
+    let words = ["on the host or in files (9 GiB in files, of all its GPUs)"];
+    says(&facts, State::Out, &words, &["have been in files"]);
+    facts.residency.truncate(1);
+    let words = ["have been in files"];
+    says(&facts, State::Out, &words, &["on the host"]);
+}
+
+fn in_files(device: [u8; 16], in_files: u64) -> TenantSwaps {
+    TenantSwaps {
+        name: "web".to_owned(),
+        device,
+        out_bytes: 0,
+        in_bytes: 0,
+        out_times: Histogram::default(),
+        in_times: Histogram::default(),
+        in_files,
+    }
 }

@@ -32,7 +32,10 @@ fn refusals_come_with_what_would_have_helped() {
 #[test]
 fn a_limit_is_named_that_the_largest_refused_allocation_fits() {
     let mut facts = facts();
-    facts.tenants = vec![row("web", GIB, ProcessState::Running)];
+    facts.tenants = vec![TenantRow {
+        limit: 3 * GIB,
+        ..row("web", GIB, ProcessState::Running)
+    }];
     let told = |largest: &[(&str, u64)]| {
         let limit = [("limit_bytes", 3 * GIB), ("charged_bytes", 2 * GIB + 1)];
         let numbers = [&[("count", 2), ("over_limit", 2)], &limit[..], largest].concat();
@@ -114,4 +117,67 @@ fn a_tenant_that_has_ended_is_told_the_limit_to_start_with() {
     ];
     let start = "`gpushare run --mem-limit SIZE`";
     says(&facts, State::Gone, &[start], &["gpushare set"]);
+}
+
+#[test]
+fn a_limit_that_is_enough_by_now_is_not_lowered_by_an_advice() {
+    let mut facts = facts();
+    let numbers = [("count", 3), ("over_limit", 3), ("limit_bytes", 4 * GIB)];
+    let sizes = [("charged_bytes", 4 * GIB), ("largest_bytes", GIB)];
+    let of = |limit| TenantRow {
+        limit,
+        ..row("web", 4 * GIB, ProcessState::Running)
+    };
+    let (old, now) = ("own limit of 4 GiB refused 3", "its limit is 16 GiB by now");
+    for numbers in [&[&numbers[..], &sizes].concat()[..], &numbers] {
+        facts.past = vec![event("refused", "REASON", numbers)];
+        facts.tenants = vec![of(16 * GIB)];
+        says(&facts, State::Running, &[old, now], &["set web"]);
+        facts.tenants = vec![of(4 * GIB)];
+        says(&facts, State::Running, &[old, "set web"], &["by now"]);
+    }
+    // It was raised, and by too little.
+    facts.past = vec![event("refused", "REASON", &[&numbers[..], &sizes].concat())];
+    facts.tenants = vec![of(4 * GIB + 1)];
+    let set = "set web --mem-limit 5120MiB";
+    says(&facts, State::Running, &[old, set], &["by now"]);
+}
+
+#[test]
+fn a_container_that_has_ended_is_told_the_annotation_to_start_with() {
+    let mut facts = facts();
+    facts.name = "3f9c0d5512e1".repeat(6)[..64].to_owned();
+    let numbers = [("count", 1), ("over_limit", 1), ("limit_bytes", GIB)];
+    facts.past = vec![
+        event("refused", "REASON", &numbers),
+        event("gone", "has ended", &[]),
+    ];
+    let start = "`gpushare.io/mem-limit=SIZE`";
+    says(&facts, State::Gone, &[start], &["gpushare run"]);
+}
+
+#[test]
+fn the_limit_is_that_of_the_last_refusal_by_a_limit() {
+    let of = |numbers: &[(&str, u64)], device: u8| EventRecord {
+        device: Some(EventDevice {
+            uuid: [device; 16],
+            index: u32::from(device),
+        }),
+        ..event("refused", "REASON", numbers)
+    };
+    let by_limit = [("count", 40), ("over_limit", 40), ("limit_bytes", 2 * GIB)];
+    let timed_out = [("count", 1), ("timed_out", 1), ("limit_bytes", 40 * GIB)];
+    let on = |device: u8, limit| TenantRow {
+        device: [device; 16],
+        limit,
+        ..row("web", GIB, ProcessState::Running)
+    };
+    let mut facts = facts();
+    facts.tenants = vec![on(8, 2 * GIB), on(9, 40 * GIB)];
+    facts.past = vec![of(&by_limit, 8), of(&timed_out, 9)];
+    let words = ["own limit of 2 GiB refused 40", "--mem-limit GPU-08080808"];
+    says(&facts, State::Running, &words, &["GPU-09090909"]);
+    facts.past.push(of(&by_limit, 9));
+    let words = ["limit of 2 GiB refused 80", "limit is 40 GiB by now"];
+    says(&facts, State::Running, &words, &["GPU-08080808"]);
 }

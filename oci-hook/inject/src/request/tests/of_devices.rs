@@ -201,7 +201,103 @@ fn a_pods_container_says_which_devices_it_was_given() {
     };
     assert_eq!(named(pod(), all), ["/dev/nvidia3"]);
     assert_eq!(named(pod(), zero), ["0"]);
-    assert_eq!(named(json!({}), all), ["all"]);
+    assert_eq!(named(json!({}), all), ["/dev/nvidia3"], "nor another's");
     // A container of no pod is not asked: Podman gives its GPUs in ways that are not seen here.
     assert!(given(json!({}), &[zero], files()).is_empty());
+}
+
+/// A hook that gives GPUs before the container starts.
+fn hook(path: &str, args: &[&str]) -> Value {
+    json!({"path": path, "args": args})
+}
+
+/// As `ctr run --gpus` and `nerdctl run --gpus` have it.
+fn of_containerd(device: &str) -> Value {
+    hook(
+        "/usr/bin/containerd",
+        &[
+            "containerd",
+            "oci-hook",
+            "--",
+            "/usr/bin/nvidia-container-cli",
+            "--load-kmods",
+            "configure",
+            device,
+            "--utility",
+            "--pid={{pid}}",
+            "{{rootfs}}",
+        ],
+    )
+}
+
+#[test]
+fn a_hook_of_containerds_names_the_gpus_that_it_gives() {
+    let with = |env: &[&str], stage: &str, hooks: Value| {
+        let mut config = config(&json!({}), env);
+        config["hooks"] = json!({ stage: hooks });
+        Request::of(&config).unwrap()
+    };
+    let limit = "GPUSHARE_MEM_LIMIT_0=4GiB";
+    for visible in ["A=1", "NVIDIA_VISIBLE_DEVICES=all", "CUDA_VERSION=8.0"] {
+        for stage in ["prestart", "createRuntime"] {
+            let hooks = || json!([of_containerd("--device=1,GPU-a")]);
+            let asked = with(&[visible, limit], stage, hooks()).unwrap();
+            assert_eq!(asked.devices, ["1", "GPU-a"], "{visible} {stage}");
+            let silent = with(&[visible], stage, hooks()).unwrap();
+            assert_eq!((silent.asks, silent.devices.len()), (Asks::Nothing, 2));
+        }
+        let two = json!([of_containerd("--device=0"), of_containerd("--device=all")]);
+        let asked = with(&[visible, limit], "prestart", two).unwrap();
+        assert_eq!(asked.devices, ["0", "all"]);
+    }
+    // Other hooks, and one that gives no GPU.
+    for other in [
+        of_containerd("--compute"),
+        of_containerd("--device="),
+        hook("/usr/bin/x", &["x", "--device=1"]),
+        hook("/usr/bin/x", &[]),
+        json!({"path": "/usr/bin/x"}),
+        json!(7),
+    ] {
+        let hooks = json!([other]);
+        assert_eq!(with(&["A=1"], "prestart", hooks.clone()), None, "{other}");
+        let asked = with(&[limit], "prestart", hooks).unwrap();
+        assert!(asked.devices.is_empty(), "{other}");
+    }
+    let none = with(&["A=1"], "poststart", json!([of_containerd("--device=1")]));
+    assert_eq!(none, None, "too late for a GPU");
+}
+
+/// Of a container of Docker's with GPU 1 by its file, from an image that says `all`.
+#[test]
+fn an_images_all_is_not_what_a_container_with_a_device_file_has() {
+    let with = |limit: &str, change: &dyn Fn(&mut Value)| {
+        let env = ["NVIDIA_VISIBLE_DEVICES=all", limit];
+        let mut config = config(&json!({}), &env);
+        config["linux"] = json!({
+            "cgroupsPath": "system.slice:docker:4f0a",
+            "devices": [{"path": "/dev/nvidia1", "type": "c", "major": 195, "minor": 1}],
+        });
+        change(&mut config);
+        Request::of(&config).unwrap().unwrap().devices
+    };
+    for limit in ["GPUSHARE_MEM_LIMIT=50%", "A=1"] {
+        assert_eq!(with(limit, &|_| {}), ["/dev/nvidia1"], "{limit}");
+        // NVIDIA's own hook gives it all of them.
+        for name in ["nvidia-container-runtime-hook", "nvidia-container-toolkit"] {
+            let path = format!("/usr/bin/{name}");
+            let all = with(limit, &|config| {
+                config["hooks"] = json!({"prestart": [hook(&path, &["x", "prestart"])]});
+            });
+            assert_eq!(all, ["all"], "{limit} {name}");
+        }
+        let privileged = with(limit, &|config| {
+            config["linux"]["resources"] = json!({"devices": [{"allow": true, "access": "rwm"}]});
+        });
+        assert_eq!(privileged, ["all"], "{limit}");
+        let other = with(limit, &|config| {
+            config["hooks"] = json!({"prestart": [hook("/usr/bin/nvidia-cdi-hook", &[])]});
+        });
+        assert_eq!(other, ["/dev/nvidia1"], "{limit}");
+    }
 }

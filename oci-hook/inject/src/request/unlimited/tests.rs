@@ -29,14 +29,14 @@ fn a_container_with_a_gpu_that_asks_for_nothing_is_the_nodes_to_judge() {
         (json!({}), "DOCKER_RESOURCE_NVIDIA-GPU=GPU-1", &["GPU-1"]),
     ] {
         let asked = of(&config(&annotations, &[variable]));
-        assert!(asked.unlimited.is_some() && asked.environment.is_empty());
+        assert!(asked.asks == Asks::Nothing && asked.environment.is_empty());
         assert_eq!(asked.devices, devices, "{variable}");
         assert!(asked.labels.contains(&("user".to_owned(), "7".to_owned())));
     }
     // One that asks is asked nothing more.
     let limit = json!({"gpushare.io/mem-limit": "1GiB"});
     let asked = of(&config(&limit, &["NVIDIA_VISIBLE_DEVICES=0"]));
-    assert_eq!(asked.unlimited, None);
+    assert_eq!(asked.asks, Asks::ByAnnotations);
 }
 
 #[test]
@@ -152,90 +152,5 @@ fn a_schedulers_annotation_is_told_where_nothing_of_ours_is_asked() {
             asked.labels.iter().all(|(kind, _)| kind != SCHEDULER),
             "{other}"
         );
-    }
-}
-
-const FOLDER_OF_CLASS: &str = "/run/gpushare/classes/half";
-const VERSION: &str = "/usr/lib/gpushare/versions/1";
-
-fn mount(source: &str, place: &str) -> Value {
-    json!({"source": source, "destination": place})
-}
-
-/// The mounts of a class, as its specification has them.
-fn of_class() -> [Value; 4] {
-    let preload = format!("{FOLDER_OF_CLASS}/ld.so.preload");
-    [
-        mount(FOLDER_OF_CLASS, FOLDER),
-        mount(&preload, PRELOADED),
-        mount(VERSION, LIBRARY_FOLDER),
-        mount(&preload, PRELOADED_BY_NIX),
-    ]
-}
-
-/// The class of a container with these mounts.
-fn class(mounts: &[Value]) -> Option<Class> {
-    let mut config = config(&json!({}), &["NVIDIA_VISIBLE_DEVICES=0"]);
-    config["mounts"] = json!(mounts);
-    of(&config).unlimited.unwrap().class
-}
-
-#[test]
-fn a_class_is_known_by_its_folder_and_a_library() {
-    let whole = of_class();
-    let known = Some(Class {
-        folder: FOLDER_OF_CLASS.to_owned(),
-        library: VERSION.to_owned(),
-    });
-    assert_eq!(class(&whole), known);
-    assert_eq!(class(&[]), None);
-    for at in 0..3 {
-        assert_eq!(class(&[&whole[..at], &whole[at + 1..]].concat()), None);
-    }
-    // An older specification has none for Nix.
-    assert_eq!(class(&whole[..3]), known);
-    for at in [0, 1, 3] {
-        // A later mount at the same place covers it.
-        let covered = mount("/other", whole[at]["destination"].as_str().unwrap());
-        assert_eq!(class(&[&whole[..], &[covered]].concat()), None, "{at}");
-    }
-}
-
-#[test]
-fn a_mount_that_hides_a_part_of_a_class_makes_it_none() {
-    let whole = of_class();
-    for place in [
-        "/usr/lib/gpushare/libgpushare.so",
-        "/usr/lib/./gpushare//libgpushare.so",
-        "/usr/lib/x/../gpushare/libgpushare.so",
-        "/usr/lib",
-        "/usr/",
-        "/",
-        "run/gpushare",
-        "/run/gpushare/gpushare.sock",
-        "/etc",
-        "/etc/",
-    ] {
-        let odd = mount("/dev/null", place);
-        assert_eq!(
-            class(&[&whole[..], std::slice::from_ref(&odd)].concat()),
-            None,
-            "{place}"
-        );
-        // What comes before is covered by ours.
-        assert!(class(&[&[odd][..], &whole].concat()).is_some(), "{place}");
-    }
-    for place in [
-        "/usr/lib/gpushare-x",
-        "/usr/libexec",
-        "/run/secrets",
-        // Over the socket folder it leaves the container's programs without CUDA (ADR 220).
-        "/run",
-        "/etc/hosts",
-        "/etc/ld.so.conf",
-        "/data",
-    ] {
-        let other = mount("/x", place);
-        assert!(class(&[&whole[..], &[other]].concat()).is_some(), "{place}");
     }
 }

@@ -1,0 +1,103 @@
+//! Sentences about a tenant and the time of a device.
+
+use super::answer::Facts;
+use crate::when::span;
+use gpushare_protocol::wire::{ProcessState, ShareRow, ShareState, TenantRow};
+
+/// Why it may not use the device's time now.
+pub(super) fn throttled(facts: &Facts, row: &ShareRow) -> Option<String> {
+    let (name, device) = (&row.name, facts.device(row.device));
+    let got = had(row);
+    let others = |state| others(facts, row, state);
+    let shares = |state: &ShareState| matches!(state, ShareState::Sharing { .. });
+    Some(match &row.state {
+        ShareState::Capped { for_us } => format!(
+            "{name} has used up its cap of {} on {device} and has waited {} for its next part; `gpushare set {name} --sm-limit PERCENT` changes the cap.",
+            row.cap.map_or_else(|| "the time".to_owned(), percent),
+            span(for_us / 1000)
+        ),
+        ShareState::Held { for_us } => format!(
+            "{name} has been closed on {device} for {}, for {}: {}{got}",
+            span(for_us / 1000),
+            others(shares),
+            cause(row)
+        ),
+        ShareState::Yielding { .. } => format!(
+            "{name} works in short slices on {device} beside {}: {}{got}",
+            others(shares),
+            cause(row)
+        ),
+        ShareState::Waiting { for_us } => format!(
+            "{name} has waited {} for its turn on {device}, which {} has.{got}",
+            span(for_us / 1000),
+            others(|state| matches!(
+                state,
+                ShareState::Holding { .. } | ShareState::Draining { .. }
+            ))
+        ),
+        ShareState::Draining { for_us } => format!(
+            "The turn of {name} on {device} is over: it has had {} to finish what it submitted.{got}",
+            span(for_us / 1000)
+        ),
+        _ => return None,
+    })
+}
+
+/// Why others are put before it. Of one with a share the row does not tell which of the causes it
+/// is. One without a share is below a higher priority, or requests are all of the device.
+fn cause(row: &ShareRow) -> String {
+    match row.weight {
+        0 => format!(
+            "tenants of higher priority, or with requests, leave it no share. `gpushare set {} --sm-request PERCENT` guarantees it one, and --priority ranks it.",
+            row.name
+        ),
+        _ => "it is ahead of its share, or of lower priority, or the request of another tenant is due (--priority, --sm-request). A gang is held as one, also for what holds it on another device.".to_owned(),
+    }
+}
+
+/// The time that it had lately.
+fn had(row: &ShareRow) -> String {
+    if row.over_ms == 0 {
+        return String::new();
+    }
+    let due = match row.weight {
+        0 => String::new(),
+        weight => format!(
+            ", and {} is its share while all want the device",
+            percent(weight)
+        ),
+    };
+    let over = span(row.over_ms);
+    format!(" It had {} of the last {over}{due}.", percent(row.held))
+}
+
+/// The other tenants on the device of a row that are in such a state.
+fn others(facts: &Facts, row: &ShareRow, state: fn(&ShareState) -> bool) -> String {
+    let others = facts.shares.iter().filter(|other| {
+        other.device == row.device && other.name != row.name && state(&other.state)
+    });
+    let names: Vec<&str> = others.map(|other| &*other.name).collect();
+    match names.is_empty() {
+        true => "another tenant".to_owned(),
+        false => names.join(", "),
+    }
+}
+
+/// Since when none of its processes has submitted any work.
+pub(super) fn idle(rows: &[&TenantRow]) -> Option<String> {
+    // Since the last work of any of its processes.
+    let mut least: Option<u64> = None;
+    for process in rows.iter().flat_map(|row| &row.processes) {
+        match process.state {
+            ProcessState::Idle { for_ms } => {
+                least = Some(least.map_or(for_ms, |ms| ms.min(for_ms)));
+            }
+            _ => return None,
+        }
+    }
+    least.map(|ms| format!("It has submitted no GPU work for {}.", span(ms)))
+}
+
+fn percent(part: u32) -> String {
+    format!("{} %", f64::from(part) / 10.0)
+}
