@@ -50,6 +50,12 @@ impl FromStr for Gpu {
             _ if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) => {
                 Ok(Self::Real(text.to_owned()))
             }
+            _ if text.split(',').all(|one| one.parse::<u8>().is_ok()) => {
+                Err(Failure::usage(format!(
+                    "--gpu={text:?} is refused: it names one GPU; for these set CUDA_VISIBLE_DEVICES={text} \
+                     and leave --gpu out"
+                )))
+            }
             _ => Err(Failure::usage(format!(
                 "--gpu={text:?} is refused: there is no such kind; accepted: auto, an index (0), \
                  a UUID (GPU-8932f937-d72c-4106-c12f-20bd9faed9f6), soft, soft:key=value,…"
@@ -227,16 +233,7 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Gpu>().unwrap(), gpu);
         }
-        for text in [
-            "",
-            "hard",
-            "softly",
-            "-1",
-            "0,1",
-            "GPU-8932f937",
-            "auto:",
-            "Soft",
-        ] {
+        for text in ["", "hard", "softly", "-1", "GPU-8932f937", "auto:", "Soft"] {
             assert!(
                 text.parse::<Gpu>()
                     .unwrap_err()
@@ -244,6 +241,10 @@ mod tests {
                     .contains("accepted"),
                 "{text}"
             );
+        }
+        for (text, is_list) in [("0,1", true), ("0,", false), ("a,b", false)] {
+            let why = text.parse::<Gpu>().unwrap_err().message;
+            assert_eq!(why.contains("CUDA_VISIBLE_DEVICES=0,1"), is_list, "{why}");
         }
     }
 

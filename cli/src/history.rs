@@ -11,6 +11,8 @@ use gpushare_journal::merged;
 use gpushare_protocol::wire::EventRecord;
 use nix::unistd::{AccessFlags, User, access, geteuid};
 use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// Where the machine's daemon keeps its journal.
@@ -49,11 +51,16 @@ pub(crate) fn own_journal(environment: &Environment) -> Option<PathBuf> {
 pub(crate) fn unwritable(environment: &Environment) -> Option<String> {
     let journal = own_journal(environment)?;
     let there = journal.ancestors().find(|path| path.is_dir())?;
-    let error = tempfile::tempfile_in(there).err()?;
+    let error = tempfile::tempfile_in(there).and_then(takes_a_block).err()?;
     Some(format!(
         "the journal of your own daemons, in {}, cannot be written ({error})",
         journal.display()
     ))
+}
+
+/// Whether there is room for some lines: a full disk takes an empty file.
+fn takes_a_block(mut file: File) -> io::Result<()> {
+    file.write_all(&[0; 4096])
 }
 
 /// A daemon begins to keep its journal there: journals of machines that are no more make room.
@@ -166,6 +173,14 @@ mod tests {
         assert_eq!(why(&dir.path().join("new").to_string_lossy()), None);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
         assert_eq!(unwritable(&Environment::new()), None);
+    }
+
+    #[test]
+    fn a_full_disk_takes_no_block_and_another_does() {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let refused = takes_a_block(full).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::StorageFull);
+        takes_a_block(tempfile::tempfile().unwrap()).unwrap();
     }
 
     #[test]

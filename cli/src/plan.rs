@@ -51,7 +51,10 @@ pub(crate) fn make(share: &Share, inherited: Environment) -> Result<Plan, Failur
     environment.insert(TENANT.into(), tenant.name.as_str().into());
     preload(&mut environment)?;
     let links = gpu.apply(&mut environment, tenant.name.as_str())?;
-    let devices = check_devices(&gpu, &limits, &environment)?;
+    let devices = check_devices(&gpu, &limits, &environment).map_err(|mut failure| {
+        settings::blame_flags(&share.amounts, &share.terms, &mut failure.message);
+        failure
+    })?;
     // A program inside a tenant inherits values for the tenant's devices. It may see fewer.
     let inherits = daemon::is_container() || tenant.is_marked(&environment);
     let uuids: Vec<_> = devices.iter().map(|device| device.uuid).collect();

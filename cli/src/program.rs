@@ -1,12 +1,18 @@
 //! Tells before a program starts whether a preload will reach it.
 
+mod interpreter;
+mod starters;
+
+pub(crate) use interpreter::missing as missing_interpreter;
+pub(crate) use starters::{Container, container, starts_apart, starts_elsewhere};
+
 use crate::settings::Environment;
 use gpushare_sys::files::has_capabilities;
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, access, eaccess, getegid, geteuid};
 use object::LittleEndian;
-use object::elf::{self, FileHeader64, PT_INTERP};
-use object::read::elf::{FileHeader, ProgramHeader};
+use object::elf::{self, FileHeader64};
+use object::read::elf::FileHeader;
 use std::env;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -78,58 +84,6 @@ pub(crate) enum OutOfReach {
     WithItsChildren(&'static str),
 }
 
-/// How a program starts others in a root of their own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Container {
-    /// They are its children, with a root in which the preload's path is not there by itself.
-    OfItsOwn,
-    /// An engine starts them elsewhere, with an environment that is not the program's.
-    OfAnEngine,
-}
-
-/// Programs that start others in containers, by the names of their files.
-const OWN: [&str; 8] = [
-    "apptainer",
-    "singularity",
-    "enroot",
-    "ch-run",
-    "sarus",
-    "bwrap",
-    "chroot",
-    "systemd-nspawn",
-];
-const ENGINES: [&str; 5] = ["docker", "podman", "podman-hpc", "nerdctl", "shifter"];
-
-/// Programs that start others on other machines, or have them started there.
-const ELSEWHERE: [&str; 10] = [
-    "srun",
-    "sbatch",
-    "mpirun",
-    "mpiexec",
-    "mpiexec.hydra",
-    "orterun",
-    "prterun",
-    "ssh",
-    "pdsh",
-    "kubectl",
-];
-
-/// Whether a command is known to start programs on other machines.
-pub(crate) fn starts_elsewhere(command: &OsStr) -> bool {
-    let name = Path::new(command).file_name();
-    name.is_some_and(|name| ELSEWHERE.iter().any(|known| name == *known))
-}
-
-/// Whether a command is known to start programs in containers.
-pub(crate) fn container(command: &OsStr) -> Option<Container> {
-    let name = Path::new(command).file_name()?;
-    let is_in = |names: &[&str]| names.iter().any(|known| name == *known);
-    if is_in(&OWN) {
-        return Some(Container::OfItsOwn);
-    }
-    is_in(&ENGINES).then_some(Container::OfAnEngine)
-}
-
 /// Why a preload will not be loaded into the program, if so. A script is judged by its interpreter.
 pub(crate) fn out_of_reach(command: &OsStr, environment: &Environment) -> Option<OutOfReach> {
     let mut file = resolve(command, environment)?;
@@ -170,16 +124,22 @@ fn read_head(file: &Path) -> Option<Vec<u8>> {
     Some(head)
 }
 
-/// The program a script names; after `env` the next one.
-fn interpreter(head: &[u8], environment: &Environment) -> Option<PathBuf> {
+/// The words of a script's first line.
+fn interpreted(head: &[u8]) -> Option<impl Iterator<Item = &OsStr>> {
     let line = head
         .strip_prefix(b"#!")?
         .split(|byte| *byte == b'\n')
         .next()?;
-    let mut words = line
+    let words = line
         .split(u8::is_ascii_whitespace)
         .filter(|word| !word.is_empty())
         .map(OsStr::from_bytes);
+    Some(words)
+}
+
+/// The program a script names; after `env` the next one.
+fn interpreter(head: &[u8], environment: &Environment) -> Option<PathBuf> {
+    let mut words = interpreted(head)?;
     let named = Path::new(words.next()?);
     let mut behind_env =
         words.filter(|word| !word.as_bytes().starts_with(b"-") && !word.as_bytes().contains(&b'='));
@@ -203,16 +163,10 @@ fn judge(head: &[u8]) -> Option<&'static str> {
     if header.e_machine.get(LittleEndian) != MACHINE {
         return Some("is built for another kind of machine");
     }
-    let segments = header.program_headers(LittleEndian, head).ok()?;
-    let Some(segment) = segments
-        .iter()
-        .find(|segment| segment.p_type(LittleEndian) == PT_INTERP)
-    else {
+    let Some(linker) = interpreter::linker(head) else {
         return Some("is statically linked");
     };
-    let (offset, size) = segment.file_range(LittleEndian);
-    let range = usize::try_from(offset).ok()?..usize::try_from(offset.checked_add(size)?).ok()?;
-    let musl = head.get(range)?.windows(4).any(|name| name == b"musl");
+    let musl = linker.windows(4).any(|name| name == b"musl");
     musl.then_some("uses musl, not glibc")
 }
 
@@ -285,34 +239,6 @@ mod tests {
             out_of_reach(OsStr::new("no-such-program"), &environment()),
             None
         );
-    }
-
-    #[test]
-    fn programs_that_start_others_in_containers_are_known_by_their_names() {
-        let of = |command: &str| container(OsStr::new(command));
-        for own in ["apptainer", "/opt/bin/singularity", "bwrap"] {
-            assert_eq!(of(own), Some(Container::OfItsOwn), "{own}");
-        }
-        for engine in ["docker", "/usr/bin/podman"] {
-            assert_eq!(of(engine), Some(Container::OfAnEngine), "{engine}");
-        }
-        for other in ["python3", "apptainer.py", "/opt/apptainer/run", "", "/"] {
-            assert_eq!(of(other), None, "{other}");
-        }
-    }
-
-    #[test]
-    fn programs_that_start_others_on_other_machines_are_known_by_their_names() {
-        for (command, known) in [
-            ("srun", true),
-            ("/usr/bin/mpirun", true),
-            ("ssh", true),
-            ("sshd", false),
-            ("/opt/srun/python3", false),
-            ("/", false),
-        ] {
-            assert_eq!(starts_elsewhere(OsStr::new(command)), known, "{command}");
-        }
     }
 
     #[test]

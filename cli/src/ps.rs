@@ -131,7 +131,10 @@ pub(crate) fn set(arguments: &Set) -> Result<ExitCode, Failure> {
         }
         Ok(())
     };
-    order::give(tenant, change).map_err(|failure| arguments.in_flags(failure))
+    order::give(tenant, change).map_err(|mut failure| {
+        settings::blame_flags(&arguments.amounts, &arguments.terms, &mut failure.message);
+        failure
+    })
 }
 
 /// A note that this tenant holds more on a device than its limit is now.
@@ -167,29 +170,6 @@ pub(crate) fn has_files_only(tenant: &str) -> bool {
 }
 
 impl Set {
-    /// Blames the flag where the daemon blames the variable that came from it.
-    fn in_flags(&self, mut failure: Failure) -> Failure {
-        for set in settings::chosen(&self.amounts).unwrap_or_default() {
-            let blamed = format!("{}={:?} ", set.variable, set.value);
-            if failure.message.starts_with(&blamed) {
-                let flag = format!("{}={:?} ", set.flag, set.given);
-                failure.message.replace_range(..blamed.len(), &flag);
-                return failure;
-            }
-        }
-        let terms = self
-            .terms
-            .given()
-            .map(|(flag, variable, _)| (flag, variable));
-        let mut given = settings::given(&self.amounts).chain(terms);
-        if let Some((flag, variable)) =
-            given.find(|(_, variable)| failure.message.starts_with(variable))
-        {
-            failure.message.replace_range(..variable.len(), flag);
-        }
-        failure
-    }
-
     /// The changes, as variables.
     pub(crate) fn changes(&self) -> Result<Vec<(String, String)>, Failure> {
         let mut changes = settings::variables(&self.amounts)?;

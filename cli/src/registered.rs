@@ -125,7 +125,12 @@ pub(crate) fn register(plan: &mut Plan, arguments: &Run) -> Result<Option<Regist
             Ok(_) => continue,
         };
         match reply {
-            ControlReply::Error(error) => return Err(Failure::ours(refused(&error, &talk))),
+            ControlReply::Error(error) => {
+                let Share { amounts, terms, .. } = &arguments.share;
+                let mut message = refused(&error, &talk);
+                settings::blame_flags(amounts, terms, &mut message);
+                return Err(Failure::ours(message));
+            }
             ControlReply::Queued { why } => {
                 output::note(&format!("{}: {why}", plan.tenant.name));
                 queued = Some(why);
@@ -220,7 +225,8 @@ pub(crate) fn check_without_daemon(
 /// Refuses what a `run` inside a registered tenant asks for and cannot have: another tenant,
 /// another part of the device than less memory, other terms, no daemon.
 pub(crate) fn check_nested(arguments: &Run, plan: &Plan) -> Result<(), Failure> {
-    if let Some(ended) = ended_outer(&plan.environment) {
+    // The plan's environment has the name of the tenant that this `run` would have made.
+    if let Some(ended) = ended_outer(&plan.environment, std::env::var_os(TENANT)) {
         return Err(Failure::ours(ended));
     }
     let outer = outer_name(&plan.environment);
@@ -313,16 +319,16 @@ fn variable_of_tenant(environment: &Environment, by_mps: bool) -> Option<(String
 }
 
 /// That the tenant of this environment has ended, so that no program in it can use CUDA; `None`
-/// where it has not, or there is none.
-pub(crate) fn ended_outer(environment: &Environment) -> Option<String> {
+/// where it has not, or there is none. `name` is the one that the environment gave it.
+pub(crate) fn ended_outer(environment: &Environment, name: Option<OsString>) -> Option<String> {
     let folder = Path::new(environment.get(OsStr::new(SOCKET))?);
     // The folder of a tenant lies there as long as it lives, whether its daemon serves or not.
     let error = fs::symlink_metadata(folder).err()?;
     if daemon::is_container() || error.kind() != ErrorKind::NotFound {
         return None;
     }
-    let name = environment.get(OsStr::new(TENANT)).map(OsString::as_os_str);
-    let name = name.or_else(|| folder.file_name()).unwrap_or_default();
+    let name = name.as_deref().or_else(|| folder.file_name());
+    let name = name.unwrap_or_default();
     Some(format!(
         "tenant {}, in which this shell was started, has ended: {SOCKET}={} is not there, and CUDA is refused in all that is started here; unset {SOCKET} {TENANT}, or open a new shell",
         name.display(),

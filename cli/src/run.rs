@@ -25,8 +25,13 @@ pub(crate) fn run(arguments: Run) -> Result<ExitCode, Failure> {
     // A name that is mistyped would else wait for the device first, for hours.
     program::look_for(command, &plan.environment)
         .map_err(|errno| not_started(command, &plan.environment, &errno.into()))?;
-    if let Some(reach) = program::out_of_reach(command, &plan.environment) {
+    let reach = program::out_of_reach(command, &plan.environment);
+    if let Some(reach) = reach {
         output::note(&uncovered(command, reach));
+    }
+    let is_told = matches!(reach, Some(OutOfReach::WithItsChildren(_)));
+    if !is_told && program::starts_apart(command, rest) {
+        output::note(&apart(command));
     }
     if let Some(container) = program::container(command) {
         output::note(&contained(command, container));
@@ -87,6 +92,14 @@ fn elsewhere(command: &OsStr) -> String {
     )
 }
 
+fn apart(command: &OsStr) -> String {
+    let command = command.display();
+    format!(
+        "note: {command} starts programs that this run's environment need not reach, and no limit holds in one that it does not: \
+         put gpushare behind it, as in `{command} … gpushare run -- CMD`"
+    )
+}
+
 fn start(
     command: &OsStr,
     arguments: &[OsString],
@@ -119,8 +132,15 @@ fn start(
 fn not_started(command: &OsStr, environment: &Environment, error: &Error) -> Failure {
     let missing =
         error.kind() == ErrorKind::NotFound && program::resolve(command, environment).is_none();
+    let interpreter = || match error.kind() {
+        ErrorKind::NotFound => program::missing_interpreter(command, environment),
+        _ => None,
+    };
     let (status, what) = if missing {
         (NOT_FOUND, "command not found".to_owned())
+    } else if let Some(lost) = interpreter() {
+        let what = format!("its interpreter {} is not there", lost.display());
+        (NOT_STARTED, what)
     } else {
         (NOT_STARTED, error.to_string())
     };

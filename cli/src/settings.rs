@@ -182,6 +182,22 @@ pub(crate) fn chosen(given: &Amounts) -> Result<Vec<Chosen>, Failure> {
     Ok(chosen)
 }
 
+/// Names the flag in a `message` that begins with the variable which came from it.
+pub(crate) fn blame_flags(amounts: &Amounts, terms: &Terms, message: &mut String) {
+    for set in chosen(amounts).unwrap_or_default() {
+        let blamed = format!("{}={:?} ", set.variable, set.value);
+        if message.starts_with(&blamed) {
+            let flag = format!("{}={:?} ", set.flag, set.given);
+            return message.replace_range(..blamed.len(), &flag);
+        }
+    }
+    let terms = terms.given().map(|(flag, variable, _)| (flag, variable));
+    let mut given = given(amounts).chain(terms);
+    if let Some((flag, variable)) = given.find(|(_, variable)| message.starts_with(variable)) {
+        message.replace_range(..variable.len(), flag);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -355,5 +371,24 @@ mod tests {
                 .contains("GPUSHARE_DISABLE")
         );
         assert!(after(&Share::default(), &disabled).is_ok());
+    }
+
+    #[test]
+    fn a_refusal_names_the_flag_only_where_one_was_given() {
+        let mut given = share(&[], &["0=9GiB"]);
+        given.terms.priority = Some("600".to_owned());
+        let said = |of: &Share, message: &str| {
+            let mut message = message.to_owned();
+            blame_flags(&of.amounts, &of.terms, &mut message);
+            message
+        };
+        let request = "GPUSHARE_MEM_REQUEST_0=\"9GiB\" is refused";
+        let flag = "--mem-request=\"0=9GiB\" is refused";
+        assert_eq!(said(&given, request), flag);
+        let priority = "GPUSHARE_PRIORITY=600: above 500";
+        assert_eq!(said(&given, priority), "--priority=600: above 500");
+        for message in [request, priority] {
+            assert_eq!(said(&Share::default(), message), message);
+        }
     }
 }

@@ -184,12 +184,7 @@ impl Connection {
                 return Err(Closed::Descriptors);
             }
             if bytes == 0 {
-                let whole = self.decoder.is_between_frames();
-                return Err(if whole {
-                    Closed::Ended
-                } else {
-                    Closed::Truncated
-                });
+                return Err(Closed::Ended);
             }
             self.decoder.push(&buffer[..bytes]);
             taken += bytes;
@@ -198,6 +193,16 @@ impl Connection {
             }
         }
         Ok(taken)
+    }
+
+    /// How a connection that is over with `end` ended, once [`Self::next_frame`] has given all
+    /// whole frames.
+    #[must_use]
+    pub fn ended(&self, end: Closed) -> Closed {
+        match end {
+            Closed::Ended if !self.decoder.is_between_frames() => Closed::Truncated,
+            end => end,
+        }
     }
 
     /// The next whole frame that has arrived.

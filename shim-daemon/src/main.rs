@@ -221,12 +221,16 @@ fn run(args: Args, rest: &mut Option<Rest>) -> Result<(), Failed> {
         ..Settings::default()
     };
     let root = args.runtime_dir.unwrap_or_else(|| PathBuf::from(RUNTIME));
-    let mut folder = Folder::open(root, args.private)
-        .map_err(|error| {
-            format!("cannot use the runtime folder: {error}; run it as root, or give --private and --runtime-dir DIR")
-        })?;
+    let at = root.display().to_string();
+    let mut folder = Folder::open(root, args.private).map_err(|error| {
+        let instead = match args.private {
+            true => "",
+            false => "; run it as root, or give --private and --runtime-dir DIR",
+        };
+        format!("cannot use the runtime folder: {error}{instead}")
+    })?;
     folder.claim().map_err(|error| {
-        let text = format!("cannot listen: {error}");
+        let text = format!("cannot listen in {at}: {error}");
         match error.kind() {
             ErrorKind::AddrInUse => Failed::Taken(text),
             _ => Failed::Here(text),

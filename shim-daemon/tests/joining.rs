@@ -128,6 +128,9 @@ impl Machine {
     }
 }
 
+/// The next step of a refusal that is of no container.
+const REMEDY: &str = "su USER -c 'gpushare run";
+
 #[test]
 fn a_user_of_the_machine_does_not_join_roots_tenant() {
     let mut machine = Machine::new();
@@ -148,6 +151,7 @@ fn a_user_of_the_machine_does_not_join_roots_tenant() {
             refused.contains("user 1001") && refused.contains(cgroup),
             "{refused}"
         );
+        assert!(refused.contains(REMEDY), "{refused}");
         assert!(machine.joins(roots, ROOT, cgroup), "root is from {cgroup}");
     }
 }
@@ -165,7 +169,9 @@ fn a_cgroup_that_a_user_made_is_not_roots_tenant() {
         "/docker/ABCDEF",
     ] {
         let cgroup = cgroup.replace("ID", A);
-        assert!(!machine.joins(roots, ALICE, &cgroup), "{cgroup}");
+        let refused = machine.try_join(roots, ALICE, &cgroup).unwrap_err();
+        let is_containers = cgroup.contains("user");
+        assert_eq!(refused.contains(REMEDY), !is_containers, "{refused}");
     }
 }
 

@@ -147,8 +147,16 @@ fn another_user_sees_it_and_neither_joins_nor_changes_it() {
     let attach = Control::Attach {
         tenant: "shared".to_owned(),
     };
-    forbidden(&machine.create(BOB, &[]));
-    forbidden(&machine.set(BOB, "GPUSHARE_MEM_LIMIT", "2GiB"));
+    let created = machine.create(BOB, &[]);
+    let set = machine.set(BOB, "GPUSHARE_MEM_LIMIT", "2GiB");
+    for (refused, has_name) in [(created, true), (set, false)] {
+        let told = forbidden(&refused);
+        assert!(
+            told.contains("tenant shared is not yours but user 1001's"),
+            "{told}"
+        );
+        assert_eq!(told.contains("--name"), has_name, "{told}");
+    }
     forbidden(&machine.ask(BOB, &attach));
     assert!(!machine.joins(1002));
     let rows = machine.ask(BOB, &Listing::Tenants.first());
@@ -167,7 +175,11 @@ fn the_machines_tenant_takes_no_process_or_command_of_a_session() {
     machine.create(ROOT, &[]);
     assert!(!machine.joins(1001) && !machine.joins(65_534));
     assert!(machine.joins(0));
-    forbidden(&machine.set(ALICE, "GPUSHARE_MEM_LIMIT", "2GiB"));
+    let told = machine.set(ALICE, "GPUSHARE_MEM_LIMIT", "2GiB");
+    assert!(
+        forbidden(&told).contains("not yours but root's"),
+        "{told:?}"
+    );
 }
 
 #[test]

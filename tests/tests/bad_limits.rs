@@ -74,10 +74,7 @@ fn run_refuses_a_bad_flag_by_the_flags_name() {
         ),
         (&["--mem-view", "all"], "--mem-view=\"all\""),
         (&["--name", "a/b"], "--name=\"a/b\""),
-        (
-            &["--mem-request", "17GiB"],
-            "GPUSHARE_MEM_REQUEST=\"17GiB\"",
-        ),
+        (&["--mem-request", "17GiB"], "--mem-request=\"17GiB\""),
     ] {
         let mut run = command(&gpu, flags);
         run.arg("true");

@@ -1,7 +1,8 @@
 //! Contexts beside a process's first one take nothing that was promised to others, and what is set
 //! aside for them is given back.
 
-use gpushare_tests::{Daemon, Gpu, Guest, MIB, Tenant, clients, until};
+use gpushare_protocol::wire::EventRecord;
+use gpushare_tests::{Daemon, Gpu, Guest, MIB, Tenant, clients, until, waiting};
 use nix::unistd::Pid;
 
 /// Contexts take 64 of 1024 MiB.
@@ -76,6 +77,43 @@ fn a_second_context_that_does_not_fit_fails_when_its_time_is_over() {
     scene.one.does(&alloc(80));
     scene.other.does("destroy 1");
     scene.other.does("retain");
+}
+
+/// The `refused` event of the tenant `other`, once it is told.
+fn told_refusal(daemon: &Daemon) -> EventRecord {
+    waiting::until_some("a refusal is told", || {
+        let mut past = daemon.commands().past().into_iter();
+        past.find(|event| event.kind == "refused" && event.tenant.as_deref() == Some("other"))
+    })
+}
+
+#[test]
+fn a_context_that_is_refused_is_told_with_the_reason() {
+    for (limit, reason) in [
+        (("GPUSHARE_ON_COLLISION", "fail"), "no_room"),
+        (("GPUSHARE_WAIT_TIMEOUT", "20ms"), "timed_out"),
+    ] {
+        let mut scene = scene(864, 784, &[limit]);
+        assert_eq!(scene.other.ask("create"), "create 2");
+        assert_eq!(scene.other.ask("wrong"), "wrong 1", "no refusal");
+        let told = told_refusal(&scene.daemon);
+        let counts = ["count", reason].map(|name| told.number_of(name));
+        assert_eq!(counts, [Some(1); 2], "{told:?}");
+        assert_eq!(told.number_of("largest_bytes"), None, "{told:?}");
+        assert!(told.text.contains("of a context"), "{told:?}");
+    }
+}
+
+#[test]
+fn a_first_context_that_is_refused_is_told_when_its_program_has_ended() {
+    let mut scene = scene(864, 784, &[("GPUSHARE_WAIT_TIMEOUT", "20ms")]);
+    let mut second = Guest::start(scene._tenants[1].command(&clients::compile("contexts", &[])));
+    assert_eq!(second.ask("init"), "init 2");
+    second.finish().silently();
+    let told = told_refusal(&scene.daemon);
+    let counts = ["count", "waited"].map(|name| told.number_of(name));
+    assert_eq!(counts, [Some(1); 2], "{told:?}");
+    scene.other.does("destroy 1");
 }
 
 #[test]

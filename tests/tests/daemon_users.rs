@@ -42,16 +42,17 @@ fn another_user_neither_joins_nor_changes_nor_reaches_it_and_root_does() {
 
     let set = machine.run(BOB, &["set", "mine", "--mem-limit", "4GiB"]);
     let told = String::from_utf8_lossy(&set.stderr).into_owned();
-    assert!(
-        !set.status.success() && told.contains("not yours"),
-        "{told}"
-    );
+    assert!(!set.status.success(), "{told}");
+    assert!(told.contains("tenant mine is not yours"), "{told}");
+    assert!(!told.contains("--name"), "it has none: {told}");
 
     let ended = machine
         .guest(BOB, &["--name", "mine", "--mem-limit", "2GiB"])
         .finish();
     assert_eq!(ended.status.code(), Some(125), "{ended:?}");
-    assert!(ended.stderr.contains("not yours"), "{ended:?}");
+    for words in ["tenant mine is not yours", "take another name"] {
+        assert!(ended.stderr.contains(words), "{ended:?}");
+    }
 
     let mut intruder = machine.into_it(BOB, "mine");
     let answer = intruder.ask("init");
@@ -105,7 +106,8 @@ fn no_environment_of_a_user_gets_more_than_the_daemon_registered() {
     drop(guest);
     let high = machine.guest(ALICE, &["--priority", "501"]).finish();
     assert_eq!(high.status.code(), Some(125), "{high:?}");
-    assert!(high.stderr.contains("for root to give"), "{high:?}");
+    let told = "gpushare: --priority=501: above 500 is for root to give";
+    assert!(high.stderr.contains(told), "{high:?}");
 }
 
 #[test]
@@ -134,7 +136,7 @@ fn a_user_commands_its_own_tenant_beside_roots_of_that_name() {
     own.finish().silently();
     let output = set(BOB, "1GiB");
     let told = String::from_utf8_lossy(&output.stderr);
-    assert!(told.contains("not yours"), "{output:?}");
+    assert!(told.contains("web is not yours but root's"), "{output:?}");
     roots.finish().silently();
 }
 

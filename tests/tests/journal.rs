@@ -168,7 +168,7 @@ fn an_end_by_a_command_is_told_with_whose_command_it_was() {
         (&facts["reason"], &facts["by"], &facts["signal"]),
         (
             &"command".into(),
-            &"the machine's operator".into(),
+            &format!("user {}", nix::unistd::geteuid()).into(),
             &"SIGTERM".into()
         )
     );

@@ -125,6 +125,30 @@ fn a_program_that_cannot_start_in_a_service_is_126_all_the_same() {
     assert_eq!(ended.status.code(), Some(126), "{ended:?}");
 }
 
+/// The message and status of `run` with this file as its command.
+fn not_started(file: &Path, text: &str) -> (String, Option<i32>) {
+    fs::write(file, text).expect("written");
+    fs::set_permissions(file, Permissions::from_mode(0o755)).expect("executable");
+    let ended = command(&Gpu::new(""), &[]).arg(file).output();
+    let ended = ended.expect("it ran");
+    let told = String::from_utf8_lossy(&ended.stderr).into_owned();
+    (told, ended.status.code())
+}
+
+#[test]
+fn a_script_whose_interpreter_is_not_there_is_told_by_that() {
+    let dir = own_folder();
+    let script = dir.path().join("train.py");
+    let missing = not_started(&script, "#! /no/venv/bin/python -u\n");
+    assert_eq!(missing.1, Some(126));
+    let words = "its interpreter /no/venv/bin/python is not there";
+    assert!(missing.0.contains(words), "{missing:?}");
+    // One that is there and may not be executed.
+    let barred = not_started(&script, "#!/etc/passwd\n");
+    assert_eq!(barred.1, Some(126));
+    assert!(!barred.0.contains("interpreter"), "{barred:?}");
+}
+
 #[test]
 fn a_service_that_tells_systemd_of_itself_is_noted_and_no_other_one() {
     for (variables, noted) in [

@@ -380,7 +380,7 @@ fn uvm_without_what_it_needs_is_refused_before_the_start_by_name() {
     };
     let fixed = Home::with_config("mem=256MiB,managed=fixed", NODE);
     let said = refused(&fixed, &asked);
-    let named = "GPUSHARE_OVERSUBSCRIBE=\"uvm\" is refused";
+    let named = "--oversubscribe=\"uvm\" is refused";
     assert!(said.contains(named), "{said}");
     assert!(said.contains("managed memory"), "{said}");
     accepted(&fixed, &["--oversubscribe", "off"]);

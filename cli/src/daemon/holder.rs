@@ -18,12 +18,16 @@ pub(crate) struct Holder {
 
 impl Holder {
     /// That of the daemon in `folder`, with which this error kept us from talking. `None` if none
-    /// listens there, or one that answers what we do not take.
+    /// listens there, or one that answers what we do not take. A daemon that leaves closes what it
+    /// has taken, and listens no more.
     pub(super) fn of(folder: &Path, error: &Error) -> Option<Self> {
         if is_absent(error) || error.kind() == ErrorKind::InvalidData {
             return None;
         }
         let pid = Talk::listener(folder);
+        if pid.is_none() && is_closed(error) {
+            return None;
+        }
         let stat = pid.and_then(|pid| fs::read_to_string(format!("/proc/{pid}/stat")).ok());
         Some(Self {
             pid,
@@ -45,6 +49,14 @@ impl Display for Holder {
     }
 }
 
+/// Whether a daemon closed the connection.
+fn is_closed(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe
+    )
+}
+
 /// Whether a process is stopped, by its `/proc/PID/stat`. Its name may have any letters.
 fn is_stopped(stat: &str) -> bool {
     let after = stat.rsplit_once(')').map(|(_, after)| after.trim_start());
@@ -54,6 +66,7 @@ fn is_stopped(stat: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::net::UnixListener;
 
     #[test]
     fn a_process_is_stopped_by_its_state_and_not_by_its_name() {
@@ -75,6 +88,26 @@ mod tests {
             assert_eq!(of(kind), None, "{kind}");
         }
         assert!(of(ErrorKind::WouldBlock).is_some());
+    }
+
+    #[test]
+    fn a_daemon_that_closed_the_connection_has_a_holder_while_it_listens() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("control.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let of = |kind| Holder::of(folder.path(), &Error::from(kind));
+        let closed = [
+            ErrorKind::UnexpectedEof,
+            ErrorKind::ConnectionReset,
+            ErrorKind::BrokenPipe,
+        ];
+        for kind in closed {
+            assert!(of(kind).is_some(), "{kind}");
+        }
+        drop(listener);
+        for kind in closed {
+            assert_eq!(of(kind), None, "{kind}");
+        }
     }
 
     #[test]

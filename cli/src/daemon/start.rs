@@ -198,7 +198,7 @@ pub(super) fn start(gpu: &Gpu, folder: &Path, environment: &Environment) -> Resu
     closed.recursive(true).mode(0o700);
     closed
         .create(folder)
-        .map_err(|error| failed("make a folder for", error))?;
+        .map_err(|error| failed(&format!("make {} for", folder.display()), error))?;
     let log = File::options()
         .create(true)
         .append(true)

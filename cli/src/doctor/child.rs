@@ -10,6 +10,9 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+/// How the lines begin that our commands write.
+const OURS: &str = "gpushare: ";
+
 /// Starts this program with these arguments in this environment and process group, and reads its
 /// answer. The error is a sentence.
 pub(super) fn ask<T: DeserializeOwned>(
@@ -37,7 +40,7 @@ pub(super) fn ask<T: DeserializeOwned>(
         end(&mut child, group, GRACE);
     }
     let (answer, complaint) = (text(child.stdout.take()), text(child.stderr.take()));
-    let complaint = complaint.trim().trim_start_matches("gpushare: ").to_owned();
+    let complaint = last_words(&complaint);
     if !ended {
         let told = match complaint.is_empty() {
             true => String::new(),
@@ -49,4 +52,30 @@ pub(super) fn ask<T: DeserializeOwned>(
         true => "the driver ended the program that asked".to_owned(),
         false => complaint,
     })
+}
+
+/// The last that a command of ours said, without its name: notes may stand before it. If it said
+/// nothing, all that stands there.
+fn last_words(complaint: &str) -> String {
+    let mut lines = complaint.trim().lines();
+    let last = lines.rfind(|line| line.starts_with(OURS));
+    let words = last.map_or(complaint, |line| line.trim_start_matches(OURS));
+    words.trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_several_lines_the_last_one_of_ours_is_told() {
+        for (complaint, told) in [
+            ("gpushare: it waits\ngpushare: it ended\n", "it ended"),
+            ("gpushare: it ended\nlib: a warning\n", "it ended"),
+            ("lib: one\nlib: two\n", "lib: one\nlib: two"),
+            ("\n", ""),
+        ] {
+            assert_eq!(last_words(complaint), told);
+        }
+    }
 }

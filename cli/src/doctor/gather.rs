@@ -16,6 +16,7 @@ use crate::settings::Environment;
 use crate::{artefacts, history, log_file, mps, plan, registered, when};
 use gpushare_protocol::injection::SELINUX_ENFORCES;
 use gpushare_protocol::limits::Limits;
+use gpushare_protocol::paths::TENANT;
 use gpushare_protocol::wire::{MINOR, MetricsRow};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
@@ -105,7 +106,7 @@ pub(super) fn facts(gpu_text: &str) -> Result<Facts, Failure> {
         mps: mps::daemon(&own),
         preloads: preloads(&own),
         misspelt: refused.iter().map(ToString::to_string).collect(),
-        ended_outer: registered::ended_outer(&own),
+        ended_outer: registered::ended_outer(&own, own.get(OsStr::new(TENANT)).cloned()),
         unopened: log_file::check(&own).err().map(|error| error.to_string()),
         disabled: own
             .get(OsStr::new("GPUSHARE_DISABLE"))

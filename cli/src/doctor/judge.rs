@@ -190,7 +190,7 @@ fn proof(facts: &Facts) -> Judged {
         Err(why) => {
             return fail(
                 format!("could not be tried: {why}"),
-                "mend what the checks above name, then try again; where the GPU is full, `gpushare ps` shows who has it",
+                "mend what the other checks name, then try again; where the GPU is full, `gpushare ps` shows who has it",
             );
         }
     };

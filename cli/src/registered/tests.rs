@@ -75,17 +75,20 @@ fn a_cap_inside_a_tenant_is_kept_for_a_client_of_mps_only() {
 #[test]
 fn a_shell_whose_tenant_has_ended_is_told_from_one_that_lives() {
     let dir = tempfile::tempdir().unwrap();
-    let told = |folder: &Path| {
+    let told = |folder: &Path, name: Option<&str>| {
         let environment: Environment = [
             (SOCKET.into(), folder.as_os_str().to_owned()),
-            (TENANT.into(), "outer".into()),
+            (TENANT.into(), "of-this-run".into()),
         ]
         .into();
-        ended_outer(&environment)
+        ended_outer(&environment, name.map(OsString::from))
     };
-    assert_eq!(told(dir.path()), None);
-    let ended = told(&dir.path().join("sockets/outer")).unwrap();
-    assert!(ended.starts_with("tenant outer, in which"), "{ended}");
-    assert!(ended.contains("unset GPUSHARE_SOCKET"), "{ended}");
-    assert_eq!(ended_outer(&Environment::new()), None);
+    assert_eq!(told(dir.path(), Some("outer")), None);
+    // By the name that the shell has, or by the folder's: not by that of a `run` in it.
+    for name in [Some("outer"), None] {
+        let ended = told(&dir.path().join("sockets/outer"), name).unwrap();
+        assert!(ended.starts_with("tenant outer, in which"), "{ended}");
+        assert!(ended.contains("unset GPUSHARE_SOCKET"), "{ended}");
+    }
+    assert_eq!(ended_outer(&Environment::new(), None), None);
 }

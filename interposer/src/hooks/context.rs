@@ -25,7 +25,7 @@ use crate::holdings::reclaim;
 use crate::holdings::table;
 use crate::holdings::torch;
 use crate::hooks::context_refusal::{
-    Making, flags_are_wrong, green_flags_are_wrong, has_no_affinity, params_are_wrong,
+    Making, flags_are_wrong, green_flags_are_wrong, has_no_affinity, params_are_wrong, without_room,
 };
 use crate::hooks::context_turns::{turn, unsealed_turn};
 use crate::hooks::early::Call;
@@ -156,7 +156,7 @@ fn room(device: DeviceKey, patience: &Deadline, making: Making<'_>) -> Result<Op
         }
     }
     let opening = opened(device, false, Waiting::Guaranteed, patience);
-    opening.map_err(|NoRoom(_)| CUresult::OUT_OF_MEMORY)
+    opening.map_err(|NoRoom(device)| without_room(device))
 }
 
 /// Makes a context, for which room is made unless it was. Returns the driver's result and the

@@ -10,6 +10,7 @@ use gpushare_cuda_abi::cuda::{
     CUexecAffinityType, CUgreenCtxCreate_flags as GreenFlags, CUresult, CUstream,
 };
 
+use crate::account;
 use crate::driver::calls;
 use crate::driver::contexts;
 use crate::driver::device::DeviceKey;
@@ -35,11 +36,9 @@ impl Making<'_> {
     /// Its answer where there is no room on `device`.
     #[cold]
     pub(super) fn refused(&self, device: DeviceKey) -> CUresult {
-        if self.is_doubtful(device) {
-            self.tried()
-        } else {
-            CUresult::OUT_OF_MEMORY
-        }
+        let wrong = self.is_doubtful(device).then(|| self.tried());
+        let wrong = wrong.filter(|answer| *answer != CUresult::OUT_OF_MEMORY);
+        wrong.unwrap_or_else(|| without_room(device))
     }
 
     /// What the driver says of it without room. `OUT_OF_MEMORY`: nothing else is wrong.
@@ -53,6 +52,14 @@ impl Making<'_> {
             wrong => wrong,
         }
     }
+}
+
+/// The answer to a call that is right, where there is no room on `device`: a refusal, which is
+/// counted. The process does not know how much its context would have taken.
+#[cold]
+pub(super) fn without_room(device: DeviceKey) -> CUresult {
+    account::count_refusal(device, 0);
+    CUresult::OUT_OF_MEMORY
 }
 
 /// Whether the thread's current context is on `device` and has failed: new ones of the process do,

@@ -185,9 +185,18 @@ fn remedy(folder: &Path) -> String {
         )
     } else if is_unmarked(folder) {
         format!("what {place} is in this container was removed on the host: restart the container")
+    } else if is_no_more(folder) {
+        "there is no such tenant on this node: it has ended, or is another node's; unset GPUSHARE_SOCKET GPUSHARE_TENANT, or open a new shell".to_owned()
     } else {
         "is gpushared running?".to_owned()
     }
+}
+
+/// Whether the tenant is not there: its folder lies there as long as it lives, whether its daemon
+/// serves or not. In a container that folder is a mount, which stays.
+fn is_no_more(folder: &Path) -> bool {
+    let absent = fs::symlink_metadata(folder).err();
+    absent.is_some_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
 #[cfg(test)]
@@ -195,6 +204,14 @@ mod tests {
     use super::*;
     use io::{ErrorKind, Read as _, Write as _};
     use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn a_tenant_whose_folder_is_gone_has_ended_and_another_has_not() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(remedy(folder.path()), "is gpushared running?");
+        let gone = remedy(&folder.path().join("job"));
+        assert!(gone.contains("unset GPUSHARE_SOCKET"), "{gone}");
+    }
 
     /// A child's fork handler closes what it finds noted.
     #[test]

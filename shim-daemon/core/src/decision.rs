@@ -361,7 +361,9 @@ pub enum Notice {
         device: DeviceId,
         /// The device memory that was wanted.
         wanted: Bytes,
-        /// The free part of the host budget.
+        /// The part of the host budget that a move for it needs, with what is kept for one more.
+        needed: Bytes,
+        /// The part that is free.
         free: Bytes,
     },
     /// Moves took more than 30 % of the last minute: stays are longer from now on.

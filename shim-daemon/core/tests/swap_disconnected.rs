@@ -4,7 +4,7 @@
 use crate::node::swap::swapping;
 use crate::node::{Node, mib, resolving, secs};
 use crate::swap::denials;
-use gpushare_core::{AskKey, Denial, Event, Nanos, ProcessId, Resolver};
+use gpushare_core::{AskKey, Denial, Event, Nanos, Place, ProcessId, Resolver};
 
 /// A tenant at work that has just lost its connection, as every process does that exits, and one
 /// that wants its memory.
@@ -55,4 +55,16 @@ fn a_process_that_is_connected_again_leaves_when_its_stay_is_over() {
     node.tell(Event::Away { process, away });
     node.live(secs(10));
     assert!(node.granted(ask), "{:?}", denials(&node));
+}
+
+#[test]
+fn a_tenant_without_a_process_is_on_its_device_since_its_admission() {
+    let (mut node, device) = Node::swaps(2048, 64);
+    node.live(secs(100));
+    let tenant = node.register(swapping(device, 1024));
+    node.live(secs(3));
+    let residence = node.world.residence(tenant, device).expect("it may swap");
+    assert_eq!(residence.place, Place::In);
+    let least = secs(3);
+    assert!((least..least + Nanos::millis(1)).contains(&residence.since));
 }

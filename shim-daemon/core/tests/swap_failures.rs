@@ -133,6 +133,15 @@ fn a_victim_that_lies_gives_nothing_and_is_told_of() {
     assert_eq!(node.place(first, device), Place::In, "it may run on");
 }
 
+/// Whether it says that the host is full. More is needed then than is free.
+fn is_host_full(notice: &Notice) -> bool {
+    let Notice::HostFull { needed, free, .. } = notice else {
+        return false;
+    };
+    assert!(needed > free, "{notice:?}");
+    true
+}
+
 #[test]
 fn a_full_host_moves_nobody_and_says_so() {
     for (host, fit) in [(1, 2), (2, 3), (3, 4)] {
@@ -143,7 +152,7 @@ fn a_full_host_moves_nobody_and_says_so() {
         };
         let all: Vec<_> = (0..4).map(|_| run(&mut node)).collect();
         node.live(secs(4));
-        let full = told(&node, |one| matches!(one, Notice::HostFull { .. }));
+        let full = told(&node, is_host_full);
         let refused = denials(&node);
         let granted = all.iter().filter(|(_, ask)| node.granted(*ask)).count();
         assert_eq!((granted, refused.len()), (fit, 4 - fit));
@@ -413,10 +422,9 @@ fn a_host_without_room_for_a_whole_victim_is_full_however_little_is_short() {
     let (_, two) = node.run(swapping(device, 1024));
     let ask = node.want(two, device, mib(800));
     node.live(secs(1));
-    let full = told(&node, |one| matches!(one, Notice::HostFull { .. }));
     let denied = node.denied(ask);
     assert!(matches!(denied, Some(Denial::NoRoom { .. })), "{denied:?}");
-    assert!(full);
+    assert!(told(&node, is_host_full));
 }
 
 /// Five tenants of a GiB on a card of 1.7 GiB that only swap, one of them of higher priority.

@@ -38,14 +38,28 @@ fn a_reader_that_never_reads_is_cut_off_and_the_sender_is_not_blocked() {
 
 #[test]
 fn an_end_within_a_frame_is_told_from_an_end_between_two() {
-    let (mut ours, theirs) = pair();
-    drop(theirs);
-    assert!(matches!(ours.receive(1), Err(Closed::Ended)));
-    let (mut ours, theirs) = pair();
-    let mut socket = theirs.socket.as_ref();
-    io::Write::write_all(&mut socket, &[9, 0, 0, 0, 1]).unwrap();
-    drop(theirs);
-    assert!(matches!(ours.receive(usize::MAX), Err(Closed::Truncated)));
+    let of = |sent: &[u8], frames: usize| {
+        let (mut ours, theirs) = pair();
+        let mut socket = theirs.socket.as_ref();
+        io::Write::write_all(&mut socket, sent).unwrap();
+        drop(theirs);
+        let end = ours.receive(usize::MAX).unwrap_err();
+        for _ in 0..frames {
+            assert!(ours.next_frame().unwrap().is_some());
+        }
+        assert!(ours.next_frame().unwrap().is_none());
+        ours.ended(end)
+    };
+    let mut whole = Vec::new();
+    encode(1, &Reply::Done, &mut whole).unwrap();
+    assert!(matches!(of(&[], 0), Closed::Ended));
+    assert!(matches!(of(&whole, 1), Closed::Ended));
+    let part = [9, 0, 0, 0, 1];
+    assert!(matches!(of(&part, 0), Closed::Truncated));
+    assert!(matches!(
+        of(&[&whole, &part[..]].concat(), 1),
+        Closed::Truncated
+    ));
 }
 
 fn file() -> OwnedFd {

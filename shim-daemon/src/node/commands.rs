@@ -16,6 +16,7 @@ use super::residency;
 use super::specs::Whose;
 use super::standing::Standing;
 use super::tenant::{Registration, Tenant, Totals, tenant_id};
+use super::users::or_another_name;
 use super::{ConnId, Effect, Node, variables};
 use crate::pages::UsagePage;
 
@@ -117,7 +118,7 @@ impl Node {
             None => format!("c{:x}-{}", self.instance & 0xffff_ffff, self.fresh_id()),
         };
         if let Some((tenant, known)) = self.find(&name) {
-            self.may_command(from, tenant)?;
+            self.may_command(from, tenant).map_err(or_another_name)?;
             if known.limits() != limits.to_string() {
                 let own = &known.registration().environment;
                 let mut asked = variables::meant(environment);
@@ -308,7 +309,7 @@ impl Node {
         }
         let (tenant, _) = self.find(name).ok_or_else(|| no_tenant(name))?;
         self.may_command(from, tenant)?;
-        let by = match self.users.of(from) {
+        let by = match self.users.told(self.users.of(from)) {
             Some(user) => format!("user {user}"),
             None => "the machine's operator".to_owned(),
         };

@@ -33,8 +33,14 @@ impl Node {
             return Ok(());
         };
         let (uid, group) = (peer.uid, &peer.cgroup);
+        let is_containers = cgroup::of_machine(group).is_some() || cgroup::is_below_a_users(group);
+        let instead = match is_containers {
+            true => "",
+            // Of a command of root's that became that user.
+            false => "; start the tenant as that user, as in `su USER -c 'gpushare run -- CMD'`",
+        };
         let text = format!(
-            "a process of user {uid} joins the machine's own tenant only from that tenant's cgroup, and {group} {why}"
+            "a process of user {uid} joins the machine's own tenant only from that tenant's cgroup, and {group} {why}{instead}"
         );
         Err(forbidden(&text))
     }

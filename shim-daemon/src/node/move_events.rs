@@ -63,9 +63,15 @@ impl Node {
                 "the driver had {} too little for its return; it is tried again",
                 bytes.human()
             ),
-            Notice::HostFull { wanted, free, .. } => format!(
-                "{} are wanted, and no tenant is moved: {} of the host budget are free",
+            Notice::HostFull {
+                wanted,
+                needed,
+                free,
+                ..
+            } => format!(
+                "{} are wanted, and no tenant is moved: that needs {} of the host budget, with what is kept for one more move, and {} are free",
                 wanted.human(),
+                needed.human(),
                 free.human()
             ),
             Notice::Thrashing { percent, .. } => format!(
@@ -114,9 +120,15 @@ impl Node {
             Notice::LeftLess { seen: bytes, .. } | Notice::NoReturn { bytes, .. } => {
                 vec![number("bytes", bytes.0)]
             }
-            Notice::HostFull { wanted, free, .. } => {
+            Notice::HostFull {
+                wanted,
+                needed,
+                free,
+                ..
+            } => {
                 vec![
                     number("wanted_bytes", wanted.0),
+                    number("needed_bytes", needed.0),
                     number("free_bytes", free.0),
                 ]
             }

@@ -43,10 +43,11 @@ fn words(
             request,
             most,
         } if let Some(flags) = &implying => format!(
-            "{} can guarantee at most {} beside a context, and {flags} without --mem-request requests {}; add --mem-request with at most that, or 0 for none, or give the limit in percent, as in --mem-limit 100%",
+            "{} can guarantee at most {} beside a context, and {flags} without --mem-request requests {}; add --mem-request with at most {}, or 0 for none, or give the limit in percent, as in --mem-limit 100%",
             name(*device),
             most.human(),
-            request.human()
+            request.human(),
+            most.human()
         ),
         SpecError::TooLarge {
             device,

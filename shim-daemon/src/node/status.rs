@@ -15,6 +15,22 @@ use super::tally::{Counters, Largest};
 use super::tenant::index;
 use super::{ConnId, Node, pods};
 
+/// A refused call that would have been charged nothing, as for a context, is told with this size
+/// ([`RefusedWord::new`]).
+const NOT_CHARGED: Bytes = Bytes(1);
+
+/// The largest of so many refused allocations, and its process.
+fn told_size(largest: Largest, count: u64) -> String {
+    let Largest { bytes, pid } = largest;
+    let size = bytes.human();
+    match (count, bytes > NOT_CHARGED) {
+        (1, true) => format!(" (of {size}, to process {pid})"),
+        (_, true) => format!(" (the largest of {size}, to process {pid})"),
+        (1, false) => format!(" (of a context or the like, to process {pid})"),
+        (_, false) => format!(" (of contexts or the like, one of them to process {pid})"),
+    }
+}
+
 impl Node {
     /// A tenant may run.
     pub(super) fn admitted(&mut self, now: Nanos, tenant: TenantId) {
@@ -269,7 +285,8 @@ impl Node {
         // The books of a device that is lost are gone.
         facts.extend(limit.map(|limit| number("limit_bytes", limit.0)));
         if let Some(Largest { bytes, pid }) = largest {
-            facts.push(number("largest_bytes", bytes.0));
+            let known = (bytes > NOT_CHARGED).then(|| number("largest_bytes", bytes.0));
+            facts.extend(known);
             facts.push(number("pid", u64::from(pid)));
         }
         let mut whys = Vec::new();
@@ -296,15 +313,9 @@ impl Node {
                 false => format!("{count} {why}"),
             });
         }
-        let largest = largest.map_or_else(String::new, |largest| {
-            let Largest { bytes, pid } = largest;
-            match refusals.sum() {
-                1 => format!(" (of {}, to process {pid})", bytes.human()),
-                _ => format!(" (the largest of {}, to process {pid})", bytes.human()),
-            }
-        });
         let count = allocations(refusals.sum());
-        let text = format!("{count}{largest}: {}", whys.join("; "));
+        let sizes = largest.map_or_else(String::new, |one| told_size(one, refusals.sum()));
+        let text = format!("{count}{sizes}: {}", whys.join("; "));
         self.event_with("refused", (Some(tenant), Some(device)), text, &facts);
     }
 

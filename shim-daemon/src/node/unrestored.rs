@@ -16,7 +16,7 @@ use gpushare_protocol::wire::{ControlReply, ErrorCode, WireError};
 use super::awaited::Member;
 use super::injected::is_there;
 use super::tenant::{Registration, tenant_id};
-use super::users::forbidden;
+use super::users::or_another_name;
 use super::{ConnId, Effect, Node, Seen};
 use crate::groups::{Groups, Mounts};
 use crate::init::Init;
@@ -222,18 +222,14 @@ impl Node {
             return Err(WireError::new(ErrorCode::Full, text));
         }
         let kept = &self.unrestored[name];
-        self.may_forget(from, kept)?;
+        self.may_forget(from, kept).map_err(or_another_name)?;
         self.forget_unrestored(name);
         Ok(())
     }
 
     fn may_forget(&self, from: ConnId, kept: &Unrestored) -> Result<(), WireError> {
-        match self.users.of(from) {
-            Some(user) if kept.registration.owner != Some(user) => Err(forbidden(
-                "it is not yours; its owner or root can do that, or take another --name",
-            )),
-            _ => Ok(()),
-        }
+        let registration = &kept.registration;
+        self.may_command_that(from, &registration.name, registration.owner)
     }
 
     /// Whether a new tenant must not have this name.

@@ -73,11 +73,28 @@ impl Node {
 
     /// Refuses a command on a tenant of another user.
     pub(super) fn may_command(&self, from: ConnId, tenant: TenantId) -> Result<(), WireError> {
-        let owner = self.owner(tenant);
+        let Some(known) = self.tenants.get(&tenant) else {
+            return Ok(());
+        };
+        self.may_command_that(from, known.name(), known.registration().owner)
+    }
+
+    /// The same of the tenant of this name, which is `owner`'s.
+    pub(super) fn may_command_that(
+        &self,
+        from: ConnId,
+        name: &str,
+        owner: Option<u32>,
+    ) -> Result<(), WireError> {
         match self.users.of(from) {
-            Some(user) if owner != Some(user) => Err(forbidden(
-                "it is not yours; its owner or root can do that, or take another --name",
-            )),
+            Some(user) if owner != Some(user) => {
+                let may = match owner {
+                    Some(owner) => format!("user {owner}'s: only that user or root may do that"),
+                    None => "root's: only root may do that".to_owned(),
+                };
+                let text = format!("tenant {name} is not yours but {may}");
+                Err(forbidden(&text))
+            }
             _ => Ok(()),
         }
     }
@@ -207,6 +224,14 @@ fn priority_in(asked: &[(String, String)]) -> u16 {
     let priorities = asked.iter().filter(|(name, _)| name == PRIORITY);
     let wanted = priorities.filter_map(|(_, value)| value.parse().ok()).max();
     wanted.unwrap_or(0)
+}
+
+/// The same refusal of a command that registers a tenant: another name may be free.
+pub(super) fn or_another_name(mut error: WireError) -> WireError {
+    error
+        .message
+        .push_str("; or take another name: --name NAME");
+    error
 }
 
 pub(super) fn forbidden(text: &str) -> WireError {

@@ -151,7 +151,7 @@ impl Session {
                     break frame;
                 }
                 if let Some(end) = self.ended.take() {
-                    return Err(end);
+                    return Err(self.connection.ended(end));
                 }
                 if let Some(bytes) = received {
                     let is_part = served == 0 && bytes > 0;

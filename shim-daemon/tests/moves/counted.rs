@@ -148,7 +148,8 @@ fn a_move_that_the_host_has_no_room_for_is_counted() {
     // One tenant of 10 GiB has to leave, and as much room has to stay for another move.
     let daemon = daemon(folder.path(), 15);
     let (_tenants, _ask, [mut command, _two]) = two(&daemon, Hello::MOVABLE);
-    assert!(fact(&daemon, "host-full", "wanted_bytes").is_some());
+    let needed = fact(&daemon, "host-full", "needed_bytes");
+    assert_eq!(needed, Some(20 << 30));
     assert_eq!(times_full(&mut command), 1);
 }
 

@@ -232,8 +232,8 @@ impl World {
             None => Burst.resolve(&case),
         };
         if by == Some(Resolver::Swap) && verdict == Verdict::Pass && self.is_full_for(&case) {
-            let wanted = case.short;
-            self.tell_host_full(device, wanted);
+            let (wanted, needed) = (case.short, self.host_needed(&case));
+            self.tell_host_full(device, wanted, needed);
         }
         verdict
     }

@@ -152,10 +152,13 @@ impl World {
     pub fn residence(&self, tenant: TenantId, device: DeviceId) -> Option<ResidenceView> {
         let resident = self.residency.get(device, tenant)?;
         let account = self.ledger.account(device, tenant)?;
+        // Until a process of it comes its place is as it was at its admission.
+        let admitted = self.tenants.get(tenant)?.admitted();
+        let since = resident.since().max(admitted.unwrap_or_default());
         let (left, moved) = resident.moves();
         Some(ResidenceView {
             place: resident.place(),
-            since: self.timers.now() - resident.since(),
+            since: self.timers.now() - since,
             suspended: resident.is_suspended(),
             away: account.away,
             host: resident.host(),

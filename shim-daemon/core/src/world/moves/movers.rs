@@ -3,7 +3,7 @@
 use crate::decision::Notice;
 use crate::ids::{DeviceId, TenantId};
 use crate::residency::{Place, Resident, Rotation};
-use crate::resolver::Mover;
+use crate::resolver::{Case, Mover};
 use crate::time::Nanos;
 use crate::world::World;
 use crate::world::tenants::Tenant;
@@ -215,10 +215,33 @@ impl World {
         given
     }
 
-    /// No tenant was moved because the host is full.
-    pub(in crate::world) fn tell_host_full(&mut self, device: DeviceId, wanted: Bytes) {
+    /// How much of the host budget moves for this case need at least, with what is kept for one
+    /// more move, and how much is free for them: the two that do not fit.
+    pub(in crate::world) fn host_needed(&self, case: &Case<'_>) -> (Bytes, Bytes) {
+        let movers = case.movers.iter();
+        let enough = movers.clone().filter(|mover| mover.gives >= case.short);
+        let (host, more) = match enough.min_by_key(|mover| mover.host) {
+            Some(least) => (least.host, least.more),
+            None => movers.fold((Bytes::ZERO, Bytes::ZERO), |(host, more), mover| {
+                (host + mover.host, more + mover.more)
+            }),
+        };
+        let unreserved = self.residency.host.unreserved();
+        let kept = unreserved - case.host;
+        match host > case.host {
+            true => (host + kept, unreserved),
+            false => (more, case.room),
+        }
+    }
+
+    /// No tenant was moved because the host is full: moves need so much of it, and so much is free.
+    pub(in crate::world) fn tell_host_full(
+        &mut self,
+        device: DeviceId,
+        wanted: Bytes,
+        (needed, free): (Bytes, Bytes),
+    ) {
         let now = self.timers.now();
-        let free = self.residency.host.free();
         let Some(rotation) = self.residency.on_mut(device) else {
             return;
         };
@@ -229,6 +252,7 @@ impl World {
         self.notice(Notice::HostFull {
             device,
             wanted,
+            needed,
             free,
         });
     }

@@ -331,6 +331,7 @@ impl World {
             Verdict::Move(_) | Verdict::End(_) | Verdict::Turn { .. }
         );
         let is_full = passes && self.is_full_for(&case);
+        let needed = is_full.then(|| self.host_needed(&case));
         // One that did not leave when it was asked may do so yet, and the host may have room again.
         let refuses = movers.iter().any(|mover| mover.backs_off.is_some());
         self.note_turns(tenant, device, !passes || is_full || refuses);
@@ -357,8 +358,8 @@ impl World {
                 false
             }
             Verdict::Wait | Verdict::Refuse | Verdict::Pass => {
-                if is_full {
-                    self.tell_host_full(device, rest);
+                if let Some(needed) = needed {
+                    self.tell_host_full(device, rest, needed);
                 }
                 false
             }
