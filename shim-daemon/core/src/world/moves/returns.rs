@@ -243,7 +243,13 @@ impl World {
             };
         }
         let rest = short - all.taken;
-        let counts = rest.is_zero() || self.make_way(pass, tenant, rest, guaranteed);
+        let counts = if rest.is_zero() {
+            // Unused grants are enough.
+            self.note_turns(tenant, device, true);
+            true
+        } else {
+            self.make_way(pass, tenant, rest, guaranteed)
+        };
         let claims = counts || guaranteed || !self.has_no_turns(tenant, device);
         if claims {
             pass.coming.prompt.taken = all.taken - short;

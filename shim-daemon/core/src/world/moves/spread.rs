@@ -106,10 +106,11 @@ impl World {
         since.is_some_and(|since| self.is_overdue(device, since))
     }
 
-    /// From when on that holds, if it will unless a turn comes before.
+    /// From when on that holds, if it does not yet and will unless a turn comes before.
     pub(super) fn no_turns_from(&self, tenant: TenantId, device: DeviceId) -> Option<Nanos> {
         let since = self.no_turn_since(tenant, device)?;
-        Some(since + self.round(device) + Nanos(1))
+        let from = since + self.round(device) + Nanos(1);
+        Some(from).filter(|from| *from > self.timers.now())
     }
 
     fn no_turn_since(&self, tenant: TenantId, device: DeviceId) -> Option<Nanos> {
