@@ -107,6 +107,17 @@ fn one_that_no_turn_brought_back_returns_once_memory_is_freed() {
 }
 
 #[test]
+fn with_swap_as_much_is_lent_as_fits_beside_all_requests() {
+    for (request, granted) in [(8, false), (6, true)] {
+        let (mut node, device) = Node::swaps(16 << 10, 64);
+        node.run(spec(device, request, 8));
+        let (_, process) = node.run(swapping(device, 10 << 10));
+        let ask = node.want(process, device, gib(10));
+        assert_eq!(node.granted(ask), granted);
+    }
+}
+
+#[test]
 fn a_request_waits_long_for_memory_of_strangers_and_returns_after_them() {
     let (mut node, device) = Node::swaps(16 << 10, 64);
     let mut terms = swapping(device, 8 << 10);

@@ -197,7 +197,7 @@ impl World {
             }
             self.timers.set_no_later(Timer::Settle(device), now);
         }
-        self.note_turn(ask, pending, true);
+        self.asks.set_turn(ask, true);
         self.tell_waiting(ask, Bytes::ZERO, Some(Resolver::Swap));
     }
 
@@ -243,14 +243,17 @@ impl World {
             };
         }
         let rest = short - all.taken;
+        // One that is being ended may have what is free: nobody makes way for it.
+        let known = self.tenants.get(tenant);
+        let ends = known.is_some_and(|known| known.ending().is_some());
         let counts = if rest.is_zero() {
             // Unused grants are enough.
             self.note_turns(tenant, device, true);
             true
         } else {
-            self.make_way(pass, tenant, rest, guaranteed)
+            !ends && self.make_way(pass, tenant, rest, guaranteed)
         };
-        let claims = counts || guaranteed || !self.has_no_turns(tenant, device);
+        let claims = counts || !ends && (guaranteed || !self.has_no_turns(tenant, device));
         if claims {
             pass.coming.prompt.taken = all.taken - short;
             pass.equals_need(if counts { need - short } else { need });
@@ -420,15 +423,7 @@ impl World {
             host: Bytes::MAX,
             room: Bytes::MAX,
             alone: false,
-            priority: case.priority,
-            short: case.short,
-            borrowed: case.borrowed,
-            patience: case.patience,
-            ladder: case.ladder,
-            candidates: case.candidates,
-            movers: case.movers,
-            guaranteed: case.guaranteed,
-            now: case.now,
+            ..*case
         };
         let policy = Resolver::Swap.policy();
         let helps = |case: &Case<'_>| {
@@ -463,6 +458,7 @@ impl World {
     }
 }
 
+/// Whether a tenant has a request, and all of its memory is within it.
 fn is_within_request(account: &Account) -> bool {
-    account.in_use <= account.request
+    !account.request.is_zero() && account.in_use <= account.request
 }

@@ -118,21 +118,6 @@ impl World {
         resident.filter(|one| one.returns().is_some())?.no_turn
     }
 
-    /// A tenant waits here that is stalled. Once it goes on it claims nothing for that, as a
-    /// newcomer.
-    pub(super) fn claims_nothing(&mut self, tenant: TenantId, device: DeviceId) {
-        let rotation = self.residency.on(device).into_iter();
-        let others = rotation.flat_map(|rotation| rotation.all());
-        let others = others.filter(|(other, one)| *other != tenant && !one.is_empty());
-        let least = others
-            .map(|(other, _)| self.used_so_far(other, device))
-            .min();
-        let resident = self.residency.get_mut(device, tenant);
-        if let Some((resident, least)) = resident.zip(least) {
-            resident.start_at(least);
-        }
-    }
-
     /// Notes whether any turn of others could give a tenant that is out the room to return.
     pub(super) fn note_turns(&mut self, tenant: TenantId, device: DeviceId, comes: bool) {
         let now = self.timers.now();
