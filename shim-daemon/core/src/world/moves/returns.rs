@@ -7,6 +7,7 @@ use crate::resolver::{Burst, Case, Mover, Resolve, Resolver, Verdict, are_enough
 use crate::time::Nanos;
 use crate::timers::Timer;
 use crate::world::World;
+use crate::world::ladder::Rung;
 use crate::world::moves::movers::Asker;
 use crate::world::pending::Pending;
 use crate::world::settle::Pass;
@@ -245,7 +246,8 @@ impl World {
         let rest = short - all.taken;
         // One that is being ended may have what is free: nobody makes way for it.
         let known = self.tenants.get(tenant);
-        let ends = known.is_some_and(|known| known.ending().is_some());
+        let ending = known.and_then(|known| known.ending());
+        let ends = ending.is_some_and(|ending| ending.rung != Rung::WillNotYield);
         let counts = if rest.is_zero() {
             // Unused grants are enough.
             self.note_turns(tenant, device, true);
