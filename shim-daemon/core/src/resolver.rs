@@ -55,7 +55,7 @@ pub(crate) trait Resolve {
 }
 
 /// The facts of one collision.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Case<'a> {
     /// The asker's priority.
     pub(crate) priority: u16,

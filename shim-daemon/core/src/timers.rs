@@ -54,6 +54,10 @@ impl Timers {
 
     /// Starts or moves a timer.
     pub(crate) fn set(&mut self, timer: Timer, at: Nanos) {
+        debug_assert!(
+            at >= self.now || !matches!(timer, Timer::Settle(_)),
+            "{timer:?} is set to {at:?}, which has passed: it would be due without end"
+        );
         self.stop(timer);
         self.at.insert(timer, at);
         self.due.insert((at, timer));
@@ -135,5 +139,15 @@ mod tests {
         timers.pass(Nanos(5));
         timers.pass(Nanos(3));
         assert_eq!(timers.now(), Nanos(5));
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "has passed")]
+    fn a_device_is_not_settled_in_the_past() {
+        let mut timers = Timers::default();
+        timers.pass(Nanos(5));
+        timers.set(Timer::Settle(DeviceId(1)), Nanos(5));
+        timers.set(Timer::Settle(DeviceId(1)), Nanos(4));
     }
 }

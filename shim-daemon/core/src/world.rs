@@ -257,23 +257,31 @@ impl World {
 
     /// Lets time pass without an event: call it when [`Self::next_timeout`] has come.
     pub fn advance(&mut self, now: Nanos) {
+        while self.advance_once(now) {}
+    }
+
+    /// Carries out the first timer that is due, as [`Self::advance`] does until none is. `false`:
+    /// none is due.
+    pub fn advance_once(&mut self, now: Nanos) -> bool {
         self.timers.pass(now);
-        while let Some(timer) = self.timers.take_due() {
-            match timer {
-                Timer::Recovered => self.recovery_over(),
-                Timer::Patience(ask) => self.patience_over(ask),
-                Timer::Idle(tenant) => self.check_idle(tenant),
-                Timer::End(tenant) => self.check_end(tenant),
-                Timer::Ladder(tenant) => self.next_rung(tenant),
-                Timer::Settle(device) => self.freed(device),
-                Timer::Look(device) => self.look_again(device),
-                Timer::Cycle => self.check_cycles(),
-                Timer::Guess(device) => self.guess_due(device),
-                Timer::Turn(device) => self.device_due(device),
-                Timer::Move(device, tenant) => self.move_due(device, tenant),
-                Timer::Silent(device, tenant) => self.silence_due(device, tenant),
-            }
+        let Some(timer) = self.timers.take_due() else {
+            return false;
+        };
+        match timer {
+            Timer::Recovered => self.recovery_over(),
+            Timer::Patience(ask) => self.patience_over(ask),
+            Timer::Idle(tenant) => self.check_idle(tenant),
+            Timer::End(tenant) => self.check_end(tenant),
+            Timer::Ladder(tenant) => self.next_rung(tenant),
+            Timer::Settle(device) => self.freed(device),
+            Timer::Look(device) => self.look_again(device),
+            Timer::Cycle => self.check_cycles(),
+            Timer::Guess(device) => self.guess_due(device),
+            Timer::Turn(device) => self.device_due(device),
+            Timer::Move(device, tenant) => self.move_due(device, tenant),
+            Timer::Silent(device, tenant) => self.silence_due(device, tenant),
         }
+        true
     }
 
     /// When to call `advance` if no event comes before.

@@ -3,7 +3,7 @@
 
 use crate::node::further::Call;
 use crate::node::swap::{Obeys, policy, swapping};
-use crate::node::{Node, Rng, killable, mib, resolving, secs, spec};
+use crate::node::{Manners, Node, Rng, killable, mib, resolving, secs, spec};
 use gpushare_core::{
     AskKey, Bytes, Denial, DeviceId, Event, Nanos, Notice, Oversubscribe, Place, Policy,
     Preemptible, ProcessId, Quota, Resolver, TenantId, TenantSpec,
@@ -82,6 +82,53 @@ fn a_tenant_on_the_card_that_does_not_leave_is_ended_for_the_driver() {
     node.live(secs(20));
     assert!(is_told_to_end(&node, there));
     assert!(node.granted(ask));
+}
+
+/// The driver lacks 6 GiB for a request. Of two tenants that may be ended one has 2 of the 10 that
+/// it was granted, and the other 4. They end only when they are killed.
+fn lacks_what_two_have() -> (Node, DeviceId, [TenantId; 2], AskKey) {
+    let (mut node, device) = Node::with_device(24);
+    let (_, asks) = node.run(spec(device, 8, 8));
+    node.want(asks, device, mib(8192));
+    let both = [10, 4].map(|gib| {
+        let (tenant, process) = node.run(killable(device, 0, gib));
+        let ask = node.want(process, device, Bytes::gib(gib));
+        assert!(node.granted(ask));
+        node.guests.get_mut(&tenant).expect("it runs").manners = Manners::Stubborn;
+        (tenant, process)
+    });
+    node.free(both[0].1, device, mib(8192));
+    strangers_take(&mut node, device, mib(10 << 10));
+    let ask = node.refused(asks, device, mib(6144));
+    node.live(Nanos::millis(500));
+    (node, device, both.map(|(tenant, _)| tenant), ask)
+}
+
+fn spared(node: &Node) -> usize {
+    let all = node.notices.iter();
+    all.filter(|one| matches!(one, Notice::Spared { .. }))
+        .count()
+}
+
+#[test]
+fn all_that_are_ended_for_the_driver_are_told_so_once() {
+    let (mut node, _, both, ask) = lacks_what_two_have();
+    for tenant in both {
+        assert_eq!(node.guests[&tenant].signals.len(), 1);
+    }
+    assert_eq!((spared(&node), node.waits(ask)), (0, true));
+    node.live(secs(12));
+    assert!(node.granted(ask));
+}
+
+#[test]
+fn those_that_are_ended_for_the_driver_are_spared_once_it_has_memory() {
+    let (mut node, device, both, ask) = lacks_what_two_have();
+    strangers_take(&mut node, device, Bytes::ZERO);
+    node.live(secs(12));
+    assert!(node.granted(ask));
+    assert_eq!(spared(&node), 2);
+    assert!(both.iter().all(|tenant| node.guests.contains_key(tenant)));
 }
 
 /// A context of 512 MiB was granted, and a stranger has left the driver 100 MiB of 4 GiB for it.

@@ -215,3 +215,30 @@ fn a_process_that_registers_anew_holds_no_more_than_one_reservation() {
     let taken = node.world.device(device).unwrap().taken;
     assert_eq!(taken, Bytes::mib(512));
 }
+
+/// A program asks for its first context where 512 MiB are not free, and 480 are once the first
+/// context is measured. Whether it has it then.
+fn is_served_once_measured(context: Bytes) -> bool {
+    let (mut node, device) = node(1);
+    node.devices.get_mut(&device).expect("it is there").context = context;
+    let (_, first) = node.run(spec(device, 0, 1));
+    unmade(&mut node, first, device);
+    let ask = node.want(first, device, Bytes::mib(480));
+    assert!(node.granted(ask));
+    let (_, second) = node.run(spec(device, 0, 1));
+    assert!(!has_context(&node, second, device));
+    node.processes
+        .get_mut(&first)
+        .expect("it was started")
+        .contexts
+        .insert(device, context);
+    made(&mut node, first, device);
+    node.pass(secs(1));
+    has_context(&node, second, device)
+}
+
+#[test]
+fn an_ask_for_a_context_waits_for_what_one_is_known_to_take_by_then() {
+    assert!(is_served_once_measured(Bytes::mib(64)));
+    assert!(!is_served_once_measured(Bytes::mib(300)));
+}

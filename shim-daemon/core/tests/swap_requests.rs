@@ -98,6 +98,51 @@ fn one_that_no_turn_brought_back_returns_once_the_request_ends() {
 }
 
 #[test]
+fn one_that_no_turn_brought_back_returns_once_memory_is_freed() {
+    let mut card = Card::new(|device| spec(device, 8, 8));
+    card.waits_two_rounds();
+    let process = card.node.processes_of(card.works)[0];
+    card.node.free(process, card.device, gib(8));
+    card.until("it is in", |card| card.is(card.out, Place::In));
+}
+
+#[test]
+fn with_swap_as_much_is_lent_as_fits_beside_all_requests() {
+    for (request, granted) in [(8, false), (6, true)] {
+        let (mut node, device) = Node::swaps(16 << 10, 64);
+        node.run(spec(device, request, 8));
+        let (_, process) = node.run(swapping(device, 10 << 10));
+        let ask = node.want(process, device, gib(10));
+        assert_eq!(node.granted(ask), granted);
+    }
+}
+
+#[test]
+fn a_request_waits_long_for_memory_of_strangers_and_returns_after_them() {
+    let (mut node, device) = Node::swaps(16 << 10, 64);
+    let mut terms = swapping(device, 8 << 10);
+    terms.quotas[0].1.request = gib(8);
+    let (tenant, process) = node.run(terms);
+    node.guests.get_mut(&tenant).expect("it runs").moves.works = false;
+    node.want(process, device, gib(8));
+    node.tell(Event::Suspend { tenant });
+    node.until("it is out", 60, |node| {
+        node.place(tenant, device) == Place::Out
+    });
+    node.devices.get_mut(&device).expect("it exists").foreign = gib(10);
+    node.live(secs(1));
+    node.calls(tenant, device);
+    let long = node.two_rounds(device);
+    node.live(long + long);
+    assert_eq!(node.place(tenant, device), Place::Out);
+    node.devices.get_mut(&device).expect("it exists").foreign = Bytes::ZERO;
+    node.trusts(device);
+    node.until("it is in", 2, |node| {
+        node.place(tenant, device) == Place::In
+    });
+}
+
+#[test]
 fn a_small_one_returns_beside_one_that_no_turn_brings_back() {
     let mut card = Card::new(|device| spec(device, 8, 8));
     let device = card.device;

@@ -21,7 +21,7 @@ mod thrash;
 pub use host::{Held, HostView};
 pub(crate) use host::{Host, STORED};
 pub use order::{Order, Place, Shown, Told};
-pub(crate) use resident::{Parts, Resident, Stays, Turned};
+pub(crate) use resident::{Parts, Resident, Stays, Turned, residency};
 pub(crate) use rotation::{Load, Rotation, Round};
 pub use terms::SwapPolicy;
 pub(crate) use thrash::Verdict as Thrash;

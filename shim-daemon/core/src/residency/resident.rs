@@ -105,7 +105,7 @@ pub(crate) struct Resident {
     backoff: (Nanos, u32),
     /// Residency so far, in MiB times milliseconds.
     used: u64,
-    /// The part of it in which it waited for another device.
+    /// The part of it in which it waited for another device, or that it did not have.
     halting: u64,
     /// Reserved on the host.
     host: Bytes,
@@ -458,7 +458,8 @@ impl Resident {
         self.halting = add(self.halting, span.min(halted));
     }
 
-    /// The part of its earlier stays in which it waited for another device.
+    /// The part of its earlier stays in which it waited for another device, or that it did not
+    /// have.
     pub(crate) fn halting(&self) -> u64 {
         self.halting
     }
@@ -472,14 +473,20 @@ impl Resident {
         self.used.saturating_add(current)
     }
 
-    /// A newcomer starts at the least residency of the others, so that it owes and claims nothing.
+    /// Its earlier stays count as so much residency at least.
     pub(crate) fn start_at(&mut self, used: u64) {
         self.used = self.used.max(used);
     }
+
+    /// It counts as having had so much more than it had. It did not work in that.
+    pub(crate) fn had_more(&mut self, residency: u64) {
+        self.used = self.used.saturating_add(residency);
+        self.halting = self.halting.saturating_add(residency);
+    }
 }
 
-/// MiB times milliseconds, rounded up so that a short stay counts.
-fn residency(bytes: Bytes, span: Nanos) -> u64 {
+/// MiB times milliseconds, each of them rounded down.
+pub(crate) fn residency(bytes: Bytes, span: Nanos) -> u64 {
     let product = u128::from(bytes.0 >> 20) * u128::from(span.0) / 1_000_000;
     u64::try_from(product).unwrap_or(u64::MAX)
 }

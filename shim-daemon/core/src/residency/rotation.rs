@@ -56,10 +56,7 @@ impl Rotation {
     }
 
     pub(super) fn add(&mut self, tenant: TenantId) {
-        let all = self.residents.values();
-        let least = all.map(|one| one.used(Nanos::ZERO, Bytes::ZERO)).min();
-        let new = self.residents.entry(tenant).or_default();
-        new.start_at(least.unwrap_or(0));
+        self.residents.entry(tenant).or_default();
     }
 
     pub(super) fn remove(&mut self, tenant: TenantId) -> Option<Resident> {

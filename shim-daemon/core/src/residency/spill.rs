@@ -1,8 +1,8 @@
 //! Whose memory goes from the host to files first, where the host budget is used up.
 //!
 //! Tenants that do not wait to return go first: of those the lowest priority, and of equals the one
-//! that has been out for the longest time. Tenants that wait to return follow in the reverse order
-//! of their returns. So the tenant that returns next is the last choice: its memory would be read
+//! that has been out for the longest time. Tenants that wait to return follow, the last one of the
+//! line first. So the tenant that returns next is the last choice: its memory would be read
 //! back at once. It is chosen only where no other memory is on the host, because without room on
 //! the host no tenant could leave for it.
 
@@ -10,25 +10,29 @@ use crate::ids::TenantId;
 use crate::time::Nanos;
 use std::cmp::Reverse;
 
+/// The place of a return in the line of its device, the least first: whether it is within a request
+/// and its priority, its residency so far, and since when it waits.
+pub(crate) type Rank = (Reverse<(bool, u16)>, u64, Nanos);
+
 /// A tenant all of whose memory is away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Candidate {
     /// Which.
     pub(crate) tenant: TenantId,
-    /// Its priority; higher first in all lines.
+    /// Its priority.
     pub(crate) priority: u16,
     /// Since when its memory is away.
     pub(crate) since: Nanos,
-    /// Since when it waits to return, if it does.
-    pub(crate) returns: Option<Nanos>,
+    /// Its place in the line, if it waits to return: the best one of its devices.
+    pub(crate) returns: Option<Rank>,
 }
 
 /// The candidates in the order in which their memory is stored in files.
 pub(crate) fn order(mut candidates: Vec<Candidate>) -> Vec<TenantId> {
     candidates.sort_by_key(|one| {
-        let rests = one.returns.is_none().then_some(one.since);
-        let waits = Reverse(one.returns);
-        (rests.is_none(), one.priority, rests, waits, one.tenant)
+        let rests = one.returns.is_none();
+        let rests = rests.then_some((one.priority, one.since));
+        (rests.is_none(), rests, Reverse(one.returns), one.tenant)
     });
     let order = candidates.into_iter();
     order.map(|one| one.tenant).collect()
@@ -38,12 +42,13 @@ pub(crate) fn order(mut candidates: Vec<Candidate>) -> Vec<TenantId> {
 mod tests {
     use super::*;
 
-    fn one(tenant: u64, priority: u16, since: u64, returns: Option<u64>) -> Candidate {
+    fn one(tenant: u64, priority: u16, since: u64, returns: Option<(u64, u64)>) -> Candidate {
+        let rank = |(used, at)| (Reverse((false, priority)), used, Nanos::secs(at));
         Candidate {
             tenant: TenantId(tenant),
             priority,
             since: Nanos::secs(since),
-            returns: returns.map(Nanos::secs),
+            returns: returns.map(rank),
         }
     }
 
@@ -59,22 +64,24 @@ mod tests {
 
     #[test]
     fn the_tenant_that_returns_next_is_the_last_choice() {
-        // The first in the line has the highest priority, and of equals it waits longest.
+        // The first in the line has the highest priority, and of equals it had least, or waits
+        // longest.
         let all = vec![
-            one(1, 100, 1, Some(7)),
-            one(2, 900, 1, Some(9)),
-            one(3, 100, 1, Some(8)),
+            one(1, 100, 1, Some((5, 7))),
+            one(2, 900, 1, Some((9, 9))),
+            one(3, 100, 1, Some((5, 8))),
             one(4, 900, 5, None),
+            one(5, 100, 1, Some((4, 9))),
         ];
-        assert_eq!(order(all), [4, 3, 1, 2].map(TenantId));
-        assert_eq!(order(vec![one(1, 1, 1, Some(1))]), [TenantId(1)]);
+        assert_eq!(order(all), [4, 3, 1, 5, 2].map(TenantId));
+        assert_eq!(order(vec![one(1, 1, 1, Some((0, 1)))]), [TenantId(1)]);
     }
 
-    /// Every list of up to four tenants of two priorities, two times and two waits.
+    /// Every list of up to four tenants of two priorities, two times and two ranks.
     #[test]
     fn no_tenant_is_chosen_before_another_that_should_go_first() {
         let mut kinds = Vec::new();
-        for returns in [None, Some(20), Some(30)] {
+        for returns in [None, Some((20, 1)), Some((30, 1))] {
             for (priority, since) in [(100, 10), (200, 10), (100, 11), (200, 11)] {
                 kinds.push((priority, since, returns));
             }

@@ -127,6 +127,7 @@ impl World {
             }
             if loan.moves && self.ledger.get(device).is_some() {
                 self.residency.add(device, tenant);
+                self.claims_nothing(tenant, device);
             }
         }
         self.decide(Decision::Admit { tenant });

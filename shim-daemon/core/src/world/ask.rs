@@ -7,7 +7,7 @@ use super::World;
 use super::pending::{Pending, Said, Want};
 use crate::decision::{Answer, Decision, Denial};
 use crate::ids::{AskId, AskKey, DeviceId, ProcessId, TenantId};
-use crate::ledger::Account;
+use crate::ledger::{Account, Device};
 use crate::room::Room;
 use crate::time::Nanos;
 use crate::timers::Timer;
@@ -175,7 +175,7 @@ impl World {
             said: Said::default(),
             short: Bytes::ZERO,
             stuck: None,
-            turn: None,
+            turn: false,
         })
     }
 
@@ -254,18 +254,22 @@ impl World {
         need
     }
 
-    /// The free memory for this ask: a burst leaves alone the memory for which better tenants
-    /// queue.
+    /// The free memory for this ask.
     pub(super) fn free_for(&self, pending: &Pending, guaranteed: bool) -> Room {
-        let Some(books) = self.ledger.get(pending.device) else {
-            return Room::default();
-        };
-        let mut free = books.slack();
+        let books = self.ledger.get(pending.device);
+        let free = books.map_or_else(Room::default, Device::slack);
+        free - self.kept_from(pending, guaranteed)
+    }
+
+    /// The free memory that this ask leaves alone. A burst leaves what better tenants queue for,
+    /// which may be more than is free.
+    pub(super) fn kept_from(&self, pending: &Pending, guaranteed: bool) -> Room {
+        let mut kept = Room::default();
         if !guaranteed {
             let priority = self.tenants.priority(pending.tenant);
-            free.firm -= self.kept_for_admission(pending.device, priority);
+            kept.firm = self.kept_for_admission(pending.device, priority);
         }
-        free
+        kept
     }
 
     /// Books it and answers. `used` is the part assumed to be charged from now on.

@@ -64,10 +64,10 @@ impl Asks {
         Some(pending.until)
     }
 
-    /// Its turn in the rotation is certain until that time, or it is not (`None`).
-    pub(super) fn set_turn(&mut self, ask: AskKey, bound: Option<Nanos>) {
+    /// Notes whether the turn of an ask in the rotation is certain.
+    pub(super) fn set_turn(&mut self, ask: AskKey, certain: bool) {
         if let Some(pending) = self.all.get_mut(&ask) {
-            pending.turn = bound;
+            pending.turn = certain;
         }
     }
 
@@ -111,6 +111,16 @@ impl Asks {
     pub(super) fn stuck_anew(&mut self, ask: AskKey, now: Nanos) {
         if let Some(pending) = self.all.get_mut(&ask) {
             pending.stuck = Some(now);
+        }
+    }
+
+    /// A context on a device is expected to take so much.
+    pub(super) fn expect(&mut self, device: DeviceId, context: Bytes) {
+        for ask in self.on.get(&device).into_iter().flatten() {
+            let pending = self.all.get_mut(ask);
+            if let Some(Want::Context { cost, .. }) = pending.map(|pending| &mut pending.want) {
+                *cost = context;
+            }
         }
     }
 

@@ -58,9 +58,9 @@ impl World {
         let Some(books) = self.ledger.get(pass.device) else {
             return need;
         };
-        let free = self.free_for(pending, guaranteed);
+        let kept = self.kept_from(pending, guaranteed);
         let overdrawn = books.total() - Room::both(books.usable());
-        let short = need + pass.above + overdrawn - free;
+        let short = need + pass.above + overdrawn + kept - books.slack();
         Room {
             taken: if need.taken.is_zero() {
                 Bytes::ZERO
@@ -145,10 +145,10 @@ impl World {
                     self.tell_waiting(ask, Bytes::ZERO, by);
                 }
             }
-            self.note_turn(ask, pending, turn);
+            self.asks.set_turn(ask, turn);
             return counts;
         }
-        self.note_turn(ask, pending, false);
+        self.asks.set_turn(ask, false);
         if !physical && self.is_to_be_looked_at(pass.device, pending) {
             pass.looks = true;
             return false;
@@ -190,7 +190,7 @@ impl World {
             tenant: pending.tenant,
             guaranteed,
             since: pending.since,
-            rotates: pending.turn.is_some(),
+            rotates: pending.turn,
         };
         let moves = matches!(by, None | Some(Resolver::Swap));
         let movers = match moves {

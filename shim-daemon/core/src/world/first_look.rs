@@ -54,6 +54,7 @@ impl World {
 
     fn correct_guesses(&mut self, device: DeviceId) {
         let cost = self.context_cost(device);
+        self.asks.expect(device, cost);
         let Some(books) = self.ledger.get_mut(device) else {
             return;
         };

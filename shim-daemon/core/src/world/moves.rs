@@ -12,6 +12,7 @@ mod late;
 mod later;
 mod members;
 pub(super) mod movers;
+mod owed;
 mod pairs;
 mod returns;
 mod spill;

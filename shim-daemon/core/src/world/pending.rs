@@ -114,6 +114,6 @@ pub(super) struct Pending {
     pub(super) short: Bytes,
     /// Since when no process runs that could free those bytes.
     pub(super) stuck: Option<Nanos>,
-    /// Its turn in the rotation is certain: until then it waits, whatever its own time.
-    pub(super) turn: Option<Nanos>,
+    /// Its turn in the rotation is certain: it waits for that, whatever its own time.
+    pub(super) turn: bool,
 }

@@ -1,6 +1,7 @@
 //! Serves the waiting asks of a device, whenever its state changed.
 //!
-//! Order: asks within a request before bursts, then priority, then age. An ask that does not fit
+//! Order: asks within a request before bursts, then priority. Of equals a tenant whose turn has
+//! begun goes first, then the one that had the card for less, then age. An ask that does not fit
 //! holds back only asks of strictly lower rank. Among equals any ask that fits is served, so that
 //! one too large for the moment blocks no other, and cannot be used to.
 
@@ -10,6 +11,7 @@ use super::ladder::{Claim, Rung};
 use super::pending::{Pending, Want};
 use crate::decision::{Answer, Denial, Notice};
 use crate::ids::{AskKey, DeviceId, TenantId};
+use crate::residency::spill::Rank;
 use crate::resolver::Candidate;
 use crate::room::Room;
 use crate::time::Nanos;
@@ -83,6 +85,7 @@ impl World {
     }
 
     fn serve_all(&mut self, device: DeviceId) {
+        self.bound_owed(device);
         let turns = self.turns(device);
         if turns.is_empty() {
             self.guess_no_more(device);
@@ -131,7 +134,7 @@ impl World {
             let tenant = self.tenants.get(pending.tenant)?;
             let account = books.account(pending.tenant)?;
             let mut class = (pending.want.guaranteed(account), tenant.spec().priority);
-            if pending.turn.is_some() && self.is_overdue(device, pending.since) {
+            if pending.turn && self.is_overdue(device, pending.since) {
                 class = class.max(OVERDUE);
             }
             let used = self.used_so_far(pending.tenant, device);
@@ -147,16 +150,8 @@ impl World {
             ))
         };
         let returns = self.returning(device).map(|(tenant, since)| {
-            let within = self.returns_within_request(tenant, device);
-            let mut class = (within, self.tenants.priority(tenant));
-            if self.is_overdue(device, since) {
-                class = class.max(OVERDUE);
-            }
-            let (class, used) = match self.is_stalled(tenant, device) {
-                true => ((false, 0), u64::MAX),
-                false => (class, self.used_so_far(tenant, device)),
-            };
-            (Reverse(class), true, used, since, Waiter::Return(tenant))
+            let (class, used, since) = self.rank_of_return((tenant, since), device);
+            (class, true, used, since, Waiter::Return(tenant))
         });
         let asks = self.asks.on(device).filter_map(rank);
         let mut ranked: Vec<_> = asks.chain(returns).collect();
@@ -165,6 +160,23 @@ impl World {
             .into_iter()
             .map(|(Reverse(class), .., waiter)| (class, waiter))
             .collect()
+    }
+
+    /// The rank of a tenant that waits to return `since`, among those.
+    pub(super) fn rank_of_return(
+        &self,
+        (tenant, since): (TenantId, Nanos),
+        device: DeviceId,
+    ) -> Rank {
+        if self.is_stalled(tenant, device) {
+            return (Reverse((false, 0)), u64::MAX, since);
+        }
+        let within = self.returns_within_request(tenant, device);
+        let mut class = (within, self.tenants.priority(tenant));
+        if self.is_overdue(device, since) {
+            class = class.max(OVERDUE);
+        }
+        (Reverse(class), self.used_so_far(tenant, device), since)
     }
 
     fn serve(&mut self, pass: &mut Pass, ask: AskKey) {
@@ -227,6 +239,10 @@ impl World {
             Some((_, free)) if free >= bytes => {
                 pass.forget();
                 self.grant(ask, pending, Bytes::ZERO, Bytes::ZERO);
+            }
+            // A tenant would count with what it does not use, which the driver has already.
+            Some(_) if !self.lowering(pass.device).taken.is_zero() => {
+                self.tell_waiting(ask, Bytes::ZERO, None);
             }
             Some((_, free)) => {
                 let short = Room {

@@ -341,7 +341,8 @@ impl World {
         let beyond = if account.loan.revocable {
             more
         } else {
-            within + books.slack().firm
+            let priority = self.tenants.priority(tenant);
+            within + (books.slack().firm - self.kept_for_admission(device, priority))
         };
         let most = (account.unused() + more.min(beyond)).min(left);
         books.beside_returns(tenant, account.in_use, most)

@@ -6,6 +6,9 @@ use gpushare_core::{
     TenantId, Why,
 };
 
+/// The timers of one moment are fewer than so many.
+const MOST_DUE: u32 = 10_000;
+
 impl Node {
     /// Delivers all due mail and carries out the decisions, until none is left.
     pub(super) fn settle_mail(&mut self) {
@@ -30,11 +33,15 @@ impl Node {
         }
     }
 
-    /// Lets the world see how late it is.
+    /// Lets the world see how late it is. All that is due then comes to an end.
     pub(super) fn advance(&mut self) {
         let judged = self.world.judged_until(self.now);
         self.read_work(judged);
-        self.world.advance(self.now);
+        let mut due = 0;
+        while self.world.advance_once(self.now) {
+            due += 1;
+            assert!(due < MOST_DUE, "timers are set again without end");
+        }
         self.carry_out();
     }
 

@@ -11,7 +11,6 @@ use crate::residency::{Load, Round};
 use crate::time::Nanos;
 use crate::timers::Timer;
 use crate::world::World;
-use crate::world::pending::Pending;
 
 impl World {
     /// How long one round of a device's rotation takes at most.
@@ -51,7 +50,7 @@ impl World {
             return;
         };
         let now = self.timers.now();
-        if pending.turn.is_none() || pending.until > now {
+        if !pending.turn || pending.until > now {
             return;
         }
         let bound = self.rotation_bound(pending.device, pending.since);
@@ -61,14 +60,5 @@ impl World {
             self.timers.set(Timer::Patience(ask), until);
             self.decide(Decision::Extend { ask, until });
         }
-    }
-
-    /// Notes whether the turn of an ask in the rotation is certain.
-    pub(in crate::world) fn note_turn(&mut self, ask: AskKey, pending: &Pending, certain: bool) {
-        if !certain && pending.turn.is_none() {
-            return;
-        }
-        let bound = certain.then(|| self.rotation_bound(pending.device, pending.since));
-        self.asks.set_turn(ask, bound);
     }
 }

@@ -173,7 +173,7 @@ impl World {
         let resident = self.residency.get(device, tenant);
         let returns = resident.and_then(Resident::returns);
         let asks = self.asks.on(device).map(|(_, pending)| pending);
-        let asks = asks.filter(|pending| pending.tenant == tenant && pending.turn.is_some());
+        let asks = asks.filter(|pending| pending.tenant == tenant && pending.turn);
         let mut since = asks.map(|pending| pending.since).chain(returns);
         since.any(|since| self.is_overdue(device, since))
     }

@@ -7,6 +7,7 @@ use crate::resolver::{Burst, Case, Mover, Resolve, Resolver, Verdict, are_enough
 use crate::time::Nanos;
 use crate::timers::Timer;
 use crate::world::World;
+use crate::world::ladder::Rung;
 use crate::world::moves::movers::Asker;
 use crate::world::pending::Pending;
 use crate::world::settle::Pass;
@@ -197,7 +198,7 @@ impl World {
             }
             self.timers.set_no_later(Timer::Settle(device), now);
         }
-        self.note_turn(ask, pending, true);
+        self.asks.set_turn(ask, true);
         self.tell_waiting(ask, Bytes::ZERO, Some(Resolver::Swap));
     }
 
@@ -243,8 +244,18 @@ impl World {
             };
         }
         let rest = short - all.taken;
-        let counts = rest.is_zero() || self.make_way(pass, tenant, rest, guaranteed);
-        let claims = counts || guaranteed || !self.has_no_turns(tenant, device);
+        // One that is being ended may have what is free: nobody makes way for it.
+        let known = self.tenants.get(tenant);
+        let ending = known.and_then(|known| known.ending());
+        let ends = ending.is_some_and(|ending| ending.rung != Rung::WillNotYield);
+        let counts = if rest.is_zero() {
+            // Unused grants are enough.
+            self.note_turns(tenant, device, true);
+            true
+        } else {
+            !ends && self.make_way(pass, tenant, rest, guaranteed)
+        };
+        let claims = counts || !ends && (guaranteed || !self.has_no_turns(tenant, device));
         if claims {
             pass.coming.prompt.taken = all.taken - short;
             pass.equals_need(if counts { need - short } else { need });
@@ -415,15 +426,7 @@ impl World {
             host: Bytes::MAX,
             room: Bytes::MAX,
             alone: false,
-            priority: case.priority,
-            short: case.short,
-            borrowed: case.borrowed,
-            patience: case.patience,
-            ladder: case.ladder,
-            candidates: case.candidates,
-            movers: case.movers,
-            guaranteed: case.guaranteed,
-            now: case.now,
+            ..*case
         };
         let policy = Resolver::Swap.policy();
         let helps = |case: &Case<'_>| {
@@ -458,6 +461,7 @@ impl World {
     }
 }
 
+/// Whether a tenant has a request, and all of its memory is within it.
 fn is_within_request(account: &Account) -> bool {
-    account.in_use <= account.request
+    !account.request.is_zero() && account.in_use <= account.request
 }

@@ -42,7 +42,9 @@ impl World {
             match resident.place() {
                 Place::Out => {
                     since = since.max(Some(resident.since()));
-                    returns = returns.or_else(|| resident.returns());
+                    let own = resident.returns();
+                    let own = own.map(|at| self.rank_of_return((tenant, at), device));
+                    returns = returns.into_iter().chain(own).min();
                 }
                 Place::In if self.in_use(tenant, device).is_zero() => (),
                 _ => return None,

@@ -106,30 +106,16 @@ impl World {
         since.is_some_and(|since| self.is_overdue(device, since))
     }
 
-    /// From when on that holds, if it will unless a turn comes before.
+    /// From when on that holds, if it does not yet and will unless a turn comes before.
     pub(super) fn no_turns_from(&self, tenant: TenantId, device: DeviceId) -> Option<Nanos> {
         let since = self.no_turn_since(tenant, device)?;
-        Some(since + self.round(device) + Nanos(1))
+        let from = since + self.round(device) + Nanos(1);
+        Some(from).filter(|from| *from > self.timers.now())
     }
 
     fn no_turn_since(&self, tenant: TenantId, device: DeviceId) -> Option<Nanos> {
         let resident = self.residency.get(device, tenant);
         resident.filter(|one| one.returns().is_some())?.no_turn
-    }
-
-    /// A tenant waits here that is stalled. Once it goes on it claims nothing for that, as a
-    /// newcomer.
-    pub(super) fn claims_nothing(&mut self, tenant: TenantId, device: DeviceId) {
-        let rotation = self.residency.on(device).into_iter();
-        let others = rotation.flat_map(|rotation| rotation.all());
-        let others = others.filter(|(other, one)| *other != tenant && !one.is_empty());
-        let least = others
-            .map(|(other, _)| self.used_so_far(other, device))
-            .min();
-        let resident = self.residency.get_mut(device, tenant);
-        if let Some((resident, least)) = resident.zip(least) {
-            resident.start_at(least);
-        }
     }
 
     /// Notes whether any turn of others could give a tenant that is out the room to return.
