@@ -251,3 +251,46 @@ fn what_a_process_had_on_the_host_is_free_once_it_has_ended() {
         assert_eq!(node.place(large, device) == Place::Out, ends);
     }
 }
+
+/// Whether it says that the host is full. More is needed then than is free.
+fn is_host_full(notice: &Notice) -> bool {
+    let Notice::HostFull { needed, free, .. } = notice else {
+        return false;
+    };
+    assert!(needed > free, "{notice:?}");
+    true
+}
+
+#[test]
+fn a_full_host_moves_nobody_and_says_so() {
+    for (host, fit) in [(1, 2), (2, 3), (3, 4)] {
+        let (mut node, device) = Node::swaps(2048, host);
+        let run = |node: &mut Node| {
+            let (tenant, process) = node.run(swapping(device, 1536));
+            (tenant, node.want(process, device, mib(1024)))
+        };
+        let all: Vec<_> = (0..4).map(|_| run(&mut node)).collect();
+        node.live(secs(4));
+        let full = node.notices.iter().any(is_host_full);
+        let refused = denials(&node);
+        let granted = all.iter().filter(|(_, ask)| node.granted(*ask)).count();
+        assert_eq!((granted, refused.len()), (fit, 4 - fit));
+        assert_eq!(full, fit < 4);
+        let no_room = |denial: &Denial| matches!(denial, Denial::NoRoom { .. });
+        assert!(refused.iter().all(no_room));
+    }
+}
+
+#[test]
+fn a_host_without_room_for_a_whole_victim_is_full_however_little_is_short() {
+    let (mut node, device) = Node::swaps(1536, 1);
+    let (_, one) = node.run(swapping(device, 1024));
+    node.want(one, device, mib(800));
+    node.live(secs(4));
+    let (_, two) = node.run(swapping(device, 1024));
+    let ask = node.want(two, device, mib(800));
+    node.live(secs(1));
+    let denied = node.denied(ask);
+    assert!(matches!(denied, Some(Denial::NoRoom { .. })), "{denied:?}");
+    assert!(node.notices.iter().any(is_host_full));
+}

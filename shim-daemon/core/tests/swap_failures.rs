@@ -1,4 +1,4 @@
-//! Tenants that swap and do not obey, die, or find no room; a full host.
+//! Tenants that swap and do not obey, die, or find no room.
 
 use crate::node::swap::{Obeys, policy, swapping};
 use crate::node::{Node, Proc, Rng, killable, mib, ranked, resolving, secs};
@@ -131,35 +131,6 @@ fn a_victim_that_lies_gives_nothing_and_is_told_of() {
     node.live(secs(40));
     assert!(node.denied(ask).is_some());
     assert_eq!(node.place(first, device), Place::In, "it may run on");
-}
-
-/// Whether it says that the host is full. More is needed then than is free.
-fn is_host_full(notice: &Notice) -> bool {
-    let Notice::HostFull { needed, free, .. } = notice else {
-        return false;
-    };
-    assert!(needed > free, "{notice:?}");
-    true
-}
-
-#[test]
-fn a_full_host_moves_nobody_and_says_so() {
-    for (host, fit) in [(1, 2), (2, 3), (3, 4)] {
-        let (mut node, device) = Node::swaps(2048, host);
-        let run = |node: &mut Node| {
-            let (tenant, process) = node.run(swapping(device, 1536));
-            (tenant, node.want(process, device, mib(1024)))
-        };
-        let all: Vec<_> = (0..4).map(|_| run(&mut node)).collect();
-        node.live(secs(4));
-        let full = told(&node, is_host_full);
-        let refused = denials(&node);
-        let granted = all.iter().filter(|(_, ask)| node.granted(*ask)).count();
-        assert_eq!((granted, refused.len()), (fit, 4 - fit));
-        assert_eq!(full, fit < 4);
-        let no_room = |denial: &Denial| matches!(denial, Denial::NoRoom { .. });
-        assert!(refused.iter().all(no_room));
-    }
 }
 
 #[test]
@@ -411,20 +382,6 @@ fn moves_at_the_same_time_take_the_devices_time_once() {
     // Each takes two seconds by itself.
     assert!(moving >= secs(2) && moving < secs(3), "{moving:?}");
     assert!(left.len() > 1 && sum > moving + secs(1), "{left:?}");
-}
-
-#[test]
-fn a_host_without_room_for_a_whole_victim_is_full_however_little_is_short() {
-    let (mut node, device) = Node::swaps(1536, 1);
-    let (_, one) = node.run(swapping(device, 1024));
-    node.want(one, device, mib(800));
-    node.live(secs(4));
-    let (_, two) = node.run(swapping(device, 1024));
-    let ask = node.want(two, device, mib(800));
-    node.live(secs(1));
-    let denied = node.denied(ask);
-    assert!(matches!(denied, Some(Denial::NoRoom { .. })), "{denied:?}");
-    assert!(told(&node, is_host_full));
 }
 
 /// Five tenants of a GiB on a card of 1.7 GiB that only swap, one of them of higher priority.

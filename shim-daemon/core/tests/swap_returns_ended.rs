@@ -1,9 +1,9 @@
 //! Which returns make others leave or end for their room: none of a tenant that is being ended
-//! itself, and none of one that has nothing within a request.
+//! itself.
 
 use crate::node::swap::swapping;
-use crate::node::{Manners, Node, gib, killable, mib, secs};
-use gpushare_core::{Bytes, DeviceId, Event, Nanos, Place, TenantId, TenantSpec};
+use crate::node::{Manners, Node, gib, killable, secs};
+use gpushare_core::{DeviceId, Event, Nanos, Place, TenantId, TenantSpec};
 
 /// A card of 16 GiB with a tenant that is out and has 8 within its request, and others
 /// of these terms that have all they may.
@@ -85,35 +85,4 @@ fn a_tenant_that_is_being_ended_returns_where_there_is_room() {
     node.finish(other);
     node.live(secs(2));
     assert_eq!(node.place(out, device), Place::In);
-}
-
-/// A tenant that is out with so much memory calls on a card that strangers have overdrawn by a GiB.
-/// Whether the one that has borrowed the card is ended for that.
-fn ends_another(memory: Bytes, request: Bytes) -> bool {
-    let (mut node, device) = Node::swaps(16 << 10, 64);
-    let mut terms = swapping(device, 8 << 10);
-    terms.quotas[0].1.request = request;
-    let (out, process) = node.run(terms);
-    node.guests.get_mut(&out).expect("it runs").moves.works = false;
-    if !memory.is_zero() {
-        node.want(process, device, memory);
-    }
-    node.tell(Event::Suspend { tenant: out });
-    node.until("it is out", 60, |node| {
-        node.place(out, device) == Place::Out
-    });
-    let (borrower, process) = node.run(killable(device, 0, 16));
-    let ask = node.want(process, device, gib(8));
-    assert!(node.granted(ask));
-    node.devices.get_mut(&device).expect("it exists").foreign = gib(9);
-    node.live(secs(1));
-    node.calls(out, device);
-    node.live(secs(5));
-    !node.guests.contains_key(&borrower)
-}
-
-#[test]
-fn nobody_is_ended_for_a_tenant_that_has_neither_memory_nor_a_request() {
-    assert!(!ends_another(Bytes::ZERO, Bytes::ZERO));
-    assert!(ends_another(mib(512), gib(1)));
 }

@@ -461,7 +461,6 @@ impl World {
     }
 }
 
-/// Whether a tenant has a request, and all of its memory is within it.
 fn is_within_request(account: &Account) -> bool {
-    !account.request.is_zero() && account.in_use <= account.request
+    account.in_use <= account.request
 }
