@@ -40,7 +40,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// What was asked for.
+    /// The text that was asked for.
     pub(crate) fn found(media_type: &'static str, text: String) -> Self {
         Self {
             status: 200,

@@ -173,7 +173,7 @@ fn hooked_without_a_daemon(prepare: impl Fn(&Path)) -> Result<(), String> {
     hooked(daemon.path(), &config)
 }
 
-/// What the hook says of the container of this configuration, whose daemon's folder is this.
+/// The hook's words on the container of this configuration. Its daemon's folder is `daemon`.
 fn hooked(daemon: &Path, config: &Value) -> Result<(), String> {
     let bundle = tempfile::tempdir().unwrap();
     fs::write(bundle.path().join("config.json"), config.to_string()).unwrap();

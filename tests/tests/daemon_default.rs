@@ -87,7 +87,7 @@ fn without_the_daemons_folder_the_library_keeps_limits_and_says_so() {
     let home = Home::new("mem=16GiB");
     ready(run(&home, &["--daemon", "off"])).finish().silently();
     fs::write(home.folder().join("gpushare/d"), "no folder").unwrap();
-    without(&home, |flags| run(&home, flags), "cannot make a folder");
+    without(&home, |flags| run(&home, flags), "gpushare/d/");
 }
 
 /// A folder with all of `gpushare` but the daemon.

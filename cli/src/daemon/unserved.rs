@@ -10,7 +10,7 @@ use std::path::Path;
 pub(crate) struct Unserved {
     /// How it does not serve.
     pub(crate) text: String,
-    /// What is to be done: words for `doctor`.
+    /// The advice for it: words for `doctor`.
     pub(crate) advice: &'static str,
 }
 

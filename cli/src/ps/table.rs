@@ -151,8 +151,8 @@ fn user(row: &Row, users: &Users) -> String {
     known.unwrap_or_else(|| uid.to_string())
 }
 
-/// The lines below a tenant's own line. What it is queued for is said of all its devices together,
-/// below the last of them.
+/// The lines below a tenant's own line. The reason for which it is queued is printed once for all
+/// its devices, below the last of them.
 fn details(row: &Row, next: Option<&Row>) -> Vec<String> {
     let pod = row.pod.iter().map(|pod| format!("pod {}", pod.text));
     let processes = row.processes.iter().map(process);

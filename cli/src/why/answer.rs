@@ -28,7 +28,7 @@ pub(super) struct Facts {
     pub(super) swaps: Vec<TenantSwaps>,
     /// The books of devices.
     pub(super) rows: Vec<DeviceRow>,
-    /// What tenants hold beyond what they may.
+    /// The memory that tenants hold beyond their grants.
     pub(super) excess: Vec<ExcessRow>,
     /// Names of devices.
     pub(super) devices: BTreeMap<[u8; 16], String>,

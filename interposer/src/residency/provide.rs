@@ -63,8 +63,8 @@ pub(super) struct Seen {
     pub(super) moves: bool,
     /// The room on the host that all devices need for what is on them.
     pub(super) needed: u64,
-    /// What is away is being stored in files, and unused host memory given back: no more is asked
-    /// for until a device is to move.
+    /// Memory that is away is being stored in files, and unused host memory is given back: no more
+    /// is asked for until a device is to move.
     pub(super) stores: bool,
 }
 

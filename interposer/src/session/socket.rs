@@ -124,8 +124,8 @@ impl Connection {
         })
     }
 
-    /// Reads received data, up to and with the first message that brings descriptors. What came
-    /// before the connection's end is data, and the end is seen by the next call.
+    /// Reads received data, up to and with the first message that brings descriptors. Bytes
+    /// that came before the connection's end are data, and the next call sees the end.
     ///
     /// # Errors
     /// [`io::ErrorKind::UnexpectedEof`] once the daemon is gone, [`io::ErrorKind::NotConnected`] if

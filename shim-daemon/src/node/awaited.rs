@@ -250,8 +250,9 @@ impl Node {
         Err(WireError::retry(ErrorCode::Full, text))
     }
 
-    /// A process came whose library speaks another major version. It never comes back. `by`: whose
-    /// socket it came by. By a class's it is the process of whoever awaits it.
+    /// A process came whose library speaks another major version. It never comes back. `by`: the
+    /// tenant whose socket it came by. At a class's socket (`None`) it is a process of the tenants
+    /// that await it.
     pub fn speaks_otherwise(&mut self, by: Option<TenantId>, pid: i32, theirs: u16) {
         let tenants = by.map_or_else(|| self.awaited_by(pid.unsigned_abs()), |by| vec![by]);
         for tenant in tenants {

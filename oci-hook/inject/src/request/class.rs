@@ -5,7 +5,7 @@ use std::path::Path;
 use gpushare_protocol::injection::{FOLDER, LIBRARY_FOLDER, PRELOAD, PRELOADED, PRELOADED_BY_NIX};
 use serde_json::Value;
 
-/// What of the host an engine mounts, where it applies a class's specification.
+/// The paths of the host that an engine mounts where it applies a class's specification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Class {
     /// The socket folder, with the preload file in it.

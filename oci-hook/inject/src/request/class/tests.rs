@@ -69,7 +69,7 @@ fn a_mount_that_hides_a_part_of_a_class_makes_it_none() {
             None,
             "{place}"
         );
-        // What comes before is covered by ours.
+        // A mount that comes before is covered by ours.
         assert!(class(&[&[odd][..], &whole].concat()).is_some(), "{place}");
     }
     for place in [
