@@ -167,11 +167,11 @@ impl Policy {
         }
         let (variable, value) = self.moved_by.as_ref()?;
         let accepted = match variable.as_str() {
-            "GPUSHARE_OVERSUBSCRIBE" if value == "uvm" => "off or swap, or unset it",
-            "GPUSHARE_OVERSUBSCRIBE" => "off, or unset it",
+            "GPUSHARE_OVERSUBSCRIBE" if value == "uvm" => "off or swap, or leave it out",
+            "GPUSHARE_OVERSUBSCRIBE" => "off, or leave it out",
             "GPUSHARE_ON_COLLISION" => "a list of fail, wait, priority (priority,wait)",
             "GPUSHARE_PREEMPTIBLE" => "never or kill",
-            _ => "false, or unset it",
+            _ => "false, or leave it out",
         };
         Some(LimitError::new(variable, value, problem, accepted))
     }
