@@ -104,7 +104,6 @@ fn containers_that_exceed_the_card_take_turns_and_lose_no_byte() {
             ask(guest, &format!("check {}", own + round), 0);
         }
     }
-    // The journal may tell of earlier daemons' tenants too.
     for tenant in ["one", "two"] {
         let said = succeeds(&lab, &["events", "--tenant", tenant]);
         let moved = said.contains(" left ") && said.contains(" returned ");
