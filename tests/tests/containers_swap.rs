@@ -93,9 +93,10 @@ fn killed(lab: &Lab, id: &str, guest: Guest) {
 #[test]
 fn containers_that_exceed_the_card_take_turns_and_lose_no_byte() {
     let Some(lab) = lab("1GiB", "") else { return };
-    let [mut one, mut two] =
-        [("one", 1), ("two", 2)].map(|(id, value)| filled(&lab, &bundle(id, &SWAP), value));
-    assert_eq!((&*place(&lab, "one"), &*place(&lab, "two")), ("out", "in"));
+    let [mut one, mut two] = [("first-of-two", 1), ("second-of-two", 2)]
+        .map(|(id, value)| filled(&lab, &bundle(id, &SWAP), value));
+    assert_eq!(place(&lab, "first-of-two"), "out");
+    assert_eq!(place(&lab, "second-of-two"), "in");
     for round in 10..13 {
         for (guest, own) in [(&mut one, 100), (&mut two, 200)] {
             ask(guest, &format!("fill {}", own + round), 0);
@@ -104,7 +105,8 @@ fn containers_that_exceed_the_card_take_turns_and_lose_no_byte() {
             ask(guest, &format!("check {}", own + round), 0);
         }
     }
-    for tenant in ["one", "two"] {
+    // Daemons of other tests are asked too: the names are of these two alone.
+    for tenant in ["first-of-two", "second-of-two"] {
         let said = succeeds(&lab, &["events", "--tenant", tenant]);
         let moved = said.contains(" left ") && said.contains(" returned ");
         assert!(moved && !said.contains(" refused "), "{said}");
