@@ -34,7 +34,7 @@ fn stores(scene: &Scene) {
     scene.dealer.hears_some(is_drop);
 }
 
-/// Has the library look a few times more at a device that is out. What it asks for comes first.
+/// Has the library look a few times more at a device that is out. Its request comes first.
 #[track_caller]
 fn looks(scene: &Scene, device: u8) {
     for epoch in 2..5 {
@@ -63,7 +63,7 @@ fn a_process_with_all_its_memory_in_files_asks_for_none_of_the_hosts() {
     scene.guest.finish().silently();
 }
 
-/// What another device of the process needs is asked for once it is to leave, and at once then.
+/// Room that another device of the process needs is asked for as soon as that device is to leave.
 #[test]
 fn host_memory_that_would_be_given_back_at_once_is_asked_for_at_a_move() {
     let mut scene = Scene::on_two("mem=256MiB,ctx=8MiB,count=2");

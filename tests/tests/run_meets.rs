@@ -143,7 +143,7 @@ fn a_script_whose_interpreter_is_not_there_is_told_by_that() {
     assert_eq!(missing.1, Some(126));
     let words = "its interpreter /no/venv/bin/python is not there";
     assert!(missing.0.contains(words), "{missing:?}");
-    // One that is there and may not be executed.
+    // A program that is there and may not be executed.
     let barred = not_started(&script, "#!/etc/passwd\n");
     assert_eq!(barred.1, Some(126));
     assert!(!barred.0.contains("interpreter"), "{barred:?}");

@@ -1,4 +1,4 @@
-//! Of equals the one goes first that had the card for less. What one is owed for that is bounded:
+//! Of equals the one goes first that had the card for less. The lead of a tenant is bounded:
 //! neither time alone on the card nor hours without work decide the turns of hours.
 
 use crate::node::Node;

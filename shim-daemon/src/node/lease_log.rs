@@ -92,7 +92,7 @@ impl LeaseLog {
         };
         if let Some(owner) = self.owners.get_mut(&old.key) {
             (owner.many, owner.before) = (owner.many - 1, old.was);
-            // One that has a lease stays, however long that does not change.
+            // A tenant that has a lease stays, however long that does not change.
             if owner.many == 0 && owner.last == LeaseWas::Gone {
                 self.owners.remove(&old.key);
             }
@@ -244,7 +244,7 @@ mod tests {
         let told = rows(&log, now);
         let all: Vec<_> = told[0].changes.iter().map(|change| change.was).collect();
         assert_eq!(all, [LeaseWas::Free, LeaseWas::Shared]);
-        // One that has ended is forgotten with its end.
+        // A tenant that has ended is forgotten with its end.
         log.end(Nanos::micros(now), (TenantId(1), 0));
         toggles(&mut log, now + now % 2, 2, MOST as u64 - 1);
         assert_eq!(rows(&log, 2 * now).len(), 2);

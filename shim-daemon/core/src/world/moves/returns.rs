@@ -244,7 +244,7 @@ impl World {
             };
         }
         let rest = short - all.taken;
-        // One that is being ended may have what is free: nobody makes way for it.
+        // A tenant that is being ended may have free memory: nobody makes way for it.
         let known = self.tenants.get(tenant);
         let ending = known.and_then(|known| known.ending());
         let ends = ending.is_some_and(|ending| ending.rung != Rung::WillNotYield);
