@@ -5,7 +5,6 @@
 
 mod args;
 mod artefacts;
-mod began;
 mod bench;
 mod cdi;
 mod child;

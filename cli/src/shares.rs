@@ -1,7 +1,7 @@
 //! How a device's time is shared, as `gpushare ps` shows it.
 
 use gpushare_exporter::Had;
-use gpushare_protocol::wire::{ShareRow, ShareState, TenantRow};
+use gpushare_protocol::wire::{ShareRow, ShareState, Steered, SteeredBy, TenantRow};
 use serde_json::{Value, json};
 
 /// The share that belongs to a tenant's row.
@@ -29,6 +29,8 @@ pub(crate) fn data(share: &ShareRow, mps: bool) -> Value {
         "overruns": share.overruns,
         "ungated": share.ungated,
         "mps": mps,
+        "cause": share.steered.as_ref().map(cause),
+        "for": share.steered.as_ref().and_then(|steered| steered.tenant.clone()),
     })
 }
 
@@ -62,6 +64,18 @@ pub(crate) fn text(share: Option<&ShareRow>, mps: bool) -> String {
             let had = had.part.map_or_else(|| "-".to_owned(), percent);
             format!("{had} of {}{cap}, {state}", percent(weight))
         }
+    }
+}
+
+/// Why a tenant yields or is held, in a word.
+fn cause(steered: &Steered) -> &'static str {
+    match steered.cause {
+        SteeredBy::Share => "share",
+        SteeredBy::Request => "request",
+        SteeredBy::Priority => "priority",
+        SteeredBy::Turn => "turn",
+        SteeredBy::Gang => "gang",
+        _ => "unknown",
     }
 }
 
@@ -99,6 +113,7 @@ mod tests {
             turns: 4,
             overruns: 1,
             alone: None,
+            steered: None,
             ungated: 0,
         }
     }
@@ -118,6 +133,22 @@ mod tests {
             (&json["held"], &json["cap"], &json["for_us"]),
             (&json!(29.8), &json!(50.5), &json!(7))
         );
+        assert_eq!((&json["cause"], &json["for"]), (&Value::Null, &Value::Null));
+    }
+
+    #[test]
+    fn one_that_is_held_has_the_cause_and_the_other_tenant() {
+        let mut row = share(300, ShareState::Held { for_us: 7 });
+        row.steered = Some(Steered {
+            cause: SteeredBy::Request,
+            tenant: Some("web".to_owned()),
+        });
+        let json = data(&row, false);
+        assert_eq!(
+            (&json["cause"], &json["for"]),
+            (&json!("request"), &json!("web"))
+        );
+        assert_eq!(text(Some(&row), false), "29.8% of 30%, held");
     }
 
     #[test]

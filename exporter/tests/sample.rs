@@ -65,6 +65,7 @@ fn share(name: &str, cap: Option<u32>, state: ShareState) -> ShareRow {
         overruns: 1,
         ungated: 0,
         alone: None,
+        steered: None,
     }
 }
 
@@ -228,6 +229,7 @@ pub(crate) fn node() -> Snapshot {
             name: "train".to_owned(),
             in_ms: 2_760_000,
             by: EndsBy::IdleEnd,
+            told: false,
         }],
         mps: vec!["train".to_owned()],
     }

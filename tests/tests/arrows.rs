@@ -104,7 +104,7 @@ const PARTS: &[Part] = &[
             &["pages", "gang", "check", "view"],
             &["."],
             &["steer", "service", "books"],
-            &["neighbours"],
+            &["expected", "neighbours"],
             &["case", "contenders", "filler"],
             &["tenant", "trials"],
             &["doubt", "habit", "lag", "meter", "rest", "trial"],

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use gpushare_protocol::wire::{ShareRow, ShareState};
+use gpushare_protocol::wire::{ShareRow, ShareState, Steered, SteeredBy};
 use gpushare_tests::guest::plain;
 use gpushare_tests::{Daemon, Gpu, Guest, Tenant, assert_measured, clients, until};
 use nix::sys::signal::{Signal, kill};
@@ -69,9 +69,15 @@ fn a_tenant_ahead_of_its_share_gives_way_until_the_other_is_repaid() {
         daemon.tenant("rest", &share("20")),
     );
     let (mut a, mut b) = (working(&most, 500 * US), working(&rest, 500 * US));
-    until("the one ahead gives way", || {
-        let state = daemon.share("rest").state;
+    let steered = Some(Steered {
+        cause: SteeredBy::Request,
+        tenant: Some("most".to_owned()),
+    });
+    until("the one ahead gives way to the one behind", || {
+        let row = daemon.share("rest");
+        let state = row.state;
         matches!(state, ShareState::Yielding { .. } | ShareState::Held { .. })
+            && row.steered == steered
     });
     // The time before both were measured is outside the counted window.
     until("time enough is counted", || {

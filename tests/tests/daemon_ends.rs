@@ -3,6 +3,8 @@
 
 use gpushare_tests::home::Events;
 use gpushare_tests::{Home, MIB, until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 /// The text of the next event of this kind about a tenant.
 fn told(events: &mut Events, kind: &str, name: &str) -> String {
@@ -74,6 +76,37 @@ fn an_end_is_an_event_and_set_gives_changes_and_takes_it_away() {
     assert_eq!(end, "SIGTERM: its run limit of 1 ms");
     assert_eq!(guest.finish().status.code(), Some(143));
     assert!(home.row("other").is_some(), "no other tenant ends");
+}
+
+/// A stopped process acts on SIGTERM once it goes on.
+#[test]
+fn ps_and_why_say_that_a_tenant_is_being_ended() {
+    let home = Home::new("mem=16GiB");
+    let mut guest = home.guest("stopped-end", &["--run-limit", "1h"]);
+    assert_eq!(guest.ask(&format!("alloc {MIB}")), "alloc 0");
+    let row = home.until("stopped-end", |row| row["processes"][0]["pid"].is_u64());
+    assert_eq!(row["ends"]["told"], false);
+    let pid = row["processes"][0]["pid"].as_i64().expect("a number");
+    let signal = |signal| {
+        let pid = Pid::from_raw(i32::try_from(pid).expect("a process id"));
+        kill(pid, signal).expect("it lives");
+    };
+    signal(Signal::SIGSTOP);
+    let set = home.gpushare(&["set", "stopped-end", "--run-limit", "1ms"]);
+    assert!(set.status.success(), "{set:?}");
+    home.until("stopped-end", |row| row["ends"]["told"] == true);
+    let said = |arguments: &[&str]| {
+        let output = home.gpushare(arguments);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        // Lines are broken to the terminal's width.
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let (table, why) = (said(&["ps"]), said(&["why", "stopped-end"]));
+    signal(Signal::SIGCONT);
+    assert!(table.contains("is being ended (run limit)"), "{table}");
+    assert!(why.contains("is being ended"), "{why}");
+    assert!(why.contains("SIGTERM: its run limit of 1 ms"), "{why}");
+    assert_eq!(guest.finish().status.code(), Some(143));
 }
 
 #[test]

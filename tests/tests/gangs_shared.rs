@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use gpushare_protocol::wire::ShareState;
+use gpushare_protocol::wire::{ShareState, SteeredBy};
 use gpushare_tests::guest::command;
 use gpushare_tests::{Daemon, Gpu, Guest, Home, Tenant, until};
 
@@ -61,7 +61,10 @@ fn a_gang_far_above_its_share_is_held_and_goes_on() {
     until("the gang is held", || {
         let rows = daemon.shares();
         let mut own = rows.iter().filter(|row| row.name == "both");
-        own.any(|row| matches!(row.state, ShareState::Held { .. }))
+        own.any(|row| {
+            let cause = row.steered.as_ref().map(|steered| steered.cause);
+            matches!(row.state, ShareState::Held { .. }) && cause == Some(SteeredBy::Gang)
+        })
     });
     for _ in 0..3 {
         gang.goes_on(50);

@@ -92,6 +92,7 @@ mod tests {
             overruns,
             ungated: 0,
             alone: None,
+            steered: None,
         }
     }
 

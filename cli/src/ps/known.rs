@@ -207,9 +207,11 @@ impl Known {
         let end = self.ends.iter().find(|end| end.name == name)?;
         Some(Ends {
             in_ms: end.in_ms,
+            told: end.told,
             by: match end.by {
                 EndsBy::IdleEnd => "idle end",
                 EndsBy::RunLimit => "run limit",
+                EndsBy::Collision => "collision",
                 _ => "a limit this version does not know",
             },
         })

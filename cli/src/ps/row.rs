@@ -70,11 +70,12 @@ pub(crate) struct Pod {
     pub(crate) text: String,
 }
 
-/// When it will be ended, and by what.
+/// When it will be ended, or of one that was told to end, when it is killed, and by what.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Ends {
     pub(crate) in_ms: u64,
     pub(crate) by: &'static str,
+    pub(crate) told: bool,
 }
 
 /// A process of a tenant.

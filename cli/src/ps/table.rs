@@ -169,7 +169,13 @@ fn details(row: &Row, next: Option<&Row>) -> Vec<String> {
     details.extend(row.residency_text.clone());
     details.extend(without_use(row.more).map(|text| format!("{text} (`ps --all`)")));
     if let Some(ends) = &row.ends {
-        details.push(format!("ends in {} ({})", span(ends.in_ms), ends.by));
+        details.push(match (ends.told, ends.in_ms) {
+            (false, in_ms) => format!("ends in {} ({})", span(in_ms), ends.by),
+            (true, 0) => format!("is being ended ({}): SIGKILL was sent", ends.by),
+            (true, in_ms) => {
+                format!("is being ended ({}): SIGKILL in {}", ends.by, span(in_ms))
+            }
+        });
     }
     if let Some(gang) = &row.gang {
         details.push(format!("gang {gang}"));

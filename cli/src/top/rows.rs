@@ -229,7 +229,10 @@ impl Facts<'_> {
                 _ => None,
             });
         let mut end = self.snapshot.ends.iter().filter(|end| end.name == row.name);
-        let ends = end.next().map(|end| format!(" ends {}", span(end.in_ms)));
+        let ends = end.next().map(|end| match end.told {
+            false => format!(" ends {}", span(end.in_ms)),
+            true => " is being ended".to_owned(),
+        });
         let ends = ends.unwrap_or_default();
         if let Some(want) = waits {
             let text = format!("waits {} {}{ends}", bytes(want.bytes), span(want.since_ms));

@@ -19,8 +19,6 @@ pub(super) struct Facts {
     pub(super) since_ms: u64,
     /// All tenants' accounts.
     pub(super) tenants: Vec<TenantRow>,
-    /// When the oldest of its processes began, in milliseconds since 1970, if that can be seen.
-    pub(super) oldest_ms: Option<u64>,
     pub(super) shares: Vec<ShareRow>,
     pub(super) ends: Vec<EndRow>,
     pub(super) status: Vec<TenantStatusRow>,

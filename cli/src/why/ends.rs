@@ -2,8 +2,8 @@
 
 use super::answer::Facts;
 use super::past::kind;
-use crate::when::local;
-use gpushare_protocol::wire::EventRecord;
+use crate::when::{local, span};
+use gpushare_protocol::wire::{EndsBy, EventRecord};
 
 /// Why it was ended, if it was: by us, or by itself.
 pub(super) fn ended(life: &[EventRecord]) -> Vec<String> {
@@ -33,31 +33,28 @@ pub(super) fn ended(life: &[EventRecord]) -> Vec<String> {
     sentences
 }
 
-/// Since which event a tenant that lives is being ended, if it is.
-///
-/// An end for another tenant's sake is over with the last process that was there. An end by a limit
-/// of its own is for all that starts meanwhile, and is given up in the end where nothing is left
-/// that a signal reaches. No event tells that either is over: a process that has begun since does.
-/// A command sends a signal, and no more.
-pub(super) fn ending<'a>(facts: &Facts, life: &'a [EventRecord]) -> Option<&'a EventRecord> {
-    // The next daemon begins anew.
-    let is_off = |record: &EventRecord| matches!(&*record.kind, "spared" | "admitted");
-    let on = after_last(life, is_off);
-    let by_us = |record: &EventRecord| {
-        record.kind == "ended" && record.word_of("reason") != Some("command")
+/// Of one that is being ended: by what, when it is killed, and the event that told it to end, if
+/// that is known.
+pub(super) fn ending(facts: &Facts, life: &[EventRecord]) -> Option<String> {
+    let end = facts
+        .ends
+        .iter()
+        .find(|end| end.name == facts.name && end.told)?;
+    let told = kind(life, "ended").rfind(|record| record.word_of("reason") != Some("command"));
+    let by = match (told, end.by) {
+        (Some(told), _) => format!("At {}: {}.", local(told.at_ms), told.text),
+        (None, EndsBy::IdleEnd) => "Its --idle-end has come.".to_owned(),
+        (None, EndsBy::RunLimit) => "Its --run-limit has come.".to_owned(),
+        (None, EndsBy::Collision) => "Another tenant gets its memory.".to_owned(),
+        (None, _) => "This version does not know the cause.".to_owned(),
     };
-    let last = on.iter().rfind(|record| by_us(record))?;
-    let given_up = kind(after_last(on, by_us), "will-not-yield").next_back();
-    let bound = match last.word_of("reason") {
-        Some("collision") => Some(last),
-        _ => given_up,
+    let then = match end.in_ms {
+        0 => "SIGKILL was sent".to_owned(),
+        in_ms => format!("SIGKILL is sent in {}", span(in_ms)),
     };
-    let is_over = bound.is_some_and(|bound| {
-        let mut own = facts.tenants.iter().filter(|row| row.name == facts.name);
-        let has_none = own.all(|row| row.processes.is_empty());
-        has_none || facts.oldest_ms.is_some_and(|began| began > bound.at_ms)
-    });
-    (!is_over).then_some(last)
+    Some(format!(
+        "It is being ended, and gets no new memory; {then}. {by}"
+    ))
 }
 
 /// The events behind the last one of some.

@@ -8,7 +8,6 @@ mod refused;
 mod status;
 mod time;
 
-use crate::began::began_ms;
 use crate::devices::named;
 use crate::failure::Failure;
 use crate::select::Wanted;
@@ -122,15 +121,11 @@ fn facts_of(daemon: &mut Talk, tenant: &str) -> Result<Facts, Failure> {
         (row.uuid, format!("GPU {at} ({short})"))
     });
     let lost = devices.iter().filter(|row| row.is_lost());
-    let tenants = daemon.tenants()?;
-    let own = tenants.iter().filter(|row| row.name == tenant);
-    let pids = own.flat_map(|row| row.processes.iter().map(|process| process.pid));
     Ok(Facts {
         name: tenant.to_owned(),
         instance: daemon.instance(),
         status,
-        oldest_ms: pids.filter_map(began_ms).min(),
-        tenants,
+        tenants: daemon.tenants()?,
         shares: daemon.shares()?,
         ends: daemon.ends()?,
         excess: daemon.excess()?,

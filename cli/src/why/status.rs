@@ -5,7 +5,7 @@ use super::ends::ending;
 use super::memory::{above, holds, waits};
 use super::time::{idle, throttled};
 use crate::residency;
-use crate::when::{local, span};
+use crate::when::span;
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{
     EndsBy, EventRecord, Place, ResidencyRow, TenantRow, TenantStatusRow,
@@ -56,19 +56,19 @@ pub(super) fn now(facts: &Facts, life: &[EventRecord]) -> Option<(State, Vec<Str
     if state == State::Running {
         let since = status.map(|row| format!(" for {}", span(row.for_ms)));
         let since = since.unwrap_or_default();
-        let held_up = match (ending, over.is_empty()) {
+        let held_up = match (&ending, over.is_empty()) {
             (None, true) => "; nothing holds it up now",
             (None, false) => "; it gets no new memory",
             (Some(_), _) => "",
         };
         sentences.push(format!("{name} has been running{since}{held_up}."));
-        sentences.extend(ending.map(being_ended));
+        sentences.extend(ending);
         sentences.extend(over);
         sentences.extend(rows.iter().map(|row| holds(facts, row)));
         sentences.extend(idle(&rows));
     } else {
         sentences.extend(over);
-        sentences.extend(ending.map(being_ended));
+        sentences.extend(ending);
     }
     let own = facts.residency.iter().filter(|row| row.name == *name);
     for row in own {
@@ -77,15 +77,6 @@ pub(super) fn now(facts: &Facts, life: &[EventRecord]) -> Option<(State, Vec<Str
     }
     sentences.extend(ends(facts));
     Some((state, sentences))
-}
-
-/// Of one that is being ended since that event.
-fn being_ended(ended: &EventRecord) -> String {
-    format!(
-        "It is being ended, and gets no new memory. At {}: {}.",
-        local(ended.at_ms),
-        ended.text
-    )
 }
 
 /// The state of one without a daemon, if there is one.
@@ -169,7 +160,8 @@ fn moves(facts: &Facts, row: &ResidencyRow) -> Option<String> {
 }
 
 fn ends(facts: &Facts) -> Option<String> {
-    let end = facts.ends.iter().find(|end| end.name == facts.name)?;
+    let mut own = facts.ends.iter();
+    let end = own.find(|end| end.name == facts.name && !end.told)?;
     let by = match end.by {
         EndsBy::IdleEnd => "--idle-end",
         EndsBy::RunLimit => "--run-limit",

@@ -2,14 +2,13 @@
 
 use super::answer::Facts;
 use crate::when::span;
-use gpushare_protocol::wire::{ProcessState, ShareRow, ShareState, TenantRow};
+use gpushare_protocol::wire::{ProcessState, ShareRow, ShareState, SteeredBy, TenantRow};
 
 /// Why it may not use the device's time now.
 pub(super) fn throttled(facts: &Facts, row: &ShareRow) -> Option<String> {
     let (name, device) = (&row.name, facts.device(row.device));
     let got = had(row);
     let others = |state| others(facts, row, state);
-    let shares = |state: &ShareState| matches!(state, ShareState::Sharing { .. });
     Some(match &row.state {
         ShareState::Capped { for_us } => format!(
             "{name} has used up its cap of {} on {device} and has waited {} for its next part; `gpushare set {name} --sm-limit PERCENT` changes the cap.",
@@ -17,14 +16,12 @@ pub(super) fn throttled(facts: &Facts, row: &ShareRow) -> Option<String> {
             span(for_us / 1000)
         ),
         ShareState::Held { for_us } => format!(
-            "{name} has been closed on {device} for {}, for {}: {}{got}",
+            "{name} has been closed on {device} for {}{}{got}",
             span(for_us / 1000),
-            others(shares),
             cause(row)
         ),
         ShareState::Yielding { .. } => format!(
-            "{name} works in short slices on {device} beside {}: {}{got}",
-            others(shares),
+            "{name} works in short slices on {device}{}{got}",
             cause(row)
         ),
         ShareState::Waiting { for_us } => format!(
@@ -43,16 +40,32 @@ pub(super) fn throttled(facts: &Facts, row: &ShareRow) -> Option<String> {
     })
 }
 
-/// Why others are put before it. Of one with a share the row does not tell which of the causes it
-/// is. One without a share is below a higher priority, or requests are all of the device.
+/// For which tenant it yields or is held, and why.
 fn cause(row: &ShareRow) -> String {
-    match row.weight {
-        0 => format!(
-            "tenants of higher priority, or with requests, leave it no share. `gpushare set {} --sm-request PERCENT` guarantees it one, and --priority ranks it.",
-            row.name
+    let Some(steered) = &row.steered else {
+        return ".".to_owned();
+    };
+    let other = steered.tenant.as_deref().unwrap_or("another tenant");
+    let name = &row.name;
+    let why = match (steered.cause, row.weight) {
+        (SteeredBy::Gang, _) => {
+            return ": its gang is closed on all its GPUs, for a tenant on one of them.".to_owned();
+        }
+        (SteeredBy::Share, _) => {
+            "it is ahead of its share, and that tenant is behind its own (--sm-request).".to_owned()
+        }
+        (SteeredBy::Request, _) => "the request of that tenant is due (--sm-request).".to_owned(),
+        (SteeredBy::Priority, 0) => format!(
+            "that tenant is of a higher priority, and nothing is guaranteed to {name}. `gpushare set {name} --sm-request PERCENT` guarantees it a share, and --priority ranks it."
         ),
-        _ => "it is ahead of its share, or of lower priority, or the request of another tenant is due (--priority, --sm-request). A gang is held as one, also for what holds it on another device.".to_owned(),
-    }
+        (SteeredBy::Priority, _) => "that tenant is of a higher priority (--priority).".to_owned(),
+        (SteeredBy::Turn, _) => {
+            "they take turns, because the GPU would lose more time by changes between them."
+                .to_owned()
+        }
+        _ => "for a cause that this version does not know.".to_owned(),
+    };
+    format!(", for {other}: {why}")
 }
 
 /// The time that it had lately.

@@ -267,7 +267,7 @@ fn shares(snapshot: &Snapshot, places: &Places, used: &Used<'_>) -> Vec<Family> 
         ),
         each(
             "gpushare_tenant_ends_in_seconds",
-            "Time until the tenant is ended by its idle end or run limit, unless something changes.",
+            "Time until the tenant is ended by its idle end or run limit, unless something changes; of one that is being ended, until SIGKILL.",
             Kind::Gauge,
             &snapshot.ends,
             |row| {

@@ -213,18 +213,21 @@ pub struct Want {
     pub since_ms: u64,
 }
 
-/// When a tenant will be ended, by the current state.
+/// A tenant that will be ended, by the current state, or that is being ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndRow {
     /// Its name.
     pub name: String,
-    /// Milliseconds from now.
+    /// Milliseconds until it is told to end; of one that was told, until its processes are killed,
+    /// and 0 once they were.
     pub in_ms: u64,
     /// By what.
     pub by: EndsBy,
+    /// It was told to end: it is being ended, and gets no new memory.
+    pub told: bool,
 }
 
-/// Limits that end a tenant in time.
+/// What ends a tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum EndsBy {
@@ -232,6 +235,8 @@ pub enum EndsBy {
     IdleEnd,
     /// Its run limit.
     RunLimit,
+    /// Another tenant that gets its memory.
+    Collision,
 }
 
 /// A tenant and the gang it belongs to.
@@ -307,6 +312,33 @@ pub struct ShareRow {
     pub ungated: u32,
     /// Its time lately while it was alone there. `None` where NVML does not tell.
     pub alone: Option<Alone>,
+    /// Why it is [`ShareState::Yielding`] or [`ShareState::Held`].
+    pub steered: Option<Steered>,
+}
+
+/// Why a tenant yields or is held, and for which.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Steered {
+    /// Why.
+    pub cause: SteeredBy,
+    /// The name of the other tenant, if it is one that is still there.
+    pub tenant: Option<String>,
+}
+
+/// The reason for which a tenant yields or is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum SteeredBy {
+    /// Another is behind its share, and it is ahead of its own.
+    Share,
+    /// Another has a request that is due.
+    Request,
+    /// Another is of a higher priority.
+    Priority,
+    /// They take turns, and it is the other's.
+    Turn,
+    /// Its gang is closed on all its devices, for a tenant on one of them.
+    Gang,
 }
 
 /// The time that a tenant had lately while it was alone on a device, by NVML's samples of its

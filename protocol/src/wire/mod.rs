@@ -24,7 +24,7 @@ mod swap;
 
 pub use control::{
     Alone, Control, ControlReply, DeviceRow, EndRow, EndsBy, GangRow, ProcessRow, ProcessState,
-    ShareRow, ShareState, TenantRow, Want,
+    ShareRow, ShareState, Steered, SteeredBy, TenantRow, Want,
 };
 pub use error::{ErrorCode, WireError};
 pub use frame::{Decoder, FrameError, MAX_FRAME, decode, encode};

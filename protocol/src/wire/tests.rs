@@ -120,10 +120,11 @@ fn the_bytes_of_turns_and_ends_never_change() {
         name: "a".to_owned(),
         in_ms: 300,
         by: EndsBy::RunLimit,
+        told: true,
     }]);
     assert_eq!(
         postcard::to_allocvec(&ends).expect("encodes"),
-        [3, 1, 1, b'a', 172, 2, 1]
+        [3, 1, 1, b'a', 172, 2, 1, 1]
     );
     let soon = ControlReply::EndsSoon {
         why: "a".to_owned(),
@@ -145,10 +146,16 @@ fn the_bytes_of_turns_and_ends_never_change() {
             part: 300,
             over_ms: 7,
         }),
+        steered: Some(Steered {
+            cause: SteeredBy::Gang,
+            tenant: Some("b".to_owned()),
+        }),
     };
     let mut bytes = vec![2, 1, 1, b'a'];
     bytes.extend([7; 16]);
-    bytes.extend([244, 3, 1, 172, 2, 0, 1, 2, 5, 3, 4, 5, 6, 1, 172, 2, 7]);
+    bytes.extend([
+        244, 3, 1, 172, 2, 0, 1, 2, 5, 3, 4, 5, 6, 1, 172, 2, 7, 1, 4, 1, 1, b'b',
+    ]);
     let rows = Rows::Shares(vec![row]);
     assert_eq!(postcard::to_allocvec(&rows).expect("encodes"), bytes);
 }

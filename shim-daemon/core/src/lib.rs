@@ -47,8 +47,8 @@ pub use event::{Event, ProcessSample, Running, Sample};
 pub use gpushare_protocol::units::{Bytes, Permille};
 pub use ids::{AskId, AskKey, CostClass, DeviceId, Gang, ProcessId, ReclaimId, TenantId};
 pub use lease::{
-    Compute, DeviceTally, DeviceTime, Input, Lease, LeaseKind, LeasePolicy, Mode, Output, Report,
-    ShareState, ShareView, Sharing, SharingView, Work,
+    Cause, Compute, DeviceTally, DeviceTime, Input, Lease, LeaseKind, LeasePolicy, Mode, Output,
+    Report, ShareState, ShareView, Sharing, SharingView, Steered, Work,
 };
 pub use part::Implied;
 pub use residency::{Held, HostView, Order, Place, Shown, SwapPolicy, Told};
@@ -58,5 +58,5 @@ pub use time::Nanos;
 pub use world::World;
 pub use world::moves::suspend::NotSuspended;
 pub use world::view::{
-    AccountView, DeadView, DeviceView, ResidenceView, State, TenantView, WaitView,
+    AccountView, DeadView, DeviceView, EndView, ResidenceView, State, TenantView, WaitView,
 };

@@ -77,6 +77,11 @@ impl Timers {
         }
     }
 
+    /// When this one is due, if it runs.
+    pub(crate) fn due(&self, timer: Timer) -> Option<Nanos> {
+        self.at.get(&timer).copied()
+    }
+
     /// When the first one is due.
     pub(crate) fn next(&self) -> Option<Nanos> {
         self.due.first().map(|(at, _)| *at)

@@ -75,6 +75,7 @@ mod together_accounts;
 mod together_after;
 mod together_bare;
 mod together_books;
+mod together_causes;
 mod together_crowds;
 mod together_estimates;
 mod together_gangs;

@@ -4,8 +4,8 @@ use crate::node::swap::swapping;
 use crate::node::{Manners, Node, gib, resolving, secs, spec};
 use crate::swap_spread::{fills, set_works, work};
 use gpushare_core::{
-    Bytes, Denial, DeviceId, Event, Nanos, Notice, Place, Preemptible, Quota, Resolver, Signal,
-    State, TenantId, TenantSpec, Why,
+    Bytes, Denial, DeviceId, EndView, Event, Nanos, Notice, Place, Preemptible, Quota, Resolver,
+    Signal, State, TenantId, TenantSpec, Why,
 };
 
 #[test]
@@ -181,6 +181,38 @@ fn a_limit_that_is_lifted_or_put_off_after_sigterm_kills_no_tenant() {
             assert_eq!(!node.guests.contains_key(&tenant), ends, "{changed:?}");
         }
     }
+}
+
+#[test]
+fn an_end_is_shown_before_it_and_until_sigkill() {
+    let (mut node, device) = Node::with_device(16);
+    let (tenant, _) = node.run(run_limit(spec(device, 1, 2)));
+    node.guests.get_mut(&tenant).unwrap().manners = Manners::Unkillable;
+    let shown = |node: &Node| node.world.tenant(tenant).expect("it is there").ends;
+    let end = |at, told| {
+        let why = Why::RunLimit;
+        Some(EndView { at, why, told })
+    };
+    node.pass(secs(99));
+    assert_eq!(shown(&node), end(secs(100), false));
+    node.pass(secs(4));
+    assert_eq!(node.guests[&tenant].signals, [Signal::Terminate]);
+    assert_eq!(shown(&node), end(secs(110), true));
+    node.pass(secs(9));
+    assert_eq!(node.guests[&tenant].signals.last(), Some(&Signal::Kill));
+    assert_eq!(shown(&node), end(node.world.now(), true));
+}
+
+#[test]
+fn an_end_that_is_called_off_is_shown_no_more() {
+    let (mut node, device) = Node::with_device(16);
+    let (tenant, _) = node.run(run_limit(spec(device, 1, 2)));
+    node.guests.get_mut(&tenant).unwrap().manners = Manners::Stubborn;
+    node.pass(secs(105));
+    assert!(node.world.tenant(tenant).unwrap().ends.unwrap().told);
+    let spec = spec(device, 1, 2);
+    node.tell(Event::Set { tenant, spec });
+    assert_eq!(node.world.tenant(tenant).unwrap().ends, None);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use gpushare_core::{Nanos, ProcessId, TenantId};
 use gpushare_protocol::wire::{
     ControlReply, Cursor, DeviceRow, GangRow, LeasesRow, Listing, MetricsRow, PodRow, ProcessRow,
-    Rows, SeriesRow, SharingRow, SwapRow, TenantRow, TenantStatusRow,
+    Rows, SeriesRow, ShareRow, SharingRow, SwapRow, TenantRow, TenantStatusRow,
 };
 
 use super::Node;
@@ -53,7 +53,12 @@ impl Node {
                     let device = *known.device_ids().get(device_index)?;
                     self.share_row(now, (id, known), (device_index, device))
                 };
-                let (rows, next) = self.each_from(from, place);
+                // The name of the tenant for which it yields or is held.
+                let more = |row: &ShareRow| {
+                    let other = row.steered.as_ref().and_then(|one| one.tenant.as_ref());
+                    other.map_or(0, String::len)
+                };
+                let (rows, next) = self.each_with(from, place, more);
                 (Rows::Shares(rows), next)
             }
             Listing::Ends => {

@@ -331,6 +331,7 @@ mod tests {
             ungated: 0,
             waits,
             waiting,
+            steered: None,
         }
     }
 

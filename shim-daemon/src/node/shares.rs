@@ -2,8 +2,12 @@
 
 use std::collections::VecDeque;
 
-use gpushare_core::{DeviceId, Mode, Nanos, Permille, ShareState as State, ShareView, TenantId};
-use gpushare_protocol::wire::{Alone, Regime, ShareRow, ShareState, SharingRow};
+use gpushare_core::{
+    Cause, DeviceId, Mode, Nanos, Permille, ShareState as State, ShareView, TenantId,
+};
+use gpushare_protocol::wire::{
+    Alone, Regime, ShareRow, ShareState, SharingRow, Steered, SteeredBy,
+};
 
 use super::Node;
 use super::tally::DeviceTally;
@@ -133,6 +137,23 @@ impl Node {
             alone: own
                 .and_then(Past::alone)
                 .filter(|_| self.is_sampled(known, device_index)),
+            steered: view.and_then(|view| self.steered(view)),
+        })
+    }
+
+    /// Why a tenant yields or is held, and for which.
+    fn steered(&self, view: ShareView) -> Option<Steered> {
+        let steered = view.steered?;
+        let other = steered.tenant.and_then(|other| self.tenants.get(&other));
+        Some(Steered {
+            cause: match steered.cause {
+                Cause::Share => SteeredBy::Share,
+                Cause::Request => SteeredBy::Request,
+                Cause::Priority => SteeredBy::Priority,
+                Cause::Turn => SteeredBy::Turn,
+                Cause::Gang => SteeredBy::Gang,
+            },
+            tenant: other.map(|other| other.name().to_owned()),
         })
     }
 }

@@ -1,6 +1,8 @@
 //! The truth as rows, for `ps` and `devices`.
 
-use gpushare_core::{DeviceId, DeviceView, Nanos, ProcessId, State, TenantId, TenantView, Why};
+use gpushare_core::{
+    DeviceId, DeviceView, EndView, Nanos, ProcessId, State, TenantId, TenantView, Why,
+};
 use gpushare_protocol::page::UNIT;
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{
@@ -37,16 +39,19 @@ impl Node {
         Some((row, view))
     }
 
-    /// When a tenant with an idle end or a run limit will be ended, by the current state.
+    /// When a tenant with an idle end or a run limit will be ended, by the current state, or that
+    /// one is being ended.
     pub(super) fn end_row(&self, now: Nanos, id: TenantId) -> Option<EndRow> {
-        let (at, why) = self.world.tenant(id)?.ends?;
+        let EndView { at, why, told } = self.world.tenant(id)?.ends?;
         Some(EndRow {
             name: self.tenants.get(&id)?.name().to_owned(),
             in_ms: (at - now).0 / 1_000_000,
             by: match why {
                 Why::RunLimit => EndsBy::RunLimit,
-                Why::Idle | Why::Collision { .. } => EndsBy::IdleEnd,
+                Why::Idle => EndsBy::IdleEnd,
+                Why::Collision { .. } => EndsBy::Collision,
             },
+            told,
         })
     }
 

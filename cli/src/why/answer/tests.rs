@@ -11,7 +11,7 @@ use super::*;
 use gpushare_protocol::histogram::Histogram;
 use gpushare_protocol::wire::{
     AskedRow, DeviceRow, EndsBy, EventDevice, ExcessRow, Fact, Place, ProcessRow, ProcessState,
-    Residue, ShareState, Want,
+    Residue, ShareState, Steered, SteeredBy, Want,
 };
 
 const GPU: [u8; 16] = [7; 16];
@@ -50,6 +50,16 @@ fn share(name: &str, state: ShareState) -> ShareRow {
         overruns: 1,
         ungated: 0,
         alone: None,
+        steered: None,
+    }
+}
+
+/// Of one that yields or is held for that cause.
+fn steered(name: &str, state: ShareState, cause: SteeredBy, other: &str) -> ShareRow {
+    let tenant = Some(other.to_owned());
+    ShareRow {
+        steered: Some(Steered { cause, tenant }),
+        ..share(name, state)
     }
 }
 

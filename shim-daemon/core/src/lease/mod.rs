@@ -28,5 +28,5 @@ pub use device::DeviceTime;
 pub use input::{Input, Output, Report};
 pub use page::{Lease, LeaseKind};
 pub use terms::{Compute, LeasePolicy, Sharing};
-pub use view::{DeviceTally, Mode, ShareState, ShareView, SharingView};
+pub use view::{Cause, DeviceTally, Mode, ShareState, ShareView, SharingView, Steered};
 pub use work::Work;

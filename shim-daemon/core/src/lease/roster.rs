@@ -208,6 +208,7 @@ impl<S: State> Roster<S> {
             ungated: tenant.members.ungated(),
             waits: tenant.account.waits,
             waiting: tenant.waiting(),
+            steered: None,
         }
     }
 

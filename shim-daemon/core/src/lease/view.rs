@@ -1,5 +1,6 @@
 //! A tenant's share of a device, for people to look at.
 
+use crate::ids::TenantId;
 use crate::time::Nanos;
 use gpushare_protocol::histogram::Histogram;
 
@@ -25,6 +26,32 @@ pub struct ShareView {
     pub waits: Histogram,
     /// Since when that is so now.
     pub waiting: Option<Nanos>,
+    /// Of one that is [`ShareState::Yielding`] or [`ShareState::Held`].
+    pub steered: Option<Steered>,
+}
+
+/// Why a tenant yields or is held, and for which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Steered {
+    /// Why.
+    pub cause: Cause,
+    /// For which. `None`: it left a moment ago, or the tenant's gang is closed as a whole.
+    pub tenant: Option<TenantId>,
+}
+
+/// Why a tenant yields to another or is held for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The other is behind its share, and this one ahead of its own.
+    Share,
+    /// The request of the other is due.
+    Request,
+    /// The other is of a higher priority.
+    Priority,
+    /// They take turns, and it is the other's.
+    Turn,
+    /// Its gang is closed, for a tenant on any of the gang's devices.
+    Gang,
 }
 
 /// The counters of a device since it was added.

@@ -8,6 +8,7 @@
 //! here too.
 
 use super::World;
+use super::view::EndView;
 use crate::decision::{Decision, Notice, Signal, Why};
 use crate::ids::{DeviceId, TenantId};
 use crate::ledger::Account;
@@ -59,6 +60,24 @@ impl World {
             signal: Signal::Terminate,
             why,
         });
+    }
+
+    /// When it will be ended, by the current state, or is killed if it is being ended.
+    pub(super) fn end_view(&self, tenant: TenantId) -> Option<EndView> {
+        let Some(ending) = self.tenants.get(tenant)?.ending() else {
+            let (at, why) = self.end_of(tenant)?;
+            let told = false;
+            return Some(EndView { at, why, told });
+        };
+        let kill = match ending.rung {
+            Rung::Terminated => self.timers.due(Timer::Ladder(tenant)),
+            Rung::Killed | Rung::WillNotYield => None,
+        };
+        Some(EndView {
+            at: kill.unwrap_or_else(|| self.timers.now()),
+            why: ending.why,
+            told: true,
+        })
     }
 
     pub(super) fn next_rung(&mut self, tenant: TenantId) {

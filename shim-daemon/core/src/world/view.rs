@@ -97,8 +97,20 @@ pub struct TenantView {
     pub accounts: Vec<AccountView>,
     /// Its waiting asks.
     pub waiting: Vec<WaitView>,
-    /// When its idle end or run limit comes, by the current state, and which of them.
-    pub ends: Option<(Nanos, Why)>,
+    /// When it will be ended, by the current state.
+    pub ends: Option<EndView>,
+}
+
+/// When a tenant will be ended, and by what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndView {
+    /// When it is told to end. Of one that was told: when its processes are killed; now, once that
+    /// was done.
+    pub at: Nanos,
+    /// Why.
+    pub why: Why,
+    /// It was told to end.
+    pub told: bool,
 }
 
 /// A device as shown. Bytes.
@@ -217,7 +229,7 @@ impl World {
             state,
             accounts: accounts.collect(),
             waiting: waiting.collect(),
-            ends: self.end_of(tenant),
+            ends: self.end_view(tenant),
         })
     }
 

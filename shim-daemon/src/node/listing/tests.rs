@@ -64,6 +64,10 @@ fn a_row_of_the_largest_numbers_is_no_longer_than_is_counted() {
             part: u32::MAX,
             over_ms: MOST,
         }),
+        steered: Some(Steered {
+            cause: SteeredBy::Gang,
+            tenant: Some(name()),
+        }),
     };
     let tenant = TenantRow {
         name: name(),
@@ -102,7 +106,7 @@ fn a_row_of_the_largest_numbers_is_no_longer_than_is_counted() {
     };
     for (kind, size) in [
         ("residency", size(&residency, 1)),
-        ("share", size(&share, 1)),
+        ("share", size(&share, 2)),
         ("tenant", size(&tenant, 1)),
         ("device", size(&device, 1)),
         ("status", size(&status, 2)),

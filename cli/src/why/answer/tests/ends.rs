@@ -94,73 +94,52 @@ fn a_tenant_that_was_spared_and_ended_by_itself_was_not_ended() {
     says(&facts, State::Gone, &words, &[not, "idle end"]);
 }
 
+fn told(by: EndsBy, in_ms: u64) -> EndRow {
+    EndRow {
+        name: "web".to_owned(),
+        in_ms,
+        by,
+        told: true,
+    }
+}
+
 #[test]
 fn a_tenant_that_is_being_ended_is_not_said_to_run_freely() {
     let mut facts = facts();
     facts.tenants = vec![row("web", GIB, ProcessState::Running)];
+    facts.ends = vec![told(EndsBy::RunLimit, 8_000)];
     let free = "nothing holds it up";
-    let words = ["is being ended", "no new memory", "SIGTERM: its run limit"];
+    let words = [
+        "is being ended",
+        "no new memory",
+        "SIGKILL is sent in 8 s",
+        "SIGTERM: its run limit",
+    ];
     let of_run = ended("SIGTERM: its run limit", "run_limit");
     facts.past = vec![event("admitted", "may run", &[]), of_run];
-    says(&facts, State::Running, &words, &[free]);
-    facts.shares = vec![share("web", ShareState::Held { for_us: 5 })];
+    says(&facts, State::Running, &words, &[free, "will be ended"]);
+    facts.shares = vec![share("web", ShareState::Capped { for_us: 5 })];
     says(&facts, State::Throttled, &words, &[]);
     facts.shares.clear();
-    // It was called off, or the daemon that ended it is gone.
-    for kind in ["spared", "admitted"] {
-        let mut off = facts.past.clone();
-        off.push(event(kind, "is not ended", &[]));
-        let facts = Facts {
-            tenants: facts.tenants.clone(),
-            past: off,
-            ..self::facts()
-        };
-        says(&facts, State::Running, &[free], &words);
-    }
+    // It was called off, or is over.
+    facts.ends.clear();
+    says(&facts, State::Running, &[free], &words);
     // A key of `top` sends a signal, and no more.
     facts.past[1] = ended("SIGTERM: user 7 ended it", "command");
     says(&facts, State::Running, &[free], &["being ended"]);
 }
 
 #[test]
-fn a_program_that_began_after_a_collision_is_not_being_ended() {
-    let mut facts = facts();
-    facts.tenants = vec![row("web", GIB, ProcessState::Running)];
-    let of_other = ended("SIGTERM: tenant big needs memory", "collision");
-    facts.past = vec![event("admitted", "may run", &[]), of_other];
-    let at_ms = facts.past[1].at_ms;
-    let (free, ending) = ("nothing holds it up", "is being ended");
-    for (oldest_ms, said, not) in [
-        (None, ending, free),
-        (Some(at_ms - 1), ending, free),
-        (Some(at_ms + 1), free, ending),
+fn the_cause_of_an_end_is_told_where_its_event_is_not_known() {
+    for (by, words) in [
+        (EndsBy::IdleEnd, "Its --idle-end has come"),
+        (EndsBy::RunLimit, "Its --run-limit has come"),
+        (EndsBy::Collision, "Another tenant gets its memory"),
     ] {
-        facts.oldest_ms = oldest_ms;
-        says(&facts, State::Running, &[said], &[not]);
+        let mut facts = facts();
+        facts.tenants = vec![row("web", GIB, ProcessState::Running)];
+        facts.ends = vec![told(by, 0)];
+        let words = ["is being ended", "SIGKILL was sent", words];
+        says(&facts, State::Running, &words, &["nothing holds it up"]);
     }
-    // A shell, say, whose programs it was.
-    facts.oldest_ms = None;
-    facts.tenants[0].processes.clear();
-    says(&facts, State::Running, &[free], &[ending]);
-}
-
-#[test]
-fn a_container_whose_programs_were_ended_may_start_the_next_one() {
-    let mut facts = facts();
-    facts.tenants = vec![row("web", GIB, ProcessState::Running)];
-    let mut stays = event("will-not-yield", "is still there", &[]);
-    stays.at_ms += 15_000;
-    let at_ms = stays.at_ms;
-    let of_idle = ended("SIGKILL: its idle end", "idle_end");
-    facts.past = vec![event("admitted", "may run", &[]), of_idle];
-    let (free, ending) = ("nothing holds it up", "is being ended");
-    // The next program waits for the end of all of it until that is given up.
-    facts.oldest_ms = Some(at_ms - 1);
-    says(&facts, State::Running, &[ending], &[free]);
-    facts.past.push(stays);
-    says(&facts, State::Running, &[ending], &[free]);
-    facts.oldest_ms = Some(at_ms + 1);
-    says(&facts, State::Running, &[free], &[ending]);
-    facts.tenants[0].processes.clear();
-    says(&facts, State::Running, &[free], &[ending]);
 }

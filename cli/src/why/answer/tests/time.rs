@@ -12,8 +12,6 @@ fn a_throttled_tenant_is_told_by_what_and_for_whom() {
             ShareState::Capped { for_us },
             ["cap of 12.5 %", "--sm-limit"],
         ),
-        (ShareState::Held { for_us }, ["late", "ahead of its share"]),
-        (ShareState::Yielding { for_us }, ["short slices", "late"]),
         (
             ShareState::Waiting { for_us },
             ["waited 12 ms for its turn", "other has"],
@@ -49,6 +47,7 @@ fn an_idle_tenant_is_told_when_it_will_be_ended() {
         name: "web".to_owned(),
         in_ms: 2_760_000,
         by: EndsBy::IdleEnd,
+        told: false,
     }];
     says(
         &facts,
@@ -62,26 +61,46 @@ fn an_idle_tenant_is_told_when_it_will_be_ended() {
 }
 
 #[test]
-fn one_below_a_higher_priority_is_not_said_to_be_ahead() {
+fn one_that_is_held_or_yields_is_told_for_whom_and_why() {
+    use SteeredBy::{Gang, Priority, Request, Share, Turn};
     let for_us = 40_000_000;
-    let (held, slices) = (ShareState::Held { for_us }, ShareState::Yielding { for_us });
-    let server = share("server", ShareState::Sharing { for_us });
-    for state in [held, slices] {
+    for (cause, words, not) in [
+        (Share, "for late: it is ahead of its share", "priority"),
+        (Request, "for late: the request of that tenant", "ahead"),
+        (Priority, "for late: that tenant is of a higher", "ahead"),
+        (Turn, "for late: they take turns", "priority"),
+        (Gang, "its gang is closed on all its GPUs", "late"),
+    ] {
+        let held = (ShareState::Held { for_us }, "closed on GPU 0");
+        let slices = (ShareState::Yielding { for_us }, "short slices");
+        for (state, doing) in [held, slices] {
+            let mut facts = facts();
+            facts.tenants = vec![row("web", GIB, ProcessState::Running)];
+            facts.shares = vec![
+                steered("web", state, cause, "late"),
+                share("other", ShareState::Sharing { for_us }),
+            ];
+            let not = [not, "other", "nothing holds it up"];
+            says(&facts, State::Throttled, &[doing, words], &not);
+        }
+    }
+}
+
+#[test]
+fn one_without_a_share_below_a_priority_is_told_how_to_get_one() {
+    let for_us = 40_000_000;
+    for (weight, said) in [(0, true), (300, false)] {
         let mut facts = facts();
         facts.tenants = vec![row("web", GIB, ProcessState::Running)];
-        let mut own = share("web", state.clone());
-        own.weight = 0;
-        facts.shares = vec![own, server.clone()];
-        let words = ["server", "higher priority", "--sm-request"];
-        says(&facts, State::Throttled, &words, &["ahead", "0 % is"]);
-        // Its part does not tell why. It may be any of these.
-        facts.shares = vec![share("web", state), server.clone()];
-        let words = [
-            "server",
-            "ahead of its share",
-            "lower priority",
-            "--sm-request",
-        ];
-        says(&facts, State::Throttled, &words, &["higher priority"]);
+        let state = ShareState::Held { for_us };
+        let mut own = steered("web", state, SteeredBy::Priority, "server");
+        own.weight = weight;
+        facts.shares = vec![own];
+        let advice = ["set web --sm-request"];
+        let (has, not): (&[&str], &[&str]) = match said {
+            true => (&advice, &["0 % is"]),
+            false => (&["30 % is its share"], &advice),
+        };
+        says(&facts, State::Throttled, has, not);
     }
 }

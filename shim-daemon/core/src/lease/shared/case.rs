@@ -24,7 +24,7 @@ pub(super) struct Case<'a> {
     pub(super) want: Mode,
     pub(super) lag: i64,
     /// See [`Contenders::expected`](super::contenders::Contenders::expected).
-    pub(super) expected: Option<&'a Tenant>,
+    pub(super) expected: Option<(TenantId, &'a Tenant)>,
 }
 
 impl Case<'_> {

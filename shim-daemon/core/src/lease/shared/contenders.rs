@@ -21,7 +21,7 @@ pub(super) struct Contenders<'a> {
     several: bool,
     /// The tenant of the highest class among those that may be back any moment, because they were
     /// active a moment ago.
-    pub(super) expected: Option<&'a Tenant>,
+    pub(super) expected: Option<(TenantId, &'a Tenant)>,
     /// That is a higher class than one of them has.
     pub(super) higher: bool,
     /// The tenants that always want the device take turns.
@@ -35,7 +35,7 @@ impl<'a> Contenders<'a> {
     /// they may yield to one to which nothing was promised. `None` if none is pending.
     pub(super) fn of(
         pending: &'a [(TenantId, &'a Tenant)],
-        active: impl Iterator<Item = &'a Tenant>,
+        active: impl Iterator<Item = (TenantId, &'a Tenant)>,
         (turns, yields): (bool, bool),
         now: Nanos,
     ) -> Option<Self> {
@@ -43,15 +43,15 @@ impl<'a> Contenders<'a> {
         let may_run = pending.iter().filter(|(_, tenant)| !tenant.is_barred());
         let may_run = may_run.map(|(_, tenant)| tenant.class()).max();
         let (lowest, highest) = (classes().min()?, may_run.or_else(|| classes().max())?);
-        let expected = active.filter(|other| other.is_expected(now) && !other.is_closed());
-        let expected = expected.max_by_key(|other| other.class());
+        let expected = active.filter(|(_, other)| other.is_expected(now) && !other.is_closed());
+        let expected = expected.max_by_key(|(_, other)| other.class());
         Some(Self {
             pending,
             highest,
             classes: lowest < highest,
             several: classes().any(|class| class > lowest),
             expected,
-            higher: expected.is_some_and(|other| lowest < other.class()),
+            higher: expected.is_some_and(|(_, other)| lowest < other.class()),
             turns: turns && take_turns(pending, highest),
             yields,
         })

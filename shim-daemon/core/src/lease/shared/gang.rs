@@ -10,7 +10,7 @@
 use super::Shared;
 use super::bond::{Joint, Wish};
 use super::filler::earns;
-use super::gate::Gate;
+use super::gate::Aim;
 use super::neighbours::is_neighbour;
 use super::tenant::Tenant;
 use crate::ids::TenantId;
@@ -114,11 +114,11 @@ impl Shared {
     }
 
     /// Records the gates that gangs' tenants would have, and sets those that their gangs have.
-    pub(super) fn keep_gangs(&mut self, gates: &mut BTreeMap<TenantId, Gate>) {
+    pub(super) fn keep_gangs(&mut self, gates: &mut BTreeMap<TenantId, Aim>) {
         for (id, tenant) in self.roster.iter_mut() {
-            if let Some(gate) = gates.get_mut(&id) {
+            if let Some(aim) = gates.get_mut(&id) {
                 let outranked = self.steering.outranks(tenant.class());
-                *gate = tenant.keep_bond(*gate, outranked);
+                aim.gate = tenant.keep_bond(aim.gate, outranked);
             }
         }
     }

@@ -1,5 +1,6 @@
-//! The state that a tenant's gates are set to.
+//! The state that a tenant's gates are set to, and for which tenant.
 
+use crate::ids::TenantId;
 use crate::time::Nanos;
 
 /// See the module's page.
@@ -14,4 +15,30 @@ pub(super) enum Gate {
     Slice(Nanos),
     /// Closed.
     Shut,
+}
+
+impl Gate {
+    /// This gate, for that tenant.
+    pub(super) fn of(self, tenant: TenantId) -> Aim {
+        Aim {
+            gate: self,
+            by: Some(tenant),
+        }
+    }
+
+    /// This gate, for no other tenant's sake.
+    pub(super) fn own(self) -> Aim {
+        Aim {
+            gate: self,
+            by: None,
+        }
+    }
+}
+
+/// A gate that a tenant is to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Aim {
+    pub(super) gate: Gate,
+    /// The tenant for which it is closed or in slices.
+    pub(super) by: Option<TenantId>,
 }

@@ -18,6 +18,7 @@ mod check;
 mod contenders;
 mod done;
 mod doubt;
+mod expected;
 mod filler;
 mod gang;
 mod gate;
@@ -351,9 +352,9 @@ impl Shared {
             .steering
             .steer(&self.roster, active, &self.rules, self.now);
         self.keep_gangs(&mut gates);
-        for (id, gate) in gates {
+        for (id, aim) in gates {
             let tenant = self.roster.get_mut(id);
-            if tenant.is_some_and(|tenant| tenant.turn(gate, self.now)) {
+            if tenant.is_some_and(|tenant| tenant.turn(aim, self.now)) {
                 self.roster.renew(id);
             }
         }

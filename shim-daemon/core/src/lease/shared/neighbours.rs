@@ -3,7 +3,7 @@
 use super::bond::Neighbours;
 use super::case::Case;
 use super::filler::earns;
-use super::gate::Gate;
+use super::gate::{Aim, Gate};
 use super::rules::Rules;
 use super::tenant::Tenant;
 use crate::ids::TenantId;
@@ -42,18 +42,22 @@ pub(super) fn hold_at_once(
     case: &Case<'_>,
     pending: &[(TenantId, &Tenant)],
     rules: &Rules,
-    gates: &mut BTreeMap<TenantId, Gate>,
+    gates: &mut BTreeMap<TenantId, Aim>,
 ) {
     let works = |gang: &Tenant| gang.own.done.works || gang.members.waits();
     let first = case.behind.1;
     for (id, tenant) in pending {
-        let gangs = pending.iter().map(|(_, one)| *one);
-        let gangs = gangs.filter(|one| is_neighbour(tenant, one) && works(one) && earns(one));
-        let open_at = gangs.filter_map(|one| open_at(one, tenant.is_shut(), rules));
-        if open_at.max().is_some_and(|lag| tenant.lag() < lag) {
-            gates.insert(*id, Gate::Shut);
+        let gangs = pending.iter();
+        let gangs = gangs.filter(|(_, one)| is_neighbour(tenant, one) && works(one) && earns(one));
+        let open_at = gangs.filter_map(|(gang, one)| {
+            let lag = open_at(one, tenant.is_shut(), rules)?;
+            Some((lag, *gang))
+        });
+        let held = open_at.max().filter(|(lag, _)| tenant.lag() < *lag);
+        if let Some((_, gang)) = held {
+            gates.insert(*id, Gate::Shut.of(gang));
         } else if is_neighbour(tenant, first) && decided(first) != Neighbours::Apart {
-            gates.insert(*id, Gate::Noted);
+            gates.insert(*id, Gate::Noted.own());
         }
     }
 }

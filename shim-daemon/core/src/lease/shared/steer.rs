@@ -6,8 +6,9 @@
 use super::case::Case;
 use super::changes::Changes;
 use super::contenders::Contenders;
+use super::expected::yield_to_expected;
 use super::filler::{earns, filler};
-use super::gate::Gate;
+use super::gate::{Aim, Gate};
 use super::neighbours::hold_at_once;
 use super::rules::{Rules, Visits};
 use super::tenant::{State, Tenant};
@@ -63,6 +64,11 @@ impl Steering {
     pub(super) fn outranks(&self, class: u16) -> bool {
         self.behind
             .is_some_and(|(_, behind)| self.due.is_some() || class < behind)
+    }
+
+    /// Whether this tenant gets its guarantee against higher classes.
+    pub(super) fn is_due(&self, tenant: TenantId) -> bool {
+        self.due == Some(tenant)
     }
 
     /// Whether the tenants take turns now.
@@ -142,15 +148,15 @@ impl Steering {
         active: &[TenantId],
         rules: &Rules,
         now: Nanos,
-    ) -> BTreeMap<TenantId, Gate> {
-        let mut gates: BTreeMap<TenantId, Gate> =
-            tenants.iter().map(|(id, _)| (id, Gate::Noted)).collect();
+    ) -> BTreeMap<TenantId, Aim> {
+        let open = |(id, _)| (id, Gate::Noted.own());
+        let mut gates: BTreeMap<TenantId, Aim> = tenants.iter().map(open).collect();
         if let [alone] = active {
             let free = tenants
                 .get(*alone)
                 .is_some_and(|tenant| !tenant.account.is_capped() && !tenant.is_asked(now));
             if free {
-                gates.insert(*alone, Gate::Free);
+                gates.insert(*alone, Gate::Free.own());
             }
         }
         let pending: Vec<(TenantId, &Tenant)> = active
@@ -187,13 +193,15 @@ impl Steering {
                 if self.mode != Mode::Together && case.due.is_none() {
                     hold_at_once(&case, &pending, rules, &mut gates);
                 }
-                self.expect(case.expected, &pending, rules, &mut gates);
+                if self.mode != Mode::Together {
+                    yield_to_expected(&case, &pending, rules, &mut gates);
+                }
                 self.judge(&pending, rules, &mut gates, now);
             }
         }
         for (id, tenant) in tenants.iter() {
             if tenant.account.is_throttled() {
-                gates.insert(id, Gate::Shut);
+                gates.insert(id, Gate::Shut.own());
             }
         }
         gates
@@ -219,7 +227,7 @@ impl Steering {
         &self,
         pending: &[(TenantId, &Tenant)],
         rules: &Rules,
-        gates: &mut BTreeMap<TenantId, Gate>,
+        gates: &mut BTreeMap<TenantId, Aim>,
         now: Nanos,
     ) {
         if rules.switch == Nanos::ZERO || self.takes_turns() {
@@ -229,39 +237,7 @@ impl Steering {
             .iter()
             .filter(|(_, one)| one.own.habit.is_unjudged(now))
         {
-            gates.insert(*id, Gate::Noted);
-        }
-    }
-
-    /// A tenant of a higher class that pauses may be back any moment: the others yield to it as if
-    /// it were pending.
-    fn expect(
-        &self,
-        expected: Option<&Tenant>,
-        pending: &[(TenantId, &Tenant)],
-        rules: &Rules,
-        gates: &mut BTreeMap<TenantId, Gate>,
-    ) {
-        let Some(first) = expected.filter(|first| !first.is_silent()) else {
-            return;
-        };
-        if self.mode == Mode::Together {
-            return;
-        }
-        for (id, tenant) in pending {
-            let contexts = tenant.working();
-            let slice = rules.yield_slice(&Visits {
-                visitors: 1,
-                contexts,
-                promised: true,
-                dense: false,
-                presence: first.own.habit.presence(),
-                far: false,
-            });
-            let gate = gates.get_mut(id).filter(|gate| **gate == Gate::Noted);
-            if let Some(gate) = gate.filter(|_| tenant.class() < first.class()) {
-                *gate = Gate::Slice(rules.of_each(slice, contexts));
-            }
+            gates.insert(*id, Gate::Noted.own());
         }
     }
 
@@ -274,11 +250,16 @@ impl Steering {
         rules: &Rules,
         now: Nanos,
     ) -> Option<Case<'a>> {
-        let active = || active.iter().filter_map(|id| tenants.get(*id));
+        let known = || {
+            active
+                .iter()
+                .filter_map(|id| Some((*id, tenants.get(*id)?)))
+        };
+        let active = || known().map(|(_, tenant)| tenant);
         let is_free = rules.switch == Nanos::ZERO;
         let turns = !is_free && self.trials.allows(Regime::Turns, now);
         let yields = is_free || self.trials.allows(Regime::Yields, now);
-        let all = Contenders::of(pending, active(), (turns, yields), now);
+        let all = Contenders::of(pending, known(), (turns, yields), now);
         let case = all.and_then(|all| self.case(&all, rules, now));
         let due = case.as_ref().filter(|case| case.due.is_some());
         self.due = due.map(|case| case.behind.0);
@@ -415,12 +396,12 @@ impl Steering {
         case: &Case<'_>,
         pending: &[(TenantId, &Tenant)],
         rules: &Rules,
-        gates: &mut BTreeMap<TenantId, Gate>,
+        gates: &mut BTreeMap<TenantId, Aim>,
     ) {
         if self.mode == Mode::Together {
             return;
         }
-        let first = case.behind.1;
+        let (by, first) = case.behind;
         let (class, earns_it) = (first.class(), earns(first));
         let stays = |tenant: &Tenant| case.stays(tenant);
         let ahead = pending.iter().copied().filter(|one| case.steers(*one));
@@ -487,7 +468,7 @@ impl Steering {
             } else {
                 Gate::Slice(rules.of_each(slice, tenant.working()))
             };
-            gates.insert(*id, gate);
+            gates.insert(*id, gate.of(by));
         }
     }
 }

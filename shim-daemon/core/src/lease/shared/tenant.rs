@@ -3,12 +3,12 @@
 use super::bond::{Bond, Joint, Wish};
 use super::done::Done;
 use super::doubt::{Doubt, Left};
-use super::gate::Gate;
+use super::gate::{Aim, Gate};
 use super::habit::Habit;
 use super::lag::Lag;
 use super::meter::{Cost, Flight, Meter};
 use super::rules::Rules;
-use crate::ids::ProcessId;
+use crate::ids::{ProcessId, TenantId};
 use crate::lease::input::Report;
 use crate::lease::members::Members;
 use crate::lease::seat::{self, Seat};
@@ -36,6 +36,8 @@ pub(crate) struct State {
     /// Whether its bills are believed.
     doubt: Doubt,
     pub(super) gate: Gate,
+    /// The tenant for which it is closed or in slices.
+    pub(super) by: Option<TenantId>,
     /// Its membership of a gang, also of one that is loose: see [`Tenant::bond`].
     pub(super) bond: Option<Bond>,
     /// When its gate last changed.
@@ -103,7 +105,7 @@ impl Tenant {
 
     /// Sets the gate's position. Whether that opens it, and it needs the next epoch: a closed epoch
     /// is never opened again.
-    pub(super) fn turn(&mut self, gate: Gate, now: Nanos) -> bool {
+    pub(super) fn turn(&mut self, Aim { gate, by }: Aim, now: Nanos) -> bool {
         let kind = |gate: Gate| match gate {
             Gate::Free => 0,
             Gate::Noted | Gate::Slice(_) => 1,
@@ -111,7 +113,7 @@ impl Tenant {
         };
         let moves = kind(gate) != kind(self.own.gate);
         let waiting = self.waiting();
-        self.own.gate = gate;
+        (self.own.gate, self.own.by) = (gate, by);
         if moves {
             self.own.since = now;
             if gate == Gate::Shut {

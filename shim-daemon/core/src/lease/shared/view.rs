@@ -4,7 +4,7 @@ use super::Shared;
 use super::gate::Gate;
 use super::tenant::Tenant;
 use crate::ids::TenantId;
-use crate::lease::view::{ShareState, ShareView, SharingView};
+use crate::lease::view::{Cause, ShareState, ShareView, SharingView, Steered};
 use crate::time::Nanos;
 
 impl Shared {
@@ -13,7 +13,11 @@ impl Shared {
         let tenant = self.roster.get(id)?;
         let state = (self.state(tenant), tenant.own.since);
         let counts = (tenant.own.holds, 0);
-        Some(self.roster.view(tenant, state, counts, Nanos::ZERO))
+        let steered = matches!(state.0, ShareState::Held | ShareState::Yielding);
+        Some(ShareView {
+            steered: steered.then(|| self.steered(tenant)),
+            ..self.roster.view(tenant, state, counts, Nanos::ZERO)
+        })
     }
 
     /// How the device is shared, for people to look at.
@@ -24,6 +28,26 @@ impl Shared {
             changes: changes.all(),
             lately: changes.lately(now),
             off: self.books.off(),
+        }
+    }
+
+    /// Why a tenant yields or is held, and for which.
+    fn steered(&self, tenant: &Tenant) -> Steered {
+        let by = tenant
+            .own
+            .by
+            .and_then(|by| Some((by, self.roster.get(by)?)));
+        let cause = match by {
+            _ if tenant.is_barred() => Cause::Gang,
+            Some((by, _)) if self.steering.is_due(by) => Cause::Request,
+            Some((_, first)) if first.class() > tenant.class() => Cause::Priority,
+            Some(_) if self.steering.takes_turns() => Cause::Turn,
+            Some((_, first)) if first.account.has_promise() => Cause::Request,
+            _ => Cause::Share,
+        };
+        Steered {
+            cause,
+            tenant: by.map(|(by, _)| by).filter(|_| cause != Cause::Gang),
         }
     }
 
