@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Fails if a document links to a file or a heading that does not exist, if a walk of ARCHITECTURE names a source file that
-does not exist, or one file twice, or if a decision changes another one whose status does not name it.
+does not exist, one file twice, or one of several of that name, or if a decision changes another one whose status does not
+name it.
 
 Links into the repository only: addresses on the network are not asked for."""
 import pathlib
@@ -40,8 +41,8 @@ def wrong(path):
 
 
 def strays(text, sources):
-    """The files that a part of ARCHITECTURE names and that are not there, or that it names twice: each part that counts
-    its steps is a walk."""
+    """The files that a part of ARCHITECTURE names and that are not there, that it names twice (each part that counts its
+    steps is a walk), or that may be several: one of them has to be in the folder of a file that the part named before."""
     parts = re.split(r"^#{2,3} (.*)$", text, flags=re.MULTILINE)
     for title, part in zip(parts[1::2], parts[2::2]):
         names = re.findall(r"`([\w/.-]+\.rs)`", part)
@@ -50,6 +51,13 @@ def strays(text, sources):
                 yield f"{title}: {name}: no such file"
             elif names.count(name) > 1 and re.search(r"^1\. ", part, re.MULTILINE):
                 yield f"{title}: {name} is named {names.count(name)} times in one walk"
+        folders = set()
+        for name in names:
+            found = {str(pathlib.PurePath(source).parent) for source in sources if f"/{source}".endswith(f"/{name}")}
+            near = found if len(found) == 1 else found & folders
+            if found and len(near) != 1:
+                yield f"{title}: {name} may be one of {len(found)} files"
+            folders |= near
 
 
 CHANGES = re.compile(r"\b(?:amends|changes|ends|extends|narrows|refines|replaces|supersedes)\b([^.;:]*)", re.IGNORECASE)
