@@ -12,6 +12,7 @@ mod gang;
 mod host;
 mod interference;
 mod jobs;
+mod judge;
 mod lines;
 mod log;
 mod markdown;

@@ -217,6 +217,9 @@ fn notes(outcome: &Outcome) -> Vec<String> {
     if outcome.tenants.iter().any(|row| row.by == "alone") {
         notes.push("GOT is relative to the same tenant running alone".to_owned());
     }
+    if outcome.tenants.iter().any(|row| row.by == "served") {
+        notes.push("GOT is by the software GPU's books: what a gang occupies is its".to_owned());
+    }
     notes
 }
 

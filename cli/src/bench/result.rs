@@ -1,5 +1,6 @@
 //! The outcome of an experiment as data. The JSON output has this form.
 
+use super::judge;
 use super::log::Log;
 use super::measure::{self, Handoffs, InLine, Newcomer, Percentiles, Span};
 use super::preset::Experiment;
@@ -7,10 +8,6 @@ use super::tenant::{Arrivals, Mode, Tenant};
 use super::truth::{self, Look};
 use super::turns::{Had, Turns};
 use serde::Serialize;
-
-/// A tenant that keeps the device less busy than this when alone is compared with its own
-/// performance alone.
-const SATURATES: f64 = 0.95;
 
 /// One experiment.
 #[derive(Debug, Serialize)]
@@ -77,9 +74,9 @@ pub(crate) struct Row {
     pub(crate) served: Option<f64>,
     /// `device` when alone and without guarantees and caps.
     pub(crate) alone: Option<f64>,
-    /// Its fraction of the device time that all tenants got.
+    /// Its fraction of what all tenants got.
     pub(crate) share: f64,
-    /// The unit of that fraction: `device` time, or the tenant's performance `alone`.
+    /// The unit of that fraction, see [`judge::Unit`]: `device`, `alone` or `served`.
     pub(crate) by: &'static str,
     /// The fraction that it should get; `None` if priorities decide.
     pub(crate) entitled: Option<f64>,
@@ -177,7 +174,7 @@ impl Measured {
         let mut rows: Vec<Row> = (0..self.experiment.tenants.len())
             .map(|at| self.row(at))
             .collect();
-        judge(&mut rows);
+        judge::judge(&mut rows, self.in_turns());
         let served = rows
             .iter()
             .map(|row| row.served)
@@ -278,73 +275,6 @@ impl Measured {
             tenant,
         }
     }
-}
-
-/// Computes shares, and their deviation from the target where weights and caps alone determine it.
-fn judge(rows: &mut [Row]) {
-    let lazy = rows
-        .iter()
-        .any(|row| row.alone.is_some_and(|alone| alone < SATURATES));
-    let alone = |row: &Row| row.alone.filter(|alone| *alone > 0.0);
-    let by_alone = lazy && rows.iter().all(|row| alone(row).is_some());
-    let amount = |row: &Row| match alone(row) {
-        Some(alone) if by_alone => row.device / alone,
-        _ => row.device,
-    };
-    let all: f64 = rows.iter().map(amount).sum();
-    let served: Option<f64> = rows.iter().map(|row| row.served).sum();
-    let entitled = entitled(rows);
-    let lone = rows.len() == 1;
-    for (at, row) in rows.iter_mut().enumerate() {
-        // A lone tenant has no share of a sum: its cap is a fraction of the device.
-        row.share = if lone {
-            row.device
-        } else {
-            amount(row) / all.max(f64::MIN_POSITIVE)
-        };
-        row.by = if by_alone && !lone { "alone" } else { "device" };
-        row.entitled = entitled.as_ref().map(|entitled| entitled[at]);
-        row.error_pp = row.entitled.map(|entitled| (row.share - entitled) * 100.0);
-        row.error_served_pp = match (row.served, served, row.entitled) {
-            (Some(own), Some(all), Some(entitled)) if !by_alone => {
-                let share = if lone {
-                    own
-                } else {
-                    own / all.max(f64::MIN_POSITIVE)
-                };
-                Some((share - entitled) * 100.0)
-            }
-            _ => None,
-        };
-    }
-}
-
-/// The fraction of the sum that each tenant should have. `None` if weights alone do not decide:
-/// with priorities, pauses, or a mixture of given and open shares.
-fn entitled(rows: &[Row]) -> Option<Vec<f64>> {
-    let tenants = || rows.iter().map(|row| &row.tenant);
-    let first = rows.first()?.tenant.priority;
-    let plain = tenants()
-        .all(|tenant| tenant.is_busy() && tenant.priority == first && tenant.launch_ns() > 0);
-    let given = tenants().filter(|tenant| tenant.share.is_some()).count();
-    if !plain || (given != 0 && given != rows.len()) {
-        return None;
-    }
-    let terms: Vec<(f64, f64)> = tenants()
-        .map(|tenant| {
-            (
-                f64::from(tenant.share.unwrap_or(1)),
-                f64::from(tenant.cap.unwrap_or(100)) / 100.0,
-            )
-        })
-        .collect();
-    let entitled = measure::entitled(&terms);
-    let all: f64 = if rows.len() == 1 {
-        1.0
-    } else {
-        entitled.iter().sum()
-    };
-    Some(entitled.into_iter().map(|part| part / all).collect())
 }
 
 #[cfg(test)]

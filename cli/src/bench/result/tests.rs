@@ -73,6 +73,40 @@ fn who_cannot_fill_the_device_is_judged_by_what_it_had_alone() {
     assert!(near(outcome.idle, 0.32) && near(outcome.idle_own, 0.3));
 }
 
+/// Two halves on a device that tenants share at the same time, or in turns.
+fn halves(had: Had, device: [u64; 2], alone: [f64; 2]) -> Outcome {
+    let tenants = ["name=a,share=50", "name=b,share=50"];
+    let mut run = ran(&tenants, &device, Some(alone.to_vec()));
+    run.had = Some(had);
+    run.outcome()
+}
+
+#[test]
+fn on_a_shared_device_a_share_is_of_device_time() {
+    let together = halves(Had::Together(0), [472, 469], [0.93, 1.0]);
+    let a = &together.tenants[0];
+    assert_eq!(a.by, "device");
+    assert!(near(a.error_pp, 100.0 * (472.0 / 941.0 - 0.5)), "{a:?}");
+    // A turn is a tenant's own, gaps included.
+    let turns = halves(Had::InTurns, [472, 469], [0.93, 1.0]);
+    let a = &turns.tenants[0];
+    assert_eq!(a.by, "alone");
+    let amounts = [472.0 / 0.93, 469.0];
+    let part = amounts[0] / (amounts[0] + amounts[1]);
+    assert!(near(a.error_pp, 100.0 * (part - 0.5)), "{a:?}");
+}
+
+#[test]
+fn on_a_shared_device_no_more_is_expected_of_a_tenant_than_it_has_alone() {
+    let could = halves(Had::Together(0), [300, 700], [0.3, 1.0]);
+    let entitled = |outcome: &Outcome| [0, 1].map(|at| outcome.tenants[at].entitled);
+    assert_eq!(entitled(&could), [Some(0.3), Some(0.7)]);
+    assert!(near(could.tenants[0].error_pp, 0.0));
+    // One that could have its half is expected to have it.
+    let half = halves(Had::Together(0), [300, 700], [0.6, 1.0]);
+    assert_eq!(entitled(&half), [Some(0.5), Some(0.5)]);
+}
+
 #[test]
 fn only_where_tenants_have_turns_is_there_idle_time_between_them() {
     let had = |turns| Some(Turns { turns, overruns: 0 });
@@ -120,6 +154,51 @@ fn a_gang_is_told_in_collectives_and_nobody_else_is() {
     let outcome = measured(&tenants, &[500, 500], None);
     assert!(near(outcome.tenants[0].collectives_per_s, 500_000.0));
     assert_eq!(outcome.tenants[1].collectives_per_s, None);
+}
+
+/// A gang and a tenant beside it, with what the device's own books say that each had of it.
+fn beside_a_gang(promised: [&str; 2], served: Option<[u64; 2]>) -> Outcome {
+    let [gang, other] = promised;
+    let tenants = [
+        format!("name=g,mode=gang,gpus=0+1{gang}"),
+        format!("name=b{other}"),
+    ];
+    let mut run = ran(&[&tenants[0], &tenants[1]], &[200, 480], None);
+    run.had = Some(Had::Together(0));
+    for (at, (_, log)) in run.logs.iter_mut().enumerate() {
+        log.pid = [11, 22][at];
+    }
+    run.looks = served.map(|[gang, other]| {
+        let books = |at, had| Look::of(at, run.device, had);
+        let had = [(11, gang), (22, other)];
+        (books(0, &[]), books(1000, &had))
+    });
+    run.outcome()
+}
+
+#[test]
+fn a_gang_is_judged_by_the_time_it_occupies_its_device() {
+    let halves = [",share=50", ",share=50"];
+    let known = beside_a_gang(halves, Some([450, 480]));
+    let [gang, other] = [0, 1].map(|at| &known.tenants[at]);
+    assert_eq!(gang.by, "served");
+    let part = 100.0 * (450.0 / 930.0 - 0.5);
+    assert!(near(gang.error_pp, part) && near(other.error_pp, -part));
+    let said = "GOT is by the software GPU's books";
+    assert!(report::text(&known).contains(said), "{known:?}");
+    // What it completes says less: its kernels wait for each other.
+    let unknown = beside_a_gang(halves, None);
+    assert!(unknown.tenants.iter().all(|row| row.error_pp.is_none()));
+    assert!(!report::text(&unknown).contains(said));
+}
+
+#[test]
+fn beside_a_gang_without_a_request_there_is_no_error() {
+    for promised in [["", ""], [",share=50", ""], ["", ",share=50"]] {
+        let outcome = beside_a_gang(promised, Some([450, 480]));
+        let none = outcome.tenants.iter().all(|row| row.error_pp.is_none());
+        assert!(none, "{promised:?}");
+    }
 }
 
 #[test]
