@@ -2,6 +2,7 @@
 //! starts programs, and keeps the device busy with kernels of known length. It compares each
 //! tenant's share with its guarantee.
 
+mod alone;
 mod arrivals;
 mod churn;
 mod clock;
@@ -37,10 +38,10 @@ pub(crate) use worker::run as worker;
 use crate::args::{BenchShare, UseDaemon};
 use crate::failure::Failure;
 use crate::output;
+use alone::Alone;
 use compare::Comparison;
 use crew::{Backend, Crew};
 use host::Ticks;
-use log::Log;
 use measure::Span;
 use preset::Experiment;
 use result::{Measured, Outcome};
@@ -210,9 +211,8 @@ fn experiments(arguments: &BenchShare) -> Result<Vec<Experiment>, Failure> {
 struct Bench<'a> {
     backend: Backend,
     arguments: &'a BenchShare,
-    /// Device time per elapsed time of tenants that ran alone on each of their GPUs, by their
-    /// workload.
-    alone: HashMap<String, Vec<f64>>,
+    /// What tenants had that ran alone, by their workload.
+    alone: HashMap<String, Alone>,
 }
 
 /// One reading of counters that are not the tenants' own.
@@ -235,13 +235,12 @@ impl Bench<'_> {
         }
     }
 
-    /// The outcome on each of the experiment's GPUs. `alone`: the fraction of each of its GPUs that
-    /// each tenant had when alone.
+    /// The outcome on each of the experiment's GPUs. `alone`: what each tenant had when alone.
     fn measure(
         &self,
         backend: &Backend,
         experiment: &Experiment,
-        alone: Option<&[Vec<f64>]>,
+        alone: Option<&[Alone]>,
     ) -> Result<Vec<Outcome>, Failure> {
         let mut crew = Crew::start(backend, &experiment.tenants)?;
         let from = clock::now() + ns(WARM_UP);
@@ -287,19 +286,12 @@ impl Bench<'_> {
                 looks: before.truth.clone().zip(after.truth.clone()),
                 stolen: stolen(&before, &after),
                 alone: alone.map(|alone| {
-                    let on = |at: &usize| {
-                        experiment.tenants[*at]
-                            .gpus
-                            .iter()
-                            .position(|own| own == gpu)
-                    };
-                    here.iter()
-                        .map(|at| {
-                            on(at)
-                                .and_then(|on| alone[*at].get(on).copied())
-                                .unwrap_or(0.0)
-                        })
-                        .collect()
+                    let on = |at: &usize| alone[*at].on(&experiment.tenants[*at], *gpu);
+                    here.iter().map(on).collect()
+                }),
+                alone_stolen: alone.and_then(|alone| {
+                    let stolen = here.iter().filter_map(|at| alone[*at].stolen);
+                    stolen.max_by(f64::total_cmp)
                 }),
                 had: turns::had(&before.turns, &after.turns, device)
                     .filter(|_| backend.has_daemon()),
@@ -307,51 +299,5 @@ impl Bench<'_> {
             .outcome()
         });
         Ok(outcomes.collect())
-    }
-
-    /// The fraction of each of its GPUs that each tenant gets when it is alone without limits;
-    /// `None` if that is not measured.
-    fn alone(&mut self, tenants: &[Tenant]) -> Result<Option<Vec<Vec<f64>>>, Failure> {
-        // A tenant of a job would wait for its peers for ever if it ran alone.
-        let waits = tenants.iter().any(|tenant| !tenant.job.is_empty());
-        if self.arguments.alone == 0 || tenants.len() < 2 || waits {
-            return Ok(None);
-        }
-        let mut alone = Vec::new();
-        for tenant in tenants {
-            let tenant = Tenant {
-                name: "alone".to_owned(),
-                churn: Duration::ZERO,
-                ..tenant.unbound()
-            };
-            let key = tenant.to_string();
-            let parts = match self.alone.get(&key) {
-                Some(parts) => parts.clone(),
-                None => self.one(&tenant)?,
-            };
-            self.alone.insert(key, parts.clone());
-            alone.push(parts);
-        }
-        Ok(Some(alone))
-    }
-
-    fn one(&self, tenant: &Tenant) -> Result<Vec<f64>, Failure> {
-        let mut crew = Crew::start(&self.backend, std::slice::from_ref(tenant))?;
-        let from = clock::now() + ns(WARM_UP) / 4;
-        let span = Span {
-            from,
-            to: from + self.arguments.alone * 1_000_000_000,
-        };
-        crew.go(span.from, span.to, span.to)?;
-        let logs: Vec<Log> = crew
-            .finish(Duration::from_nanos(span.to - clock::now().min(span.to)))?
-            .into_iter()
-            .map(|(_, log)| log)
-            .collect();
-        let part = |gpu: &u32| {
-            let here = logs.iter().filter(|log| log.gpu == *gpu);
-            measure::device_time(here, span) as f64 / span.ns() as f64
-        };
-        Ok(tenant.gpus.iter().map(part).collect())
     }
 }

@@ -95,7 +95,8 @@ fn row(row: &Row) -> String {
 fn notes(outcome: &Outcome) -> Vec<String> {
     let mut notes = vec![format!("useful time {:.2} %", outcome.useful * 100.0)];
     if let Some(rates) = outcome.rates {
-        notes.push(format!("sum of rates {rates:.3}"));
+        let alone = alone_stolen(outcome.alone_stolen);
+        notes.push(format!("sum of rates {rates:.3}{alone}"));
     }
     for row in &outcome.tenants {
         if let Some(asked) = row.asked {
@@ -221,6 +222,16 @@ fn notes(outcome: &Outcome) -> Vec<String> {
         notes.push("GOT is by the software GPU's books: what a gang occupies is its".to_owned());
     }
     notes
+}
+
+/// Behind a sum of rates: the part that other machines took of the processors while its tenants
+/// were measured alone, where that matters.
+pub(crate) fn alone_stolen(stolen: Option<f64>) -> String {
+    let told = stolen.filter(|stolen| *stolen >= TOLD);
+    told.map_or_else(String::new, |stolen| {
+        let stolen = stolen * 100.0;
+        format!(" (alone: other machines took {stolen:.1} % of the processors)")
+    })
 }
 
 /// A fraction as a block of eighths.

@@ -43,6 +43,9 @@ pub(crate) struct Outcome {
     /// it is large, the figures say little. `None` if the kernel does not say it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) stolen: Option<f64>,
+    /// The same while the tenants were measured alone; of the tenant with most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) alone_stolen: Option<f64>,
 }
 
 impl Outcome {
@@ -131,6 +134,8 @@ pub(crate) struct Measured {
     pub(crate) looks: Option<(Look, Look)>,
     /// Device time per elapsed time of each tenant when alone.
     pub(crate) alone: Option<Vec<f64>>,
+    /// See [`Outcome::alone_stolen`].
+    pub(crate) alone_stolen: Option<f64>,
     /// How the daemon let them have the device; `None` without one, and where that is not known.
     pub(crate) had: Option<Had>,
     /// See [`Outcome::stolen`].
@@ -210,6 +215,7 @@ impl Measured {
             tenants: rows,
             gpu: self.gpu,
             stolen: self.stolen,
+            alone_stolen: self.alone_stolen,
             name: self.experiment.name,
             about: self.experiment.about,
         }

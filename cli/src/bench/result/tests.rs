@@ -40,6 +40,7 @@ fn ran(tenants: &[&str], parts: &[u64], alone: Option<Vec<f64>>) -> Measured {
         span: Span { from: 0, to: 1000 },
         looks: None,
         alone,
+        alone_stolen: None,
         had: Some(Had::InTurns),
         stolen: None,
     }
@@ -241,6 +242,20 @@ fn where_priorities_or_pauses_decide_there_is_no_error() {
             measured(&tenants, &[500, 500], None).tenants[0].error_pp,
             None
         );
+    }
+}
+
+#[test]
+fn what_other_machines_took_while_tenants_were_alone_is_told() {
+    let told = |stolen| {
+        let mut run = ran(&["name=a", "name=b"], &[480, 480], Some(vec![1.0, 1.0]));
+        run.alone_stolen = stolen;
+        report::text(&run.outcome())
+    };
+    let said = "sum of rates 0.960 (alone: other machines took 10.0 % of the processors)";
+    assert!(told(Some(0.1)).contains(said), "{}", told(Some(0.1)));
+    for little in [Some(0.004), None] {
+        assert!(!told(little).contains("machines"), "{little:?}");
     }
 }
 
