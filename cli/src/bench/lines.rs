@@ -2,6 +2,8 @@
 //! longer than the caller says, and its end.
 
 use crate::child::{self, Group};
+use gpushare_sys::spawn;
+use nix::sys::signal::SigSet;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -22,10 +24,11 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts it.
+    /// Starts it. The kernel kills it, and what it has started so, if this thread ends without it.
     pub(super) fn start(mut command: Command) -> Result<Self, String> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().map_err(|error| error.to_string())?;
+        let mask = SigSet::thread_get_mask().map_err(|error| error.to_string())?;
+        let mut child = spawn::bound(&mut command, mask, &[]).map_err(|error| error.to_string())?;
         let (told, lines) = channel();
         let output = child.stdout.take().map(BufReader::new);
         std::thread::spawn(move || {

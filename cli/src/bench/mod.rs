@@ -9,6 +9,7 @@ mod clock;
 mod compare;
 mod copies;
 mod crew;
+mod files;
 mod gang;
 mod host;
 mod interference;
@@ -41,14 +42,12 @@ use crate::output;
 use alone::Alone;
 use compare::Comparison;
 use crew::{Backend, Crew};
+use files::All;
 use host::Ticks;
 use measure::Span;
 use preset::Experiment;
 use result::{Measured, Outcome};
-use serde::Serialize;
 use std::collections::HashMap;
-use std::fs;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 use tenant::{Tenant, ns};
@@ -68,9 +67,10 @@ pub(crate) fn share(arguments: &BenchShare) -> Result<ExitCode, Failure> {
         (_, UseDaemon::On) => Some("on"),
         (_, UseDaemon::Off) => Some("off"),
     };
+    files::check([&arguments.markdown, &arguments.json, &arguments.svg])?;
     let (backend, device) = Backend::new(&arguments.gpu, daemon)?;
-    let what = format!("on {device}, {}", host::text());
-    output::data(&what)?;
+    let mut all = All::of(device, arguments);
+    output::data(&all.head())?;
     let bare = match arguments.compare_bare {
         true => Some(Backend::new(&arguments.gpu, None)?.0),
         false => None,
@@ -80,84 +80,14 @@ pub(crate) fn share(arguments: &BenchShare) -> Result<ExitCode, Failure> {
         arguments,
         alone: HashMap::new(),
     };
-    let mut all = All {
-        device,
-        host: host::text(),
-        bare: arguments.bare,
-        version: gpushare_protocol::build!(),
-        experiments: Vec::new(),
-        without: Vec::new(),
-        comparisons: Vec::new(),
-    };
     let (possible, left_out) = preset::possible(experiments, bench.backend.devices.len())?;
     for note in left_out {
         output::data(&note)?;
     }
-    for experiment in possible {
-        let alone = bench.alone(&experiment.tenants)?;
-        let alone = alone.as_deref();
-        let mut pairs = Vec::new();
-        for pair in 0..arguments.pairs {
-            let without = || match &bare {
-                Some(bare) => bench.measure(bare, &experiment.unbound(), alone),
-                None => Ok(Vec::new()),
-            };
-            let with = || bench.measure(&bench.backend, &experiment, alone);
-            let (unbound, shared) = compare::in_order(pair, without, with)?;
-            for outcome in &shared {
-                output::data(&format!("\n{}", report::text(outcome)))?;
-            }
-            let both = unbound.iter().zip(&shared);
-            pairs.push(
-                both.map(|(bare, shared)| Comparison::of(bare, shared))
-                    .collect(),
-            );
-            all.experiments.extend(shared);
-            all.without.extend(unbound);
-        }
-        for comparison in compare::middles(pairs) {
-            output::data(&format!("\n{}", comparison.text()))?;
-            all.comparisons.push(comparison);
-        }
-        // Earlier results are not lost if a later experiment fails.
-        all.write(arguments, &what)?;
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Everything that has been measured, as the JSON output has it.
-#[derive(Serialize)]
-struct All {
-    device: String,
-    host: String,
-    bare: bool,
-    version: &'static str,
-    experiments: Vec<Outcome>,
-    without: Vec<Outcome>,
-    comparisons: Vec<Comparison>,
-}
-
-impl All {
-    /// Writes the files that the command line names. `what`: the device and the host.
-    fn write(&self, arguments: &BenchShare, what: &str) -> Result<(), Failure> {
-        if let Some(path) = &arguments.markdown {
-            let how = (arguments.seconds, arguments.pairs);
-            write(path, &markdown::table(what, how, &self.comparisons))?;
-        }
-        if let Some(path) = &arguments.json {
-            let text = serde_json::to_string_pretty(self).map_err(Failure::ours)?;
-            write(path, &format!("{text}\n"))?;
-        }
-        match &arguments.svg {
-            Some(path) => svg::write(path, &self.experiments),
-            None => Ok(()),
-        }
-    }
-}
-
-fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    fs::write(path, text)
-        .map_err(|error| Failure::ours(format!("cannot write {}: {error}", path.display())))
+    let ended = bench.compare(possible, bare.as_ref(), &mut all);
+    // What follows others has all of it once, also where a later experiment has failed.
+    let written = all.write(arguments, |path| !output::is_replaced(path));
+    ended.and(written).map(|()| ExitCode::SUCCESS)
 }
 
 fn experiments(arguments: &BenchShare) -> Result<Vec<Experiment>, Failure> {
@@ -227,6 +157,45 @@ fn stolen(before: &Look, after: &Look) -> Option<f64> {
 }
 
 impl Bench<'_> {
+    /// Measures the experiments one after the other, and without gpushare on `bare`.
+    fn compare(
+        &mut self,
+        experiments: Vec<Experiment>,
+        bare: Option<&Backend>,
+        all: &mut All,
+    ) -> Result<(), Failure> {
+        for experiment in experiments {
+            let alone = self.alone(&experiment.tenants)?;
+            let alone = alone.as_deref();
+            let mut pairs = Vec::new();
+            for pair in 0..self.arguments.pairs {
+                let without = || match bare {
+                    Some(bare) => self.measure(bare, &experiment.unbound(), alone),
+                    None => Ok(Vec::new()),
+                };
+                let with = || self.measure(&self.backend, &experiment, alone);
+                let (unbound, shared) = compare::in_order(pair, without, with)?;
+                for outcome in &shared {
+                    output::data(&format!("\n{}", report::text(outcome)))?;
+                }
+                let both = unbound.iter().zip(&shared);
+                pairs.push(
+                    both.map(|(bare, shared)| Comparison::of(bare, shared))
+                        .collect(),
+                );
+                all.experiments.extend(shared);
+                all.without.extend(unbound);
+            }
+            for comparison in compare::middles(pairs) {
+                output::data(&format!("\n{}", comparison.text()))?;
+                all.comparisons.push(comparison);
+            }
+            // Earlier results are not lost if a later experiment fails.
+            all.write(self.arguments, output::is_replaced)?;
+        }
+        Ok(())
+    }
+
     fn look(&self) -> Look {
         Look {
             truth: truth::look(&self.backend),

@@ -1,6 +1,7 @@
 //! `gpushare bench worker`: one process of a tenant. It prints `ready`, reads `FROM TO END`
 //! (moments of the monotonic clock: to measure between FROM and TO), works at once until END, and
-//! prints its [`Log`]s as JSON, one for each of its GPUs. It ends when its standard input does.
+//! prints its [`Log`]s as JSON, one for each of its GPUs. Until it works it ends when its standard
+//! input does; the kernel ends it with the benchmark.
 
 use super::arrivals::Requests;
 use super::churn;
