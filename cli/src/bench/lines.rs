@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 /// The longest time until a process is ready: the first start of a driver and of the daemon.
 pub(super) const START: Duration = Duration::from_secs(60);
-/// The longest time from the end of its work until a process reports it.
+/// The longest time from the end of its work until a process reports it, and from then until it
+/// ends; what it has submitted by then takes its time besides.
 pub(super) const END: Duration = Duration::from_secs(60);
 /// The longest that a process takes to end that is told to.
 const GRACE: Duration = Duration::from_secs(10);
@@ -75,9 +76,10 @@ impl Process {
         let _ = child::within(&mut self.child, GRACE);
     }
 
-    /// Waits for its end.
-    pub(super) fn ended(&mut self) -> Result<ExitStatus, String> {
-        self.child.wait().map_err(|error| error.to_string())
+    /// Waits for its end, at most until `end`: a driver may hang in it.
+    pub(super) fn ended(&mut self, end: Instant) -> Result<ExitStatus, String> {
+        let rest = end.saturating_duration_since(Instant::now());
+        child::within(&mut self.child, rest).ok_or_else(|| "it does not end".to_owned())
     }
 }
 
@@ -117,7 +119,16 @@ mod tests {
         echo.say("two").unwrap();
         let gone = echo.line(within(20_000));
         assert_eq!(gone, Err("it ended; why is said above".to_owned()));
-        assert!(echo.ended().is_ok_and(|status| status.success()));
+        let ended = echo.ended(within(20_000));
+        assert!(ended.is_ok_and(|status| status.success()));
+    }
+
+    #[test]
+    fn the_end_of_a_process_that_has_answered_is_waited_for_until_the_limit() {
+        let mut hangs = shell("echo x; exec sleep 600");
+        assert_eq!(hangs.line(within(20_000)), Ok("x".to_owned()));
+        let never = hangs.ended(within(10));
+        assert_eq!(never.unwrap_err(), "it does not end");
     }
 
     #[test]

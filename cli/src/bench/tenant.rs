@@ -62,6 +62,12 @@ const ARRIVALS: [(&str, Arrivals); 2] = [
     ("poisson", Arrivals::Poisson),
 ];
 
+/// Device time after which short kernels get an event. The cost of an event is small beside it, and
+/// it bounds the error of a piece's begin.
+const PIECE: u64 = 200_000;
+/// Device time submitted ahead in a deep queue, if the tenant sets no depth.
+const AHEAD: u64 = 100_000_000;
+
 /// Launches of a burst, if the tenant sets no number.
 const BURST: u32 = 8;
 
@@ -186,6 +192,27 @@ impl Tenant {
             (Mode::Burst, depth) => depth,
             _ => 1,
         }
+    }
+
+    /// Of a deep queue: the launches between two events, and the most of such pieces that are
+    /// submitted at a time.
+    pub(crate) fn pieces(&self) -> (u64, u64) {
+        let ns = self.launch_ns().max(1);
+        let each = (PIECE / ns).max(1);
+        let depth = match u64::from(self.depth) {
+            0 => (AHEAD / ns).clamp(4, 256),
+            depth => depth,
+        };
+        (each, (depth / each).max(2))
+    }
+
+    /// How long the launches take that a process may have submitted at a time (ns).
+    pub(crate) fn submitted_ns(&self) -> u64 {
+        let launches = match (self.waits(), self.pieces()) {
+            (true, _) => u64::from(self.launches()),
+            (false, (each, most)) => each * most,
+        };
+        launches.saturating_mul(self.launch_ns())
     }
 
     /// Whether it waits for its launches before it continues.

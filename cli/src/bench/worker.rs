@@ -20,11 +20,6 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::stdin;
 use std::process::ExitCode;
 
-/// Device time after which short kernels get an event. The cost of an event is small beside it, and
-/// it bounds the error of a piece's begin.
-const PIECE: u64 = 200_000;
-/// Device time submitted ahead in a deep queue, if the tenant sets no depth.
-const AHEAD: u64 = 100_000_000;
 /// Copies submitted ahead by a tenant that only copies.
 const COPIES_AHEAD: usize = 4;
 /// The number of comparisons of the device's clock with the host's; the closest one counts.
@@ -238,13 +233,8 @@ impl<'a> Worker<'a> {
         mut more: impl FnMut(bool) -> bool,
         end: u64,
     ) -> Result<(), String> {
-        let ns = self.tenant.launch_ns().max(1);
-        let each = (PIECE / ns).max(1);
-        let depth = match u64::from(self.tenant.depth) {
-            0 => (AHEAD / ns).clamp(4, 256),
-            depth => depth,
-        };
-        let most = usize::try_from((depth / each).max(2)).unwrap_or(usize::MAX);
+        let (each, most) = self.tenant.pieces();
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
         let mut running: VecDeque<((u64, u64), Event<'a>)> = VecDeque::new();
         loop {
             while running.len() < most && more(clock::now() >= end) {
