@@ -154,10 +154,9 @@ fn notes(outcome: &Outcome) -> Vec<String> {
     }
     for row in &outcome.tenants {
         if let Some(worst) = row.cap_error_pp {
-            notes.push(format!(
-                "{}: worst second {worst:.2} pp from its cap",
-                row.tenant.name
-            ));
+            let side = if worst < 0.0 { "below" } else { "above" };
+            let (name, worst) = (&row.tenant.name, worst.abs());
+            notes.push(format!("{name}: worst second {worst:.2} pp {side} its cap"));
         }
     }
     for row in &outcome.tenants {

@@ -97,7 +97,9 @@ pub(crate) struct Row {
     pub(crate) holds: Option<u64>,
     /// Device time in each second.
     pub(crate) seconds: Vec<f64>,
-    /// The distance of the worst second from the cap, in percentage points.
+    /// By how much the worst second is above the cap, in percentage points; zero if none is. Of one
+    /// that is alone and could always have more it is the one farthest from the cap: below it less
+    /// than zero.
     pub(crate) cap_error_pp: Option<f64>,
     /// From launch to completion, for a tenant that waits for its launches. A random arrival counts
     /// from its due time.
@@ -226,12 +228,8 @@ impl Measured {
         let pids: Vec<u32> = self.of(at).map(|log| log.pid).collect();
         let part = |span| measure::device_time(self.of(at), span) as f64 / span.ns().max(1) as f64;
         let seconds: Vec<f64> = measure::seconds(self.span).map(part).collect();
-        let worst = |cap: u32| {
-            let off = seconds
-                .iter()
-                .map(|part| (part * 100.0 - f64::from(cap)).abs());
-            off.fold(0.0, f64::max)
-        };
+        let fills = self.experiment.tenants.len() == 1 && tenant.fills();
+        let worst = |cap: u32| worst_second(&seconds, f64::from(cap), fills);
         let waits = tenant.waits();
         let turns = self.turns.get(at).copied().flatten();
         let regular = waits && !tenant.is_busy() && tenant.arrivals == Arrivals::Regular;
@@ -281,6 +279,14 @@ impl Measured {
             tenant,
         }
     }
+}
+
+/// See [`Row::cap_error_pp`]. `fills`: without the cap it would have all of the device.
+fn worst_second(seconds: &[f64], cap: f64, fills: bool) -> f64 {
+    let off = seconds.iter().map(|part| part * 100.0 - cap);
+    let off = off.filter(|off| fills || *off > 0.0);
+    let worst = off.max_by(|one, other| one.abs().total_cmp(&other.abs()));
+    worst.unwrap_or(0.0)
 }
 
 #[cfg(test)]

@@ -231,6 +231,11 @@ impl Tenant {
         self.every.is_zero()
     }
 
+    /// Whether its own work fills a device, without gaps between its launches.
+    pub(crate) fn fills(&self) -> bool {
+        self.is_busy() && !self.waits() && self.launch_ns() > 0 && self.mode != Mode::Gang
+    }
+
     /// The same tenant without guarantees and caps, for a run alone.
     pub(crate) fn unbound(&self) -> Self {
         Self {

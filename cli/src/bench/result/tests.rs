@@ -230,6 +230,45 @@ fn a_lone_capped_tenant_is_judged_by_the_device() {
     assert!(near(outcome.tenants[0].error_pp, 1.0));
 }
 
+/// The first tenant had so many milliseconds of each second.
+fn second_by_second(tenants: &[&str], parts: &[u64]) -> Outcome {
+    const SECOND: u64 = 1_000_000_000;
+    let mut run = ran(tenants, &vec![0; tenants.len()], None);
+    run.span.to = parts.len() as u64 * SECOND;
+    let piece = |(at, ms): (u64, &u64)| Piece {
+        sent: at * SECOND,
+        submitted: at * SECOND,
+        end: (at + 1) * SECOND,
+        known: (at + 1) * SECOND,
+        ns: ms * 1_000_000,
+    };
+    run.logs[0].1.pieces = (0..).zip(parts).map(piece).collect();
+    run.outcome()
+}
+
+#[test]
+fn the_worst_second_of_a_cap_is_one_above_it() {
+    let both = ["name=a,cap=80", "name=b"];
+    let within = second_by_second(&both, &[500, 400]);
+    assert!(near(within.tenants[0].cap_error_pp, 0.0), "{within:?}");
+    let said = "a: worst second 0.00 pp above its cap";
+    assert!(report::text(&within).contains(said));
+    let over = second_by_second(&both, &[500, 830]);
+    assert!(near(over.tenants[0].cap_error_pp, 3.0), "{over:?}");
+}
+
+#[test]
+fn one_that_is_alone_and_always_has_work_is_told_below_its_cap() {
+    let lone = second_by_second(&["name=a,cap=30"], &[280, 310]);
+    assert!(near(lone.tenants[0].cap_error_pp, -2.0), "{lone:?}");
+    let said = "a: worst second 2.00 pp below its cap";
+    assert!(report::text(&lone).contains(said));
+    // One that pauses has no use for all of it.
+    let paced = ["name=a,cap=30,mode=sync,every=10ms"];
+    let paced = second_by_second(&paced, &[50, 50]);
+    assert!(near(paced.tenants[0].cap_error_pp, 0.0), "{paced:?}");
+}
+
 #[test]
 fn where_priorities_or_pauses_decide_there_is_no_error() {
     for tenants in [
