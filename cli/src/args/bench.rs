@@ -48,7 +48,12 @@ pub(crate) struct BenchShare {
     #[arg(long, value_name = "GPU", default_value = "auto")]
     pub(crate) gpu: String,
     /// As for `run`. Shares and priorities need one.
-    #[arg(long, value_name = "WHEN", default_value = "on")]
+    #[arg(
+        long,
+        value_name = "WHEN",
+        default_value = "on",
+        conflicts_with = "bare"
+    )]
     pub(crate) daemon: UseDaemon,
     /// Run the tenants without gpushare, under the driver's own sharing.
     #[arg(long, help_heading = BARE)]

@@ -133,6 +133,9 @@ fn experiments(arguments: &BenchShare) -> Result<Vec<Experiment>, Failure> {
         )));
     }
     if arguments.bare {
+        if let Some(note) = preset::not_promised(&experiments) {
+            output::note(&note);
+        }
         experiments = experiments.iter().map(Experiment::unbound).collect();
     }
     Ok(experiments)

@@ -1,6 +1,8 @@
 //! A tenant of the benchmark: its name, its workload and its guarantees. The command line and
 //! workers use one text form.
 
+mod keys;
+
 use gpushare_protocol::size::Size;
 use serde::Serialize;
 use std::fmt::{self, Display};
@@ -334,7 +336,7 @@ fn number(key: &str, value: &str, range: std::ops::RangeInclusive<u32>) -> Resul
 /// `64MiB`, at most [`LARGEST_CHUNK`].
 fn bytes(key: &str, value: &str) -> Result<u64, String> {
     match Size::parse(value) {
-        Ok(Size::Bytes(bytes)) if bytes <= LARGEST_CHUNK => Ok(bytes),
+        Ok(Size::Bytes(bytes)) if (1..=LARGEST_CHUNK).contains(&bytes) => Ok(bytes),
         _ => Err(refused(key, value, "a size such as 64MiB, at most 1GiB")),
     }
 }
@@ -385,17 +387,23 @@ impl FromStr for Tenant {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut tenant = Self::default();
+        let (mut tenant, mut given) = (Self::default(), Vec::new());
         for pair in text.split(',') {
             let (key, value) = pair
                 .split_once('=')
                 .ok_or_else(|| format!("{pair:?} is not key=value"))?;
-            tenant.set(key.trim(), value.trim())?;
+            let key = key.trim();
+            tenant.set(key, value.trim())?;
+            if given.contains(&key) {
+                return Err(format!("{key}= is given twice"));
+            }
+            given.push(key);
         }
         if tenant.name.is_empty() {
             return Err("a tenant needs a name: name=a,…".to_owned());
         }
         tenant.check()?;
+        keys::check(tenant.mode, &given)?;
         Ok(tenant)
     }
 }
@@ -404,12 +412,10 @@ impl FromStr for Tenant {
 impl Display for Tenant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let by_default = Self::default();
-        write!(
-            f,
-            "name={},kernel={}us",
-            self.name,
-            self.kernel.as_nanos() as f64 / 1e3
-        )?;
+        write!(f, "name={}", self.name)?;
+        if keys::reads(self.mode, "kernel") {
+            write!(f, ",kernel={}us", self.kernel.as_nanos() as f64 / 1e3)?;
+        }
         for (key, value) in [
             ("share", self.share),
             ("cap", self.cap),

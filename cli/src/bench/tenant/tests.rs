@@ -2,7 +2,8 @@ use super::*;
 
 #[test]
 fn a_tenant_is_read_as_it_is_written() {
-    let text = "name=a,share=70,cap=80,priority=900,kernel=50us,mode=sync,procs=2,every=10ms,depth=8,nodes=3";
+    let text =
+        "name=a,share=70,cap=80,priority=900,kernel=50us,mode=burst,procs=2,every=10ms,depth=8";
     let tenant: Tenant = text.parse().unwrap();
     assert_eq!(tenant.kernel, Duration::from_micros(50));
     assert_eq!(
@@ -74,6 +75,44 @@ fn what_is_not_accepted_is_refused_by_key_and_value() {
     ] {
         let said = text.parse::<Tenant>().unwrap_err();
         assert!(said.contains(blamed), "{text}: {said}");
+    }
+}
+
+#[test]
+fn a_key_that_its_mode_does_not_read_is_refused() {
+    for (text, blamed) in [
+        (
+            "name=a,mode=copy,kernel=20ms",
+            "kernel= is not for mode=copy",
+        ),
+        (
+            "name=a,mode=sync,nodes=5",
+            "nodes= is not for mode=sync; it is for mode=graph, mode=decode",
+        ),
+        ("name=a,mode=sync,depth=9", "depth= is not for mode=sync"),
+        (
+            "name=a,mode=decode,depth=9",
+            "depth= is not for mode=decode",
+        ),
+        (
+            "name=a,mode=stream,depth=9",
+            "depth= is not for mode=stream",
+        ),
+        ("name=a,copy=0", "copy=\"0\" is refused"),
+        ("name=a,mode=copy,copy=0B", "copy=\"0B\" is refused"),
+        ("name=a,cap=5,cap=50", "cap= is given twice"),
+        ("name=a,mode=sync,mode=copy", "mode= is given twice"),
+    ] {
+        let said = text.parse::<Tenant>().unwrap_err();
+        assert!(said.contains(blamed), "{text}: {said}");
+    }
+    for text in [
+        "name=a,depth=9,kernel=1ms",
+        "name=a,mode=gang,gpus=0+1,depth=9,kernel=1ms",
+        "name=a,mode=graph,depth=9,nodes=5,kernel=1ms",
+        "name=a,mode=memset,copy=1MiB",
+    ] {
+        assert!(text.parse::<Tenant>().is_ok(), "{text}");
     }
 }
 
