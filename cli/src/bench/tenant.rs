@@ -75,6 +75,10 @@ const BURST: u32 = 8;
 
 /// Default bytes of one copy of a tenant that only copies.
 const CHUNK: u64 = 64 << 20;
+/// Bytes of smaller copies that get one event together, where they are within the device, and the
+/// most of them: they take a tenth of a millisecond, in which a program wakes up. Of the host's
+/// memory it is one chunk.
+const COPIED: (u64, u64) = (4 * CHUNK, 64);
 /// The maximum bytes of one copy: the tenant holds as many on the host and on the device.
 const LARGEST_CHUNK: u64 = 1 << 30;
 
@@ -176,6 +180,20 @@ impl Tenant {
         match (self.mode, self.copy) {
             (Mode::Copy | Mode::Stream | Mode::Memset, 0) => CHUNK,
             (_, bytes) => bytes,
+        }
+    }
+
+    /// Of a tenant that only copies: the copies between two events.
+    pub(crate) fn copies_a_piece(&self) -> u64 {
+        let (within, copies) = COPIED;
+        let bytes = if self.mode == Mode::Copy {
+            CHUNK
+        } else {
+            within
+        };
+        match self.chunk() {
+            large if large >= CHUNK => 1,
+            small => (bytes / small.max(1)).clamp(1, copies),
         }
     }
 

@@ -20,7 +20,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::stdin;
 use std::process::ExitCode;
 
-/// Copies submitted ahead by a tenant that only copies.
+/// Pieces of copies submitted ahead by a tenant that only copies.
 const COPIES_AHEAD: usize = 4;
 /// The number of comparisons of the device's clock with the host's; the closest one counts.
 const COMPARISONS: u32 = 32;
@@ -256,11 +256,12 @@ impl<'a> Worker<'a> {
 
     /// Keeps the stream full of copies.
     fn copy_ahead(&mut self, cargo: &Cargo<'a>, end: u64) -> Result<(), String> {
+        let each = self.tenant.copies_a_piece();
         let mut running: VecDeque<Event<'a>> = VecDeque::new();
         loop {
             while running.len() < COPIES_AHEAD && clock::now() < end {
                 let event = self.event()?;
-                self.stream.copy(cargo)?;
+                (0..each).try_for_each(|_| self.stream.copy(cargo))?;
                 self.stream.record(&event)?;
                 running.push_back(event);
             }
@@ -270,7 +271,7 @@ impl<'a> Worker<'a> {
             event.wait()?;
             let known = clock::now();
             self.meter.tick(known);
-            self.copies.push((known, self.tenant.chunk()));
+            self.copies.push((known, each * self.tenant.chunk()));
             self.spare.push(event);
         }
     }

@@ -143,3 +143,15 @@ fn a_copy_has_a_size_and_no_time_of_the_multiprocessors() {
     assert_eq!(chunk("name=a,copy=1MiB"), (1 << 20, 500_000));
     assert_eq!(chunk("name=a"), (0, 500_000));
 }
+
+#[test]
+fn small_copies_are_submitted_in_pieces_that_outlast_a_wake_up() {
+    let piece = |text: &str| text.parse::<Tenant>().unwrap().copies_a_piece();
+    assert_eq!(piece("name=a,mode=stream,copy=4MiB"), 64);
+    assert_eq!(piece("name=a,mode=stream,copy=32MiB"), 8);
+    assert_eq!(piece("name=a,mode=copy,copy=32MiB"), 2);
+    assert_eq!(piece("name=a,mode=memset,copy=1"), 64);
+    // Large ones take long enough each.
+    assert_eq!(piece("name=a,mode=copy"), 1);
+    assert_eq!(piece("name=a,mode=stream,copy=128MiB"), 1);
+}
