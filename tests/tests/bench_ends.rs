@@ -38,6 +38,7 @@ fn tenants_of_a_benchmark_that_is_killed_end_with_it() {
         bench.kill().expect("it lives");
         bench.wait().expect("it is ours");
         until("no tenant is left", || processes(&home).is_empty());
+        home.until_no_daemon();
     }
 }
 

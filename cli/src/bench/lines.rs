@@ -3,7 +3,7 @@
 
 use crate::child::{self, Group};
 use gpushare_sys::spawn;
-use nix::sys::signal::SigSet;
+use nix::sys::signal::{SigSet, Signal};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -25,11 +25,13 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts it. The kernel kills it, and what it has started so, if this thread ends without it.
+    /// Starts it. If this thread ends without it, the kernel tells it to end: a `gpushare run` ends
+    /// its program with itself, and leaves nothing.
     pub(super) fn start(mut command: Command) -> Result<Self, String> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mask = SigSet::thread_get_mask().map_err(|error| error.to_string())?;
-        let mut child = spawn::bound(&mut command, mask, &[]).map_err(|error| error.to_string())?;
+        let mut child = spawn::bound(&mut command, (mask, Signal::SIGTERM), &[])
+            .map_err(|error| error.to_string())?;
         let (told, lines) = channel();
         let output = child.stdout.take().map(BufReader::new);
         std::thread::spawn(move || {
