@@ -145,8 +145,8 @@ impl Charge {
         self.units
     }
 
-    /// Corrects the booking to the `bytes` that the driver took. Never waits: callers may hold
-    /// locks.
+    /// Corrects the booking to the `bytes` that the driver took. Callers may hold locks: nothing is
+    /// waited for but the tenant's lock, and no signal handler runs meanwhile.
     ///
     /// # Errors
     /// [`Refused`] if that is more than was booked and the rest does not fit; the booking is
