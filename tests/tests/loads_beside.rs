@@ -26,9 +26,9 @@ fn used(guest: &mut Guest) -> u64 {
 fn grown(meanwhile: &[String]) -> u64 {
     let gpu = Gpu::new(SPEC);
     let mut guest = started(&gpu);
-    let (before, free) = (used(&mut guest), gpu.truth().used_physical);
+    let (before, taken) = (used(&mut guest), gpu.truth().used_physical);
     guest.does("load");
-    until("it loads", || gpu.truth().used_physical > free);
+    until("it loads", || gpu.truth().used_physical > taken);
     meanwhile.iter().for_each(|line| guest.does(line));
     guest.does("loaded");
     let grown = used(&mut guest) - before;
