@@ -101,6 +101,7 @@ mod launches_beside;
 mod leftovers;
 mod liars;
 mod lifecycle;
+mod loads_beside;
 mod locations;
 mod marks;
 mod matrix;
