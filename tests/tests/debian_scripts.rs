@@ -3,6 +3,7 @@
 
 mod others;
 mod settings;
+mod states;
 mod wrapper;
 
 use std::fs;
@@ -19,7 +20,7 @@ const HELPER: &str = "/usr/bin/deb-systemd-helper";
 /// A version that was installed before.
 const OLD: &str = "0.1.0-1";
 /// The folders of the scripts, each of which is below the test's root.
-const FOLDERS: [&str; 9] = [
+const FOLDERS: [&str; 10] = [
     "/etc/systemd/system",
     "/run/systemd/system",
     "/run/gpushare",
@@ -29,6 +30,7 @@ const FOLDERS: [&str; 9] = [
     "/usr/local/bin",
     "/usr/bin/gpushared",
     "/usr/bin/gpushare-runtime",
+    "/usr/bin/${1%",
 ];
 /// `systemctl` and `deb-systemd-invoke`: a unit runs where `active/UNIT` is, and does not start
 /// where `broken` is. What it is asked to do is in `asked`.
@@ -38,11 +40,13 @@ shift
 case "$act" in
     is-active) exec test -e "$ROOT/active/$2" ;;
     show) cat "$ROOT/exec-start" 2>/dev/null; exit 0 ;;
+    is-enabled) cat "$ROOT/enabled" 2>/dev/null; exit 1 ;;
 esac
 echo "$act $*" >>"$ROOT/asked"
 start() { [ ! -e "$ROOT/broken" ] || { rm -f "$ROOT/active/$1"; return 1; }; : >"$ROOT/active/$1"; }
 for unit; do
     case "${0##*/} $act" in
+        "systemctl restart") ;;
         "systemctl try-restart") [ ! -e "$ROOT/active/$unit" ] || start "$unit" ;;
         "deb-systemd-invoke start")
             [ ! -L "$ROOT/etc/systemd/system/multi-user.target.wants/$unit" ] || start "$unit" ;;
