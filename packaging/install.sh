@@ -145,7 +145,11 @@ install_all() {
         else
             restart
         fi
-        systemctl try-restart gpushare-exporter.service || echo "gpushare-exporter.service did not start: journalctl -u gpushare-exporter" >&2
+        if systemctl is-active --quiet gpushare-exporter.service && ! exporter_starts; then
+            echo "gpushare-exporter.service is not restarted and runs on as before, because this version would not accept its flags: correct them (systemctl cat gpushare-exporter), then: systemctl restart gpushare-exporter" >&2
+        else
+            systemctl try-restart gpushare-exporter.service || echo "gpushare-exporter.service did not start: journalctl -u gpushare-exporter" >&2
+        fi
         echo "installed below $prefix; gpushared.service is enabled and $state; next: $prefix/bin/gpushare doctor"
     else
         echo "installed below $root$prefix; no daemon was started; next: $prefix/bin/gpushare doctor"
@@ -169,17 +173,31 @@ driver_fits() {
     [ $fits != 69 ]
 }
 
+# The flags of a unit's program, behind its own name: another program may be in front of it. Where none
+# is it, they are as unknown as a variable.
+flags_of() {
+    systemctl show -p ExecStart "$1" | sed -n 's/.*argv\[\]=\([^;]*\);.*/\1/p' | awk -v name="${1%.service}" '{
+        at = 0
+        while (++at <= NF && $at != name && substr($at, length($at) - length(name)) != "/" name) ;
+        if (at > NF) print "--config $none"
+        while (++at <= NF) printf "%s ", $at }'
+}
+
+# Whether the exporter takes the flags of its unit, else 2: its end would be seen by nobody.
+exporter_starts() {
+    flags=$(flags_of gpushare-exporter.service)
+    case $flags in *[\$\"\'*?[\\]*) return 0 ;; esac
+    taken=0
+    # shellcheck disable=SC2086  # words, as systemd shows them
+    "$bin/gpushare-exporter" $flags --version >/dev/null || taken=$?
+    [ $taken != 2 ]
+}
+
 # Whether the daemon takes the settings (else 78) and the flags (else 2) of its unit. With wrong ones it
 # would end, and not be tried again; one that runs has those that it read. A file that is not seen
 # here (a variable in its name, a blank, a folder of the unit alone) says nothing.
 settings_hold() {
-    # Behind the daemon's own program: another one may be in front of it. Where none is the daemon's,
-    # its file counts as one that is not seen.
-    flags=$(systemctl show -p ExecStart gpushared.service | sed -n 's/.*argv\[\]=\([^;]*\);.*/\1/p' | awk '{
-        at = 0
-        while (++at <= NF && $at !~ /(^|\/)gpushared$/) ;
-        if (at > NF) print "--config $none"
-        while (++at <= NF) printf "%s ", $at }')
+    flags=$(flags_of gpushared.service)
     config=$(printf ' %s' "$flags" | sed -n 's/.* --config[ =]\([^ ]*\).*/\1/p')
     [ -z "$config" ] || { [ -f "$config" ] && [ -r "$config" ]; } || return 0
     held=0

@@ -20,7 +20,7 @@ const HELPER: &str = "/usr/bin/deb-systemd-helper";
 /// A version that was installed before.
 const OLD: &str = "0.1.0-1";
 /// The folders of the scripts, each of which is below the test's root.
-const FOLDERS: [&str; 10] = [
+const FOLDERS: [&str; 11] = [
     "/etc/systemd/system",
     "/run/systemd/system",
     "/run/gpushare",
@@ -30,6 +30,7 @@ const FOLDERS: [&str; 10] = [
     "/usr/local/bin",
     "/usr/bin/gpushared",
     "/usr/bin/gpushare-runtime",
+    "/usr/bin/gpushare-exporter",
     "/usr/bin/${1%",
 ];
 /// `systemctl` and `deb-systemd-invoke`: a unit runs where `active/UNIT` is, and does not start
@@ -156,7 +157,7 @@ impl Node {
             "usr/lib/gpushare/wrapped.sh",
             &wrapped.expect("it is there"),
         );
-        for program in ["gpushared", "gpushare-runtime"] {
+        for program in ["gpushared", "gpushare-exporter", "gpushare-runtime"] {
             self.put(&format!("usr/bin/{program}"), "#!/bin/sh\n");
         }
         for unit in [DAEMON, EXPORTER] {
@@ -197,6 +198,7 @@ impl Node {
             "lib/gpushare/versions.sh",
             "lib/gpushare/wrapped.sh",
             "bin/gpushared",
+            "bin/gpushare-exporter",
             "bin/gpushare-runtime",
         ] {
             self.remove(&format!("usr/{file}"));

@@ -190,3 +190,32 @@ fn an_upgrade_leaves_the_daemon_whose_driver_waits_for_the_boot() {
         assert!(is_restarted || said.contains("of 550"), "{said}");
     }
 }
+
+/// Its unit starts whatever comes of it, so that `try-restart` succeeds.
+#[test]
+fn an_upgrade_leaves_the_exporter_whose_flags_the_next_one_refuses() {
+    let Some(node) = Node::new() else { return };
+    node.install();
+    node.enable(EXPORTER);
+    let strict = "#!/bin/sh\nfor one; do case $one in --listen=1) ;; --version) exit 0 ;;\n\
+                  *) echo \"unexpected $one\" >&2; exit 2 ;; esac; done\n";
+    for (flags, is_restarted) in [
+        (" --listen=1", true),
+        ("", true),
+        (" --swop", false),
+        (" --swop $HOW", true),
+    ] {
+        let shown = format!("ExecStart={{ argv[]=/usr/bin/gpushare-exporter{flags} ; pid=7 }}\n");
+        node.put("exec-start", &shown);
+        node.put("asked", "");
+        node.unpack();
+        node.put("usr/bin/gpushare-exporter", strict);
+        let said = node.script("postinst", &["configure", OLD]);
+        let asked = fs::read_to_string(node.at("asked")).expect("text");
+        let restart = format!("try-restart {EXPORTER}");
+        assert_eq!(asked.contains(&restart), is_restarted, "{flags}: {asked}");
+        let named = said.contains("would not accept its flags");
+        assert_eq!(named, !is_restarted, "{said}");
+        assert_eq!(said.contains("unexpected --swop"), !is_restarted, "{said}");
+    }
+}

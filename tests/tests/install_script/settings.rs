@@ -96,3 +96,24 @@ fn an_upgrade_leaves_the_daemon_whose_driver_waits_for_the_boot() {
         assert!(restarts || said.contains("of 550"), "{said}");
     }
 }
+
+#[test]
+fn an_upgrade_leaves_the_exporter_whose_flags_the_next_one_refuses() {
+    let (unpacked, root) = (unpacked(), tempfile::tempdir().expect("a folder"));
+    let (unpacked, root) = (unpacked.path(), root.path());
+    let strict = "#!/bin/sh\n[ \"$1\" = --version ] || { echo \"not $1\" >&2; exit 2; }\n";
+    fs::write(unpacked.join("bin/gpushare-exporter"), strict).expect("written");
+    for (flags, refused, restarts) in [
+        (" --swop", "", false),
+        (" --swop", "is-active\n", true),
+        ("", "", true),
+    ] {
+        let shown = format!("ExecStart={{ argv[]=/x/gpushare-exporter{flags} ; pid=7 }}\n");
+        fs::write(root.join("active"), shown).expect("written");
+        let (said, asked) = with_systemd(unpacked, root, &[], refused);
+        let restarted = asked.contains("try-restart gpushare-exporter.service");
+        assert_eq!(restarted, restarts, "{flags}: {asked}");
+        let named = said.contains("would not accept its flags");
+        assert_eq!(named, !restarts, "{said}");
+    }
+}
