@@ -43,7 +43,9 @@ fn a_package_that_goes_leaves_another_installations_daemon_as_it_is() {
         STATE.iter().for_each(|path| node.put(path, ""));
         let stays = other.is_some();
         let runs = || node.has(&format!("active/{DAEMON}"));
-        node.delete();
+        let said = node.delete();
+        let named = said.contains(&format!("/{DAEMON} starts a program that is removed now"));
+        assert_eq!(named, !stays, "{said}");
         assert_eq!((runs(), node.has("run/gpushare/removed")), (stays, !stays));
         node.purge();
         assert_eq!(
