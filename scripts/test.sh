@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All checks, the quickest first; about 17 minutes on two cores from nothing. Each runs even if one
+# All checks, the quickest first; 12 to 17 minutes on two cores from nothing. Each runs even if one
 # before it failed. Ends with each step's time, the test runner's own summary and a line `N run, M
 # not runnable here`, by name.
 #

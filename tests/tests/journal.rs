@@ -284,6 +284,30 @@ fn a_wait_that_timed_out_is_told_as_such() {
 }
 
 #[test]
+fn a_refusal_for_want_of_room_says_how_much_was_missing() {
+    let home = Home::new("mem=16GiB");
+    let burst = ["--mem-request", "1GiB", "--mem-limit", "12GiB"];
+    let mut holder = home.guest("holder", &burst);
+    assert_eq!(holder.ask(&alloc(10 * GIB)), GRANTED);
+    let fails = [&burst[..], &["--on-collision", "fail"]].concat();
+    let mut refused = home.guest("refused", &fails);
+    assert_eq!(refused.ask(&alloc(10 * GIB)), REFUSED);
+    let told = home.events().until("refused", "refused");
+    assert_eq!(told["facts"]["no_room"], 1, "{told}");
+    // 4 GiB, and the contexts of both.
+    let missing = told["facts"]["short_bytes"].as_u64().unwrap_or_default();
+    assert!((4 * GIB..5 * GIB).contains(&missing), "{told}");
+    let text = told["text"].as_str().unwrap_or_default();
+    assert!(
+        text.contains("were missing, and it was not to wait"),
+        "{told}"
+    );
+    for guest in [holder, refused] {
+        guest.finish().silently();
+    }
+}
+
+#[test]
 fn a_wrong_choice_of_events_is_named_with_what_is_accepted() {
     let home = Home::new("mem=16GiB");
     for (arguments, words) in [

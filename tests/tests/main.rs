@@ -11,6 +11,7 @@ mod caching;
 mod callbacks;
 mod cancelled;
 mod captures;
+mod check_links_script;
 mod client;
 mod client_stopped;
 mod clients;

@@ -1,6 +1,7 @@
 //! What refused a tenant's allocations, and the answers that tell.
 
 use gpushare_core::Denial;
+use gpushare_protocol::units::Bytes;
 
 /// Refused allocations, by what refused them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub(super) struct Refusals {
     pub(super) gone: u64,
     /// How many of all of these had waited before.
     pub(super) waited: u64,
+    /// The most that was missing to one of those without room.
+    pub(super) short: Bytes,
 }
 
 impl Refusals {
@@ -58,6 +61,7 @@ impl Refusals {
         ] {
             *known = known.saturating_add(more);
         }
+        self.short = self.short.max(other.short);
     }
 
     /// Takes at most so many out.
@@ -69,7 +73,7 @@ impl Refusals {
             *known -= part;
             part
         };
-        Self {
+        let mut taken = Self {
             timed_out: of(&mut self.timed_out),
             cycle: of(&mut self.cycle),
             driver: of(&mut self.driver),
@@ -77,7 +81,15 @@ impl Refusals {
             no_room: of(&mut self.no_room),
             over_limit: of(&mut self.over_limit),
             waited: 0,
+            short: Bytes::ZERO,
+        };
+        if taken.no_room > 0 {
+            taken.short = self.short;
         }
+        if self.no_room == 0 {
+            self.short = Bytes::ZERO;
+        }
+        taken
     }
 }
 
@@ -131,7 +143,10 @@ impl Denied {
             _ if driver => &mut fresh.driver,
             Denial::TimedOut { .. } => &mut fresh.timed_out,
             Denial::Cycle => &mut fresh.cycle,
-            Denial::NoRoom { .. } => &mut fresh.no_room,
+            Denial::NoRoom { short } => {
+                fresh.short = fresh.short.max(*short);
+                &mut fresh.no_room
+            }
             // The limit was lowered meanwhile. One that is over it at once needs no answer.
             Denial::OverLimit { .. } if waited => &mut fresh.over_limit,
             Denial::OverLimit { .. } => return,
@@ -151,6 +166,7 @@ impl Denied {
         let mut all = Refusals::default();
         for answers in [&mut self.older, &mut self.fresh] {
             all.no_room += std::mem::take(&mut answers.others.no_room);
+            all.short = all.short.max(std::mem::take(&mut answers.others.short));
             all.gone += std::mem::take(&mut answers.others.gone);
         }
         all

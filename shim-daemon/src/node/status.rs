@@ -31,6 +31,17 @@ fn told_size(largest: Largest, count: u64) -> String {
     }
 }
 
+/// Why so many allocations were refused for want of room, and the most that one of them was short
+/// of.
+fn without_room(short: Option<Bytes>, count: u64) -> String {
+    let missing = match (short, count) {
+        (None, _) => "no memory was free".to_owned(),
+        (Some(short), 1) => format!("{} were missing", short.human()),
+        (Some(short), _) => format!("up to {} were missing", short.human()),
+    };
+    format!("{missing}, and it was not to wait, or no longer")
+}
+
 impl Node {
     /// A tenant may run.
     pub(super) fn admitted(&mut self, now: Nanos, tenant: TenantId) {
@@ -289,6 +300,8 @@ impl Node {
             facts.extend(known);
             facts.push(number("pid", u64::from(pid)));
         }
+        let short = (!refusals.short.is_zero()).then_some(refusals.short);
+        facts.extend(short.map(|short| number("short_bytes", short.0)));
         let mut whys = Vec::new();
         for (name, count) in refusals.parts().into_iter().filter(|(_, count)| *count > 0) {
             facts.push(number(name, count));
@@ -302,7 +315,7 @@ impl Node {
                     "after waiting as long as it may ({})",
                     timeout.unwrap_or(Nanos::ZERO).human()
                 ),
-                "no_room" => "no memory was free, and it was not to wait, or no longer".to_owned(),
+                "no_room" => without_room(short, count),
                 "cycle" => "it waited for a tenant that waited for it".to_owned(),
                 "gone" if account.is_none() => "its GPU is lost".to_owned(),
                 "gone" => "it is being ended, or too many of its threads wait".to_owned(),

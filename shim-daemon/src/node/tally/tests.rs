@@ -132,7 +132,15 @@ fn an_answer_explains_a_refusal() {
             },
         ),
         (vec![Denial::Cycle], false, Refusals { cycle: 1, ..none }),
-        (vec![no_room], false, Refusals { no_room: 1, ..none }),
+        (
+            vec![no_room],
+            false,
+            Refusals {
+                no_room: 1,
+                short: Bytes(1),
+                ..none
+            },
+        ),
         (vec![no_room], true, Refusals { driver: 1, ..none }),
     ] {
         let mut tally = tally();
@@ -249,6 +257,50 @@ fn a_refusal_says_whether_its_allocation_had_waited() {
             assert_eq!((told.sum(), told.waited), (1, 0), "{denial:?}");
         }
     }
+}
+
+#[test]
+fn refusals_for_want_of_room_say_the_most_that_was_missing() {
+    let mut tally = tally();
+    for (count, missing) in [(1, 3), (2, 7), (3, 5)] {
+        denied(
+            &mut tally,
+            Denial::NoRoom {
+                short: Bytes(missing),
+            },
+        );
+        tally.read(PROCESS, 0, refused(count));
+    }
+    let told = tally.take_untold(0, at(3), false).unwrap();
+    assert_eq!((told.no_room, told.short), (3, Bytes(7)));
+    // Once told, it says nothing of later ones.
+    denied(&mut tally, Denial::NoRoom { short: Bytes(2) });
+    tally.read(PROCESS, 0, refused(4));
+    let told = tally.take_untold(0, at(13), false).unwrap();
+    assert_eq!((told.no_room, told.short), (1, Bytes(2)));
+}
+
+#[test]
+fn refusals_for_another_reason_say_nothing_of_what_was_missing() {
+    let mut tally = tally();
+    denied(&mut tally, Denial::Cycle);
+    tally.read(PROCESS, 0, refused(1));
+    let told = tally.take_untold(0, at(3), false).unwrap();
+    assert_eq!((told.cycle, told.short), (1, Bytes::ZERO));
+    // What it was denied at once it waited for.
+    denied(&mut tally, Denial::NoRoom { short: Bytes(9) });
+    tally.asks(ASK, 0, Bytes(5), false);
+    tally.waits(ASK, at(4));
+    tally.settled(ASK, at(5), Some(Denial::TimedOut { waited: at(1) }));
+    tally.read(PROCESS, 0, refused(2));
+    let told = tally.take_untold(0, at(13), false).unwrap();
+    assert_eq!((told.timed_out, told.short), (1, Bytes::ZERO));
+    // The driver refused before the daemon had no room.
+    tally.asks(ASK, 0, Bytes(5), true);
+    tally.settled(ASK, at(14), Some(Denial::NoRoom { short: Bytes(9) }));
+    tally.read(PROCESS, 0, refused(3));
+    let told = tally.take_untold(0, at(23), false).unwrap();
+    assert_eq!((told.driver, told.short), (1, Bytes::ZERO));
 }
 
 #[test]
