@@ -67,6 +67,7 @@ mod daemon_restart;
 mod daemon_run;
 mod daemon_run_commands;
 mod daemon_run_priority;
+mod daemon_sandbox;
 mod daemon_small;
 mod daemon_squatting;
 mod daemon_users;
