@@ -1,16 +1,18 @@
-use std::io::Write as _;
+use std::fs::File;
+use std::io::{IoSlice, Write as _};
 use std::net::Shutdown;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use gpushare_protocol::wire::{Hello, MAX_FRAME, Register, Request, encode};
 use nix::errno::Errno;
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 
 use super::*;
 use crate::node::Settings;
 use crate::peer::Maker;
 use crate::server::CONTROL;
-use crate::server::still::{followed, joins, made, server, tenant};
+use crate::server::still::{followed, joins, machines, made, server, tenant};
 
 const ROLE: Role = Role::Client(TenantId(1));
 
@@ -166,6 +168,59 @@ fn waits_after_tries(tries: usize) -> Option<Nanos> {
 fn a_connection_that_asks_again_and_again_to_be_registered_pays_for_it() {
     assert!(waits_after_tries(30).is_some());
     assert_eq!(waits_after_tries(1), None);
+}
+
+/// Until when the next connection waits after 200 whose makers have gone, and over each of which
+/// another process asked so often to be registered.
+fn waits_for_the_gone(tries: u32) -> Option<Nanos> {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = machines(folder.path());
+    server.doors.maker = |_| Ok(Maker::Gone);
+    let tenant = tenant(&mut server);
+    let again = Request::Register(Register {
+        pid: std::process::id(),
+        presents_page: false,
+        slot: None,
+    });
+    let again = vec![again; tries as usize - 1];
+    let began = clock::now();
+    let crowd: Vec<_> = (0..200)
+        .map(|_| joins(&mut server, tenant, &again))
+        .collect();
+    assert_eq!(server.sessions.len(), crowd.len());
+    server.connects.count(began, Payer::Tenant(tenant))
+}
+
+#[test]
+fn registrations_over_a_connection_whose_maker_has_gone_are_paid_for() {
+    assert!(waits_for_the_gone(30).is_some());
+    assert_eq!(waits_for_the_gone(1), None);
+}
+
+#[test]
+fn a_page_is_closed_where_the_process_that_sent_it_cannot_be_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = machines(folder.path());
+    server.doors.maker = |_| Ok(Maker::Gone);
+    let tenant = tenant(&mut server);
+    let ours = joins(&mut server, tenant, &[]);
+    let mut words = Vec::new();
+    let register = Request::Register(Register {
+        pid: std::process::id(),
+        presents_page: true,
+        slot: Some(0),
+    });
+    encode(2, &register, &mut words).unwrap();
+    for _ in 0..10 {
+        let null = File::open("/dev/null").unwrap();
+        let rights = [null.as_raw_fd()];
+        let rights = [ControlMessage::ScmRights(&rights)];
+        let text = [IoSlice::new(&words)];
+        sendmsg::<()>(ours.as_raw_fd(), &text, &rights, MsgFlags::empty(), None).unwrap();
+        server.talk(server.next);
+        server.carry_out();
+    }
+    assert_eq!(server.sessions.len(), 1, "it is not cut off");
 }
 
 /// A server, and a connection that came to it, whose maker is taken so.
