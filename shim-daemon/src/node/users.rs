@@ -59,6 +59,22 @@ impl Users {
         owner.or(self.1)
     }
 
+    /// How many of these connections are of this command's user, and how many of any user. `None`:
+    /// the command may do everything.
+    pub(super) fn among(
+        &self,
+        from: ConnId,
+        all: impl Iterator<Item = ConnId>,
+    ) -> Option<(usize, usize)> {
+        let user = self.of(from)?;
+        let (mut theirs, mut of_users) = (0, 0);
+        for other in all.filter_map(|other| self.of(other)) {
+            theirs += usize::from(other == user);
+            of_users += 1;
+        }
+        Some((theirs, of_users))
+    }
+
     /// The owner of a tenant that this command registers: `None` for the machine.
     pub(super) fn of(&self, connection: ConnId) -> Option<u32> {
         self.0.get(&connection).copied()
@@ -147,19 +163,14 @@ impl Node {
     /// Refuses a user more followers of events than a user plausibly needs, and all users together
     /// more than the loop has time for.
     pub(super) fn may_follow(&self, from: ConnId) -> Result<(), WireError> {
-        let Some(user) = self.users.of(from) else {
+        let Some((theirs, all)) = self.users.among(from, self.followers()) else {
             return Ok(());
         };
-        let all: Vec<u32> = self
-            .followers()
-            .filter_map(|to| self.users.of(to))
-            .collect();
-        let theirs = all.iter().filter(|one| **one == user);
-        let text = if theirs.count() >= MOST_FOLLOWERS {
+        let text = if theirs >= MOST_FOLLOWERS {
             format!(
                 "you follow events over {MOST_FOLLOWERS} connections (`events --follow`, `top`), the most a user may at a time; end one"
             )
-        } else if all.len() >= ALL_FOLLOWERS {
+        } else if all >= ALL_FOLLOWERS {
             format!(
                 "users follow events over {ALL_FOLLOWERS} connections (`events --follow`, `top`), the most that all but root may at a time together"
             )
