@@ -99,13 +99,13 @@ impl Inspecting {
         })
     }
 
-    /// The commands whose containers' first processes are looked at.
-    pub(super) fn hooks(&self) -> impl Iterator<Item = ConnId> {
+    /// The commands that wait for a look.
+    pub(super) fn commands(&self) -> impl Iterator<Item = ConnId> {
         self.waiting.values().filter_map(|(_, one)| match one {
-            Presented::Named { command, .. } | Presented::Allowed { command, .. } => {
-                Some(command.0)
-            }
-            Presented::Kept { .. } | Presented::Given { .. } => None,
+            Presented::Given { command, .. }
+            | Presented::Named { command, .. }
+            | Presented::Allowed { command, .. } => Some(command.0),
+            Presented::Kept { .. } => None,
         })
     }
 

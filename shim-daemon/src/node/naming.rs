@@ -23,7 +23,7 @@ const MOST: usize = 512;
 /// Bytes of its labels and devices.
 const MOST_NAMED: usize = 64 << 10;
 
-/// Hooks of a user that wait for a look at a time.
+/// Commands of a user that wait for a look at a time.
 const MOST_OF_A_USER: usize = 16;
 /// The same of all users but root together: a program may have users without end.
 const MOST_OF_USERS: usize = 64;
@@ -87,7 +87,7 @@ impl Node {
 
     /// Refuses one more look for a hook of a user. It asks again.
     fn may_look(&self, from: ConnId) -> Result<(), WireError> {
-        let Some((theirs, all)) = self.users.among(from, self.inspecting.hooks()) else {
+        let Some((theirs, all)) = self.users.among(from, self.inspecting.commands()) else {
             return Ok(());
         };
         if theirs < MOST_OF_A_USER && all < MOST_OF_USERS {

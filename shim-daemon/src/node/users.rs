@@ -6,7 +6,7 @@
 //! at the cost of other users, such as a priority above the default, is refused. As with `nice`, a
 //! user may only lower its own priority.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gpushare_core::TenantId;
 use gpushare_protocol::limits::Policy;
@@ -178,6 +178,20 @@ impl Node {
             return Ok(());
         };
         Err(WireError::retry(ErrorCode::Full, text))
+    }
+
+    /// The commands whose connections somebody needs: each is the only one that keeps some tenant,
+    /// waits for an answer, or follows events.
+    pub(crate) fn needed_commands(&self) -> BTreeSet<ConnId> {
+        let mut needed: BTreeSet<ConnId> = self.followers().collect();
+        needed.extend(self.changes.iter().map(|(from, ..)| *from));
+        needed.extend(self.inspecting.commands());
+        needed.extend(self.residency.commands.all());
+        for known in self.tenants.values() {
+            needed.extend(known.only_keeper());
+            needed.extend(known.pending().iter().map(|(to, _)| *to));
+        }
+        needed
     }
 
     pub(crate) fn owner(&self, tenant: TenantId) -> Option<u32> {

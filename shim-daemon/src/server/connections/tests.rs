@@ -4,8 +4,9 @@ use std::net::Shutdown;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
-use gpushare_protocol::wire::{Hello, MAX_FRAME, Register, Request, encode};
+use gpushare_protocol::wire::{Control, Hello, MAX_FRAME, Register, Request, encode};
 use nix::errno::Errno;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 
 use super::*;
@@ -384,4 +385,53 @@ fn a_user_without_former_connections_gets_no_more_than_its_bound() {
     let (_ours, theirs) = UnixStream::pair().unwrap();
     server.came(clock::now(), theirs, Role::Command);
     assert_eq!(server.sessions.len(), 4, "root's commands are served");
+}
+
+/// This user's command connects and greets. Its number, if it was taken, and its end.
+fn greets(server: &mut Server, user: u32) -> Option<(u64, UnixStream)> {
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    let mut words = Vec::new();
+    encode(0, &Hello::of_this_build(0), &mut words).unwrap();
+    ours.write_all(&words).unwrap();
+    let maker = (server.doors.maker)(theirs.as_fd()).unwrap();
+    let caller = Caller::commands(user);
+    let lane = server.node.lanes().lane(caller.owner());
+    let socket = Accepted::new(theirs, &lane).unwrap();
+    let now = clock::now();
+    let session = Session::new(socket, (caller, maker), now);
+    let id = server.take(session).unwrap()?;
+    let session = server.sessions.get_mut(&id).unwrap();
+    let place = (&server.folder, None);
+    let greeted = session.exchange(now, ConnId(id), &mut server.node, place);
+    assert!(greeted.is_ok() && !session.is_silent(), "{greeted:?}");
+    Some((id, ours))
+}
+
+#[test]
+fn idle_commands_of_two_users_make_room_for_the_next_and_needed_ones_stay() {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = server(folder.path(), Settings::default());
+    let mut keepers = vec![];
+    for (user, name) in [(1000, "one"), (1001, "two")] {
+        let first = greets(&mut server, user).unwrap();
+        made(&mut server, ConnId(first.0), name);
+        keepers.push(first);
+        let second = greets(&mut server, user).unwrap();
+        let follow = Control::Follow { past: 0 };
+        let follower = ConnId(second.0);
+        server.node.command(clock::now(), follower, 1, &follow);
+        server.carry_out();
+        keepers.push(second);
+        while greets(&mut server, user).is_some() {}
+    }
+    assert_eq!(server.sessions.len(), 1024);
+    let third = (0..600).map_while(|_| greets(&mut server, 1002));
+    let third: Vec<u64> = third.map(|(id, _)| id).collect();
+    assert!(third.len() > 300, "{}", third.len());
+    assert_eq!(server.sessions.len(), 1024);
+    for (id, _) in &keepers {
+        assert!(server.sessions.contains_key(id), "{id} is needed");
+    }
 }
