@@ -307,7 +307,9 @@ impl Node {
         match watch {
             Some(Ok(pidfd)) => self.effect(Effect::WatchContainer { tenant, pidfd }),
             // The next tick looks.
-            Some(Err(error)) => tracing::error!(%error, "a container cannot be watched"),
+            Some(Err(error)) => {
+                tracing::error!(%error, "the first process of a container cannot be watched; it is looked at once a second")
+            }
             None => {}
         }
         if let Some(known) = self.tenants.get_mut(&tenant) {
