@@ -6,7 +6,6 @@
 use std::ffi::OsString;
 use std::fmt::Debug;
 use std::fs::File;
-use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
 use gpushare_protocol::limits::{Limits, Maxima};
@@ -15,6 +14,7 @@ use gpushare_protocol::size::{self, Size};
 use gpushare_protocol::wire::{
     Control, ControlReply, Decoder, FrameError, Hello, Reply, Request, decode, encode,
 };
+use gpushared::foreign::{Foreign, Lanes};
 use gpushared::node::Settings;
 use gpushared::pages::UsagePage;
 use serde::{Serialize, de::DeserializeOwned};
@@ -107,7 +107,8 @@ fn pages(bytes: &[u8]) -> bool {
     let mut copy = vec![0; PAGE_BYTES];
     file.read_exact_at(&mut copy, 0).expect("it has its size");
     let snapshot = Snapshot::parse(&copy);
-    let Ok(adopted) = UsagePage::adopt(file.as_fd().try_clone_to_owned().expect("one more")) else {
+    let presented = file.try_clone().expect("one more").into();
+    let Ok(adopted) = UsagePage::adopt(Foreign::new(presented, &Lanes::default().own())) else {
         return false;
     };
     let snapshot = snapshot.expect("what a daemon adopts, a command reads");

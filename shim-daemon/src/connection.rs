@@ -101,6 +101,8 @@ pub enum Passed {
     Kept(Arc<OwnedFd>),
     /// Closed on its lane once it was sent.
     Foreign(Foreign),
+    /// Of a file that the daemon keeps: sent without a copy.
+    Shared(Arc<Foreign>),
 }
 
 impl From<OwnedFd> for Passed {
@@ -115,6 +117,7 @@ impl AsFd for Passed {
             Self::Own(descriptor) => descriptor.as_fd(),
             Self::Kept(descriptor) => descriptor.as_fd(),
             Self::Foreign(descriptor) => descriptor.file().as_fd(),
+            Self::Shared(descriptor) => descriptor.file().as_fd(),
         }
     }
 }

@@ -5,7 +5,6 @@
 //! loop looks at a file only, and all else is done on the lane of its tenant.
 
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use nix::errno::Errno;
@@ -14,13 +13,14 @@ use nix::sys::stat::fstat;
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 use nix::unistd::ftruncate;
 
+use crate::connection::Passed;
 use crate::foreign::{Foreign, Lane};
 use crate::pages::{PagesError, failed, memfd, size_seals};
 
 /// A process's part of the host store: a memory file of far more bytes than are ever allocated,
 /// which cannot change its size. Ranges of it are allocated as they are given.
 #[derive(Debug)]
-pub struct HostFile(Foreign);
+pub struct HostFile(Arc<Foreign>);
 
 /// Its size: sparse, so that each place in it is valid for ever.
 pub(crate) const HOST_FILE: i64 = 1 << 62;
@@ -34,32 +34,32 @@ impl HostFile {
         let file = memfd(c"gpushare-host").map_err(failed("make shared memory"))?;
         ftruncate(&file, HOST_FILE).map_err(failed("size shared memory"))?;
         fcntl(&file, FcntlArg::F_ADD_SEALS(size_seals())).map_err(failed("seal shared memory"))?;
-        Ok(Self(Foreign::new(file, lane)))
+        Ok(Self(Arc::new(Foreign::new(file, lane))))
     }
 
-    /// Takes one that a client of an earlier daemon presents.
+    /// Takes one that a client of an earlier daemon presents. One that is refused is closed on its
+    /// lane: the kernel frees all its memory in its last close.
     ///
     /// # Errors
     /// If it is not ordinary shared memory, sealed and sized as ours.
     pub fn adopt(file: Foreign) -> Result<Self, PagesError> {
-        let lane = file.lane().clone();
-        let file = file.into_memory().map_err(|_| PagesError::Unsealed)?;
-        let seals = fcntl(&file, FcntlArg::F_GET_SEALS).unwrap_or(0);
+        // Seals first: only memory has any, and only memory may be looked at here.
+        let seals = fcntl(file.file(), FcntlArg::F_GET_SEALS).unwrap_or(0);
         if !SealFlag::from_bits_truncate(seals).contains(size_seals()) {
             return Err(PagesError::Unsealed);
         }
-        let system = fstatfs(file.as_fd()).map_err(failed("inspect the descriptor"))?;
+        let system = fstatfs(file.file()).map_err(failed("inspect the descriptor"))?;
         if system.filesystem_type() != TMPFS_MAGIC {
             return Err(PagesError::Unsealed);
         }
-        let found = fstat(&file).map_err(failed("inspect the descriptor"))?;
+        let found = fstat(file.file()).map_err(failed("inspect the descriptor"))?;
         if found.st_size != HOST_FILE {
             return Err(PagesError::Size {
                 found: found.st_size,
                 expected: usize::try_from(HOST_FILE).unwrap_or(usize::MAX),
             });
         }
-        Ok(Self(Foreign::new(file, &lane)))
+        Ok(Self(Arc::new(file)))
     }
 
     /// The lane on which it is changed.
@@ -133,18 +133,18 @@ impl HostFile {
         self.0.file()
     }
 
-    /// A descriptor of it for its process.
-    ///
-    /// # Errors
-    /// If there is none to be had.
-    pub fn descriptor(&self) -> std::io::Result<OwnedFd> {
-        self.file().as_fd().try_clone_to_owned()
+    /// The same, to be sent to its process.
+    #[must_use]
+    pub fn passed(&self) -> Passed {
+        Passed::Shared(Arc::clone(&self.0))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::OwnedFd;
+
     use crate::foreign::Lanes;
     use crate::pages::UsagePage;
 
@@ -154,7 +154,7 @@ mod tests {
         let adopt = |file| HostFile::adopt(Foreign::new(file, &lane));
         let one = HostFile::create(&lane).unwrap();
         one.allocate(1 << 42, 4096).unwrap();
-        let again = adopt(one.descriptor().unwrap()).unwrap();
+        let again = adopt(one.file().try_clone().unwrap().into()).unwrap();
         assert_eq!(again.allocated().unwrap(), 4096);
         again.release(1 << 42, 4096).unwrap();
         assert_eq!(one.allocated().unwrap(), 0);
@@ -163,5 +163,30 @@ mod tests {
         assert!(adopt(page).is_err());
         let plain = OwnedFd::from(tempfile::tempfile().unwrap());
         assert!(adopt(plain).is_err());
+    }
+
+    /// Whether a descriptor of this process leads to the memory file of this name.
+    fn is_open(name: &str) -> bool {
+        let all = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        let mut all = all.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+        all.any(|link| link.starts_with(format!("/memfd:{name} (deleted)")))
+    }
+
+    #[test]
+    fn a_memory_file_that_is_refused_is_closed_on_its_lane() {
+        let lane = Lanes::default().own();
+        let unsealed = memfd(c"refused-unsealed").unwrap();
+        let short = memfd(c"refused-short").unwrap();
+        fcntl(&short, FcntlArg::F_ADD_SEALS(size_seals())).unwrap();
+        let go = lane.stands();
+        for (file, name) in [(unsealed, "refused-unsealed"), (short, "refused-short")] {
+            assert!(HostFile::adopt(Foreign::new(file, &lane)).is_err());
+            assert!(is_open(name), "{name}");
+        }
+        drop(go);
+        let (done, is_done) = std::sync::mpsc::channel();
+        lane.run(move || done.send(()).unwrap());
+        is_done.recv().unwrap();
+        assert!(!is_open("refused-unsealed") && !is_open("refused-short"));
     }
 }

@@ -42,13 +42,20 @@ impl Log {
     }
 
     /// Begins a new file. Where the old one cannot be moved away, it is emptied: the log stays
-    /// bounded.
+    /// bounded. Where there can be no new file, the old one is written to once more as much, and
+    /// emptied after that.
     fn turn(&mut self) -> io::Result<()> {
         let old = self.path.with_added_extension("1");
-        if fs::rename(&self.path, old).is_ok() {
-            self.file = appending(&self.path)?;
-        } else {
-            self.file.set_len(0)?;
+        let moved = fs::rename(&self.path, old);
+        // It is gone where somebody removed it, or where the last turn got no new file.
+        let is_gone = moved
+            .as_ref()
+            .is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        let new = (moved.is_ok() || is_gone).then(|| appending(&self.path));
+        match new {
+            Some(Ok(file)) => self.file = file,
+            Some(Err(_)) if moved.is_ok() => {}
+            _ => self.file.set_len(0)?,
         }
         self.written = 0;
         Ok(())
@@ -130,6 +137,30 @@ mod tests {
         fs::write(&path, "x".repeat(1000)).unwrap();
         writeln!(Log::of(&path, 100).unwrap(), "third").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "third\n");
+    }
+
+    #[test]
+    fn a_log_that_somebody_removed_begins_anew_and_its_history_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let mut log = Log::of(&path, 20).unwrap();
+        let says = |log: &mut Log, line| log.write_all(format!("line {line}\n").as_bytes());
+        for line in 0..4 {
+            says(&mut log, line).unwrap();
+        }
+        let before = vec![
+            ("log".to_owned(), "line 2\nline 3\n".to_owned()),
+            ("log.1".to_owned(), "line 0\nline 1\n".to_owned()),
+        ];
+        assert_eq!(all(folder.path()), before);
+        // As after a turn for which there was no room for a new file.
+        fs::rename(&path, folder.path().join("log.1")).unwrap();
+        says(&mut log, 4).unwrap();
+        let after = vec![
+            ("log".to_owned(), "line 4\n".to_owned()),
+            ("log.1".to_owned(), "line 2\nline 3\n".to_owned()),
+        ];
+        assert_eq!(all(folder.path()), after);
     }
 
     #[test]

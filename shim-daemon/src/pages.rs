@@ -91,18 +91,23 @@ impl Mapped {
         ftruncate(&file, length).map_err(failed("size shared memory"))?;
         fallocate(&file, FallocateFlags::empty(), 0, length)
             .map_err(failed("allocate shared memory"))?;
-        Self::map(file, bytes)
+        Self::map(file, bytes).map_err(|(_, error)| error)
     }
 
-    fn map(file: OwnedFd, bytes: NonZeroUsize) -> Result<Self, PagesError> {
+    /// Maps a file, which comes back where the kernel refuses.
+    fn map(file: OwnedFd, bytes: NonZeroUsize) -> Result<Self, (OwnedFd, PagesError)> {
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice; the file is at least as long
         // as the mapping.
-        let base = unsafe { mmap(None, bytes, access, MapFlags::MAP_SHARED, &file, 0) }
-            .map_err(failed("map shared memory"))?
-            .cast::<u8>();
-        let file = Arc::new(file);
-        Ok(Self { base, bytes, file })
+        let mapped = unsafe { mmap(None, bytes, access, MapFlags::MAP_SHARED, &file, 0) };
+        match mapped.map_err(failed("map shared memory")) {
+            Err(error) => Err((file, error)),
+            Ok(base) => Ok(Self {
+                base: base.cast(),
+                bytes,
+                file: Arc::new(file),
+            }),
+        }
     }
 
     fn seal(&self, seals: SealFlag) -> Result<(), PagesError> {
@@ -168,27 +173,22 @@ impl UsagePage {
     }
 
     /// Takes a page that a client of an earlier daemon presents. One of a later minor may be
-    /// longer.
+    /// longer. One that is refused is closed on its lane.
     ///
     /// # Errors
     /// If it is not sealed as ours, too short or too long, or its header is not a usage page's. Its
     /// *contents* stay untrusted.
-    pub fn adopt(file: OwnedFd) -> Result<Self, PagesError> {
-        Self::fits(&file)?;
-        let page = Self(Mapped::map(file, Self::BYTES)?);
-        page.view().check()?;
-        Ok(page)
-    }
-
-    /// The same. What is refused is closed on its lane.
-    ///
-    /// # Errors
-    /// As [`Self::adopt`].
-    pub fn take(presented: Foreign) -> Result<Self, PagesError> {
+    pub fn adopt(presented: Foreign) -> Result<Self, PagesError> {
         let lane = presented.lane().clone();
         Self::fits(presented.file())?;
         let file = presented.into_memory().map_err(|_| PagesError::Unsealed)?;
-        let page = Self(Mapped::map(file, Self::BYTES)?);
+        let page = match Mapped::map(file, Self::BYTES) {
+            Ok(mapped) => Self(mapped),
+            Err((file, error)) => {
+                drop(Foreign::new(file, &lane));
+                return Err(error);
+            }
+        };
         if let Err(error) = page.view().check() {
             lane.run(move || drop(page));
             return Err(error.into());

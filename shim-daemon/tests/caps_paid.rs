@@ -16,6 +16,7 @@ use gpushare_protocol::page::pending::PendingWord;
 use gpushare_protocol::wire::*;
 use gpushared::connection::Passed;
 use gpushared::devices::Devices as _;
+use gpushared::foreign::{Foreign, Lanes};
 use gpushared::groups::Groups;
 use gpushared::node::{Client, ConnId, Effect, Node, Settings};
 use gpushared::pages::UsagePage;
@@ -134,8 +135,9 @@ impl Scene {
                     let copy = |one: Passed| one.as_fd().try_clone_to_owned().unwrap();
                     let mut descriptors = descriptors.into_iter().map(copy);
                     self.page = descriptors.next().map(control);
-                    let usage = descriptors.next().map(UsagePage::adopt);
-                    self.usage = Some(usage.unwrap().unwrap());
+                    let usage = descriptors.next().unwrap();
+                    let usage = Foreign::new(usage, &Lanes::default().own());
+                    self.usage = Some(UsagePage::adopt(usage).unwrap());
                 }
                 _ => {}
             }

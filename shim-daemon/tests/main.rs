@@ -37,6 +37,7 @@ mod host_memory;
 mod hostile;
 mod instances;
 mod joining;
+mod kept_asks;
 mod late;
 mod listing;
 mod lost_device;

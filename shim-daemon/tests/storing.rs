@@ -29,6 +29,7 @@ use gpushare_core::{Nanos, ProcessId, TenantId};
 use gpushare_protocol::page::control::ControlPage;
 use gpushare_protocol::units::{Bytes, MIB};
 use gpushare_protocol::wire::*;
+use gpushared::connection::Passed;
 use gpushared::devices::Devices as _;
 use gpushared::foreign::Foreign;
 use gpushared::groups::Groups;
@@ -157,7 +158,7 @@ impl Scene {
         let lane = self.node.lanes().own();
         let file = HostFile::create(&lane).unwrap();
         file.allocate(AT, SIZE).unwrap();
-        let shown = Foreign::new(file.descriptor().unwrap(), &lane);
+        let shown = Foreign::new(file.file().try_clone().unwrap().into(), &lane);
         self.memory = Some(Arc::new(file));
         self.node.present_memory(self.client, Some(shown));
         self.says_it_is_out();
@@ -224,6 +225,9 @@ impl Scene {
                     descriptors,
                     ..
                 } => {
+                    let is_copy = |one: &Passed| matches!(one, Passed::Own(_));
+                    // The loop would close it, and go through all locks of the file.
+                    assert!(!descriptors.iter().any(is_copy), "{reply:?}");
                     if matches!(reply, Reply::Registered(_)) {
                         let first = descriptors.into_iter().next();
                         let first = first.map(|one| one.as_fd().try_clone_to_owned().unwrap());

@@ -150,7 +150,7 @@ impl Node {
             return Ok(self.keep(tenant, (from, id)));
         }
         self.may_have_another(from)?;
-        self.replace_unrestored(from, &name)?;
+        self.may_replace_unrestored(from, &name)?;
         self.claim(&device_ids)?;
         let registration = Registration {
             name,
@@ -170,7 +170,9 @@ impl Node {
             standing: Standing::default(),
             container: None,
         };
+        let replaced = registration.name.clone();
         let tenant = self.add(now, registration, &limits, device_ids, &spec)?;
+        self.forget_unrestored(&replaced);
         if let Some(known) = self.tenants.get_mut(&tenant) {
             known.created((from, id), now);
         }

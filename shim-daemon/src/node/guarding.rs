@@ -123,6 +123,23 @@ mod tests {
     }
 
     #[test]
+    fn a_tenant_that_was_not_restored_is_forgotten_for_one_that_begins_only() {
+        let uuids = [gpu(15), gpu(16)];
+        let mut node = node(uuids);
+        let mut before = node.tenants.values().next().unwrap().registration().clone();
+        before.name = "tenant-2".to_owned();
+        before.devices = vec![[7; 16]];
+        node.restore(NOW, &before).unwrap_err();
+        let mut other = Guard::new(Among::OwnOnly);
+        other.claim(uuids[1]).unwrap();
+        assert!(!create(&mut node, 2, uuids[1], "1GiB"));
+        assert!(node.is_unrestored("tenant-2"));
+        drop(other);
+        assert!(create(&mut node, 2, uuids[1], "1GiB"));
+        assert!(!node.is_unrestored("tenant-2"));
+    }
+
+    #[test]
     fn a_tenant_that_is_refused_beside_another_leaves_that_one_its_gpu() {
         let uuids = [gpu(13), gpu(14)];
         let mut node = node(uuids);

@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 
 use gpushare_core::{Event, Nanos, TenantId};
 use gpushare_protocol::paths::{MAX_NAME, TenantName};
-use gpushare_protocol::wire::{ControlReply, ErrorCode, Injection, WireError, is_container_id};
+use gpushare_protocol::wire::{ControlReply, ErrorCode, Injection, WireError};
 use serde::{Deserialize, Serialize};
 
 use super::pods::pod_of;
@@ -24,9 +24,6 @@ use crate::containers::Containers;
 use crate::groups::{Groups, Mounts};
 use crate::init::{Identity, Init};
 use crate::peer::Peer;
-
-/// Bytes of an image's own preload file that are taken over.
-const MOST_PRELOAD: usize = 16 << 10;
 
 /// The labels that count from root's runtimes alone. A user's engine says what that user likes.
 const OF_ROOT: [&str; 4] = ["namespace", "image", "pod", "pod_container"];
@@ -88,7 +85,7 @@ impl Node {
         init: Init,
         asker: &Groups,
     ) {
-        let injection = &self.believed(from, injection);
+        let injection = &self.believed(from, injection.clone());
         if let Err(error) = self.try_inject(now, (from, id), injection, init, asker) {
             self.tell_refused_injection(now, from, injection, &error);
             let reply = ControlReply::Error(error);
@@ -102,8 +99,7 @@ impl Node {
 
     /// An injection without the labels that no user's hook is believed: by what only root's runtime
     /// says a rule of the node is chosen, and a pod named to which the GPU's time is counted.
-    pub(super) fn believed(&self, from: ConnId, injection: &Injection) -> Injection {
-        let mut injection = injection.clone();
+    pub(super) fn believed(&self, from: ConnId, mut injection: Injection) -> Injection {
         if self.users.of(from).is_some() {
             let labels = &mut injection.labels;
             labels.retain(|(kind, _)| !OF_ROOT.contains(&&**kind));
@@ -215,25 +211,7 @@ impl Node {
         injection: &Injection,
         init: &Init,
     ) -> Result<(), WireError> {
-        let bad = |text: &str| WireError::new(ErrorCode::BadLimits, text);
-        if !is_container_id(&injection.id) {
-            return Err(bad(
-                "the container's id is refused; accepted: 1 to 128 of A-Z a-z 0-9 _ . + -, not beginning with a dot",
-            ));
-        }
-        self.may_say(&injection.environment)?;
-        let lengths = injection.preload.iter().map(|line| line.len() + 1);
-        if lengths.sum::<usize>() > MOST_PRELOAD {
-            return Err(bad(
-                "the image's own /etc/ld.so.preload is longer than 16 KiB",
-            ));
-        }
-        let odd = |line: &String| line.chars().any(char::is_control);
-        if injection.preload.iter().any(odd) {
-            return Err(bad(
-                "the image's own /etc/ld.so.preload has a line with control characters",
-            ));
-        }
+        self.may_be_said(injection)?;
         let Some(user) = self.users.of(from) else {
             return Ok(());
         };
@@ -329,7 +307,9 @@ impl Node {
         match watch {
             Some(Ok(pidfd)) => self.effect(Effect::WatchContainer { tenant, pidfd }),
             // The next tick looks.
-            Some(Err(error)) => tracing::error!(%error, "a container cannot be watched"),
+            Some(Err(error)) => {
+                tracing::error!(%error, "the first process of a container cannot be watched; it is looked at once a second")
+            }
             None => {}
         }
         if let Some(known) = self.tenants.get_mut(&tenant) {

@@ -28,7 +28,7 @@ const STUCK: &str = "its first process could not be looked at within 10 s";
 
 /// What was presented.
 #[derive(Debug)]
-enum Presented {
+pub(super) enum Presented {
     /// A file of a previous daemon, by a process.
     Kept {
         tenant: TenantId,
@@ -96,6 +96,16 @@ impl Inspecting {
                 ..
             } => Some((*tenant, *process, *number)),
             Presented::Given { .. } | Presented::Named { .. } | Presented::Allowed { .. } => None,
+        })
+    }
+
+    /// The commands that wait for a look.
+    pub(super) fn commands(&self) -> impl Iterator<Item = ConnId> {
+        self.waiting.values().filter_map(|(_, one)| match one {
+            Presented::Given { command, .. }
+            | Presented::Named { command, .. }
+            | Presented::Allowed { command, .. } => Some(command.0),
+            Presented::Kept { .. } => None,
         })
     }
 
@@ -215,7 +225,7 @@ impl Node {
         self.look_at(now, presented, What::Given(write, read));
     }
 
-    fn look_at(&mut self, now: Nanos, presented: Presented, what: What) {
+    pub(super) fn look_at(&mut self, now: Nanos, presented: Presented, what: What) {
         let ticket = self.inspecting.begins(now, presented);
         let folder = self.residency.storing.folder.as_ref();
         let folder = folder.map(|folder| folder.path().to_owned());
@@ -338,51 +348,6 @@ impl Node {
             }
             Presented::Given { command, .. } => self.not_given(command),
         }
-    }
-
-    /// A hook names the first process of a container by its pidfd.
-    pub fn name_container(
-        &mut self,
-        now: Nanos,
-        command: (ConnId, u32),
-        injection: Injection,
-        (pidfd, asker): (Option<Foreign>, Groups),
-    ) {
-        let injection = self.believed(command.0, &injection);
-        let Some(pidfd) = pidfd else {
-            return self.not_named(command, &injection, "no pidfd came with the request");
-        };
-        let presented = Presented::Named {
-            command,
-            injection: Box::new(injection),
-            asker,
-        };
-        self.look_at(now, presented, What::Pidfd(pidfd));
-    }
-
-    /// A hook names the first process of a container that a rule allows to run without limits. It
-    /// is answered once the node knows the container.
-    pub(super) fn name_allowed(
-        &mut self,
-        now: Nanos,
-        command: (ConnId, u32),
-        container: String,
-        (pidfd, asker): (Foreign, Groups),
-    ) {
-        let presented = Presented::Allowed {
-            command,
-            container,
-            asker,
-        };
-        self.look_at(now, presented, What::Pidfd(pidfd));
-    }
-
-    fn not_named(&mut self, command: (ConnId, u32), injection: &Injection, why: &str) {
-        let text = format!("the container cannot be registered: {why}");
-        let error = WireError::new(ErrorCode::NotFound, text);
-        let of = (&*injection.id, &*injection.labels);
-        self.tell_refused_container(self.world.now(), command.0, of, ("process", &error));
-        self.answer_command(command, ControlReply::Error(error));
     }
 
     fn not_given(&mut self, command: (ConnId, u32)) {

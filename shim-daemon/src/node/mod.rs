@@ -40,6 +40,7 @@ mod measures;
 mod metrics;
 mod move_events;
 mod mps;
+mod naming;
 mod offers;
 mod outside;
 mod pids;

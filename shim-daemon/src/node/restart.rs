@@ -186,7 +186,7 @@ impl Node {
         if known.has_members() {
             return Err(refuse("the tenant's processes share another page"));
         }
-        let page = UsagePage::take(presented).map_err(|error| refuse(&error.to_string()))?;
+        let page = UsagePage::adopt(presented).map_err(|error| refuse(&error.to_string()))?;
         known.adopt(page);
         self.limit_page(tenant);
         Ok(slot)

@@ -107,10 +107,10 @@ impl Node {
 
     /// A process presents the memory file that it has from a previous daemon.
     pub fn present_memory(&mut self, client: Client, file: Option<Foreign>) {
-        let living = client
-            .process
-            .filter(|one| self.processes.get(*one).is_some());
-        let (Some(process), Some(file)) = (living, file) else {
+        let earlier = client.process.filter(|one| {
+            self.processes.get(*one).is_some() && self.residency.host.is_earlier(*one)
+        });
+        let (Some(process), Some(file)) = (earlier, file) else {
             return;
         };
         match HostFile::adopt(file.onto(&self.lane(client.tenant))) {
@@ -332,29 +332,19 @@ impl Node {
         }
     }
 
-    /// Gives a range to its process. Whether it went: if not, the process is refused, and the range
-    /// is to be dropped.
+    /// Gives a range to its process.
     pub(super) fn hand_out(
         &mut self,
         (to, id): (ConnId, u32),
         host: &HostFile,
         (offset, bytes): (u64, u64),
-    ) -> bool {
-        let descriptor = match host.descriptor() {
-            Ok(descriptor) => descriptor,
-            Err(error) => {
-                tracing::warn!(%error, "no descriptor for host memory");
-                self.refuse_host(to, id, Refusal::NoMemory);
-                return false;
-            }
-        };
+    ) {
         self.effect(Effect::Client {
             to,
             id,
             reply: Reply::HostRange { offset, bytes },
-            descriptors: vec![descriptor.into()],
+            descriptors: vec![host.passed()],
         });
-        true
     }
 
     pub(super) fn refuse_host(&mut self, to: ConnId, id: u32, why: Refusal) {

@@ -6,6 +6,7 @@ use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{Refusal, Reply, Stored};
 
 use super::{Effect, Node};
+use crate::connection::Passed;
 use crate::spill::{Done, Failed, Job, Key, Task};
 
 impl Node {
@@ -99,10 +100,7 @@ impl Node {
         match outcome {
             Ok(_) if is_here && is_its_own => {
                 self.residency.failing.remove(&process);
-                if !self.hand_out((connection, id), &job.host, (offset, bytes)) {
-                    self.residency.host.drop_range(process, offset, bytes);
-                    self.tell_held(tenant);
-                }
+                self.hand_out((connection, id), &job.host, (offset, bytes));
             }
             outcome => {
                 // It asks again, and knows nothing of this range.
@@ -133,17 +131,9 @@ impl Node {
         let is_its_own = host.range(process, range.0, range.1).is_some();
         if outcome.is_ok() && is_here && is_its_own {
             self.residency.failing.remove(&process);
-            match self.hand_out((connection, id), &job.host, range) {
-                true => {
-                    let storing = &mut self.residency.storing;
-                    storing.was_fetched(process, Bytes(job.stored.bytes));
-                }
-                false => {
-                    self.residency.host.drop_range(process, range.0, range.1);
-                    self.tell_held(tenant);
-                }
-            }
-            return;
+            self.hand_out((connection, id), &job.host, range);
+            let storing = &mut self.residency.storing;
+            return storing.was_fetched(process, Bytes(job.stored.bytes));
         }
         // It asks again, and knows nothing of this range.
         host.take_back(process, &job.host, range);
@@ -178,14 +168,13 @@ impl Node {
             id,
         } = job.key;
         let storing = &mut self.residency.storing;
-        let Some(reader) = storing.reader(process, job.stored.file) else {
+        let Some(reader) = storing.file(process, job.stored.file) else {
             let is_nodes = storing.is_nodes(process, job.stored.file);
             let elsewhere = (!is_nodes).then_some(job.stored.file);
             self.forget_stored(process, job.stored);
             self.tell_held(tenant);
             // The process asks for this range no more: a command would wait for ever.
-            let text =
-                "memory stays on the host: no descriptor of its file is to be had".to_owned();
+            let text = "memory stays on the host: its file is not there any more".to_owned();
             return self.does_not_store(now, (tenant, connection, id), elsewhere, text);
         };
         *storing.done.entry(tenant).or_default() += Bytes(job.stored.bytes);
@@ -195,7 +184,7 @@ impl Node {
             to: connection,
             id,
             reply: Reply::HostStored(stored),
-            descriptors: vec![reader.into()],
+            descriptors: vec![Passed::Shared(reader)],
         });
     }
 }

@@ -1,7 +1,6 @@
 //! The books of host memory that lies in files, without any decision.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use gpushare_core::{Nanos, ProcessId, TenantId};
@@ -286,16 +285,10 @@ impl Storing {
         self.files.range((process, 0)..=(process, u64::MAX)).count()
     }
 
-    /// A file, to read.
+    /// A file, to read. Its process gets it too, and can only read.
     pub(super) fn file(&self, process: ProcessId, number: u64) -> Option<Arc<Foreign>> {
         let kept = self.files.get(&(process, number))?;
         Some(Arc::clone(&kept.read))
-    }
-
-    /// A descriptor for the process, by which it can only read.
-    pub(super) fn reader(&self, process: ProcessId, number: u64) -> Option<OwnedFd> {
-        let file = self.file(process, number)?;
-        file.file().try_clone().ok().map(OwnedFd::from)
     }
 
     /// These bytes are wanted no more.

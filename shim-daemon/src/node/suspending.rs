@@ -44,6 +44,11 @@ impl Commands {
             .count()
     }
 
+    /// Those that wait.
+    pub(super) fn all(&self) -> impl Iterator<Item = ConnId> {
+        self.waiting.iter().map(|((waiting, _), ..)| *waiting)
+    }
+
     /// Forgets what was said of tenants that no command is about.
     fn tidy(&mut self) {
         let waiting = &self.waiting;

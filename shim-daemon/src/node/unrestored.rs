@@ -203,9 +203,13 @@ impl Node {
         Some(Ok(Some(ControlReply::Done)))
     }
 
-    /// A command registers a tenant of this name: takes the place of one that was not restored
-    /// and of which no process is known to live.
-    pub(super) fn replace_unrestored(&mut self, from: ConnId, name: &str) -> Result<(), WireError> {
+    /// A command registers a tenant of this name, which may take the place of one that was not
+    /// restored and of which no process is known to live.
+    pub(super) fn may_replace_unrestored(
+        &mut self,
+        from: ConnId,
+        name: &str,
+    ) -> Result<(), WireError> {
         let Some(kept) = self.unrestored.get_mut(name) else {
             return Ok(());
         };
@@ -222,9 +226,7 @@ impl Node {
             return Err(WireError::new(ErrorCode::Full, text));
         }
         let kept = &self.unrestored[name];
-        self.may_forget(from, kept).map_err(or_another_name)?;
-        self.forget_unrestored(name);
-        Ok(())
+        self.may_forget(from, kept).map_err(or_another_name)
     }
 
     fn may_forget(&self, from: ConnId, kept: &Unrestored) -> Result<(), WireError> {

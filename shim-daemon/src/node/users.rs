@@ -6,7 +6,7 @@
 //! at the cost of other users, such as a priority above the default, is refused. As with `nice`, a
 //! user may only lower its own priority.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gpushare_core::TenantId;
 use gpushare_protocol::limits::Policy;
@@ -57,6 +57,22 @@ impl Users {
     /// names none.
     pub(super) fn told(&self, owner: Option<u32>) -> Option<u32> {
         owner.or(self.1)
+    }
+
+    /// How many of these connections are of this command's user, and how many of any user. `None`:
+    /// the command may do everything.
+    pub(super) fn among(
+        &self,
+        from: ConnId,
+        all: impl Iterator<Item = ConnId>,
+    ) -> Option<(usize, usize)> {
+        let user = self.of(from)?;
+        let (mut theirs, mut of_users) = (0, 0);
+        for other in all.filter_map(|other| self.of(other)) {
+            theirs += usize::from(other == user);
+            of_users += 1;
+        }
+        Some((theirs, of_users))
     }
 
     /// The owner of a tenant that this command registers: `None` for the machine.
@@ -147,19 +163,14 @@ impl Node {
     /// Refuses a user more followers of events than a user plausibly needs, and all users together
     /// more than the loop has time for.
     pub(super) fn may_follow(&self, from: ConnId) -> Result<(), WireError> {
-        let Some(user) = self.users.of(from) else {
+        let Some((theirs, all)) = self.users.among(from, self.followers()) else {
             return Ok(());
         };
-        let all: Vec<u32> = self
-            .followers()
-            .filter_map(|to| self.users.of(to))
-            .collect();
-        let theirs = all.iter().filter(|one| **one == user);
-        let text = if theirs.count() >= MOST_FOLLOWERS {
+        let text = if theirs >= MOST_FOLLOWERS {
             format!(
                 "you follow events over {MOST_FOLLOWERS} connections (`events --follow`, `top`), the most a user may at a time; end one"
             )
-        } else if all.len() >= ALL_FOLLOWERS {
+        } else if all >= ALL_FOLLOWERS {
             format!(
                 "users follow events over {ALL_FOLLOWERS} connections (`events --follow`, `top`), the most that all but root may at a time together"
             )
@@ -167,6 +178,20 @@ impl Node {
             return Ok(());
         };
         Err(WireError::retry(ErrorCode::Full, text))
+    }
+
+    /// The commands whose connections somebody needs: each is the only one that keeps some tenant,
+    /// waits for an answer, or follows events.
+    pub(crate) fn needed_commands(&self) -> BTreeSet<ConnId> {
+        let mut needed: BTreeSet<ConnId> = self.followers().collect();
+        needed.extend(self.changes.iter().map(|(from, ..)| *from));
+        needed.extend(self.inspecting.commands());
+        needed.extend(self.residency.commands.all());
+        for known in self.tenants.values() {
+            needed.extend(known.only_keeper());
+            needed.extend(known.pending().iter().map(|(to, _)| *to));
+        }
+        needed
     }
 
     pub(crate) fn owner(&self, tenant: TenantId) -> Option<u32> {

@@ -8,6 +8,11 @@ fn again(descriptor: BorrowedFd<'_>) -> OwnedFd {
     descriptor.try_clone_to_owned().unwrap()
 }
 
+/// A page that a process presents.
+fn adopt(file: impl Into<OwnedFd>) -> Result<UsagePage, PagesError> {
+    UsagePage::adopt(Foreign::new(file.into(), &Lanes::default().own()))
+}
+
 #[test]
 fn tries_for_a_lock_end_once_they_take_too_long() {
     for (each, times) in [(Duration::ZERO, 8), (LONGEST / 2, 2), (LONGEST, 1)] {
@@ -27,7 +32,7 @@ fn a_usage_page_comes_back_with_what_was_written() {
     let page = UsagePage::create().unwrap();
     page.view().found(7, 9);
     page.view().header.set_text("limits");
-    let adopted = UsagePage::adopt(again(page.descriptor())).unwrap();
+    let adopted = adopt(again(page.descriptor())).unwrap();
     assert_eq!(adopted.view().header.text(), "limits");
 }
 
@@ -49,7 +54,7 @@ fn a_page_on_which_its_process_has_a_lease_is_not_waited_for() {
     // Of a file that is open once, as a process can have it.
     let path = format!("/proc/self/fd/{}", first.0.file.as_raw_fd());
     let again = std::fs::File::options().read(true).write(true).open(path);
-    let page = UsagePage::adopt(again.unwrap().into()).unwrap();
+    let page = adopt(again.unwrap()).unwrap();
     drop(first);
     let lease = |how, what: libc::c_int| {
         // SAFETY: no pointers.
@@ -69,19 +74,16 @@ fn a_page_on_which_its_process_has_a_lease_is_not_waited_for() {
 fn a_blank_or_unsealed_or_short_descriptor_is_no_usage_page() {
     let blank = UsagePage::create().unwrap();
     assert!(matches!(
-        UsagePage::adopt(again(blank.descriptor())),
+        adopt(again(blank.descriptor())),
         Err(PagesError::Content(PageError::NotAPage))
     ));
     let unsealed = memfd(c"x").unwrap();
-    assert!(matches!(
-        UsagePage::adopt(unsealed),
-        Err(PagesError::Unsealed)
-    ));
+    assert!(matches!(adopt(unsealed), Err(PagesError::Unsealed)));
     let plain = OwnedFd::from(tempfile::tempfile().unwrap());
-    assert!(matches!(UsagePage::adopt(plain), Err(PagesError::Unsealed)));
+    assert!(matches!(adopt(plain), Err(PagesError::Unsealed)));
     let control = ControlPages::create(1).unwrap();
     assert!(matches!(
-        UsagePage::adopt(again(control.descriptor())),
+        adopt(again(control.descriptor())),
         Err(PagesError::Size { .. })
     ));
 }
@@ -106,14 +108,35 @@ fn a_longer_usage_page_is_taken_and_a_shorter_or_much_longer_one_is_not() {
     let own = i64::try_from(UsagePage::BYTES.get()).unwrap();
     for bytes in [own, own + 4096, UsagePage::MOST] {
         let file = memfd(c"x").unwrap();
-        let page = UsagePage::take(of_a_later_minor(&file, bytes)).unwrap();
+        let page = UsagePage::adopt(of_a_later_minor(&file, bytes)).unwrap();
         assert!(page.is(&file), "{bytes}");
     }
     for bytes in [own - 4096, UsagePage::MOST + 4096] {
         let file = memfd(c"x").unwrap();
-        let refused = UsagePage::take(of_a_later_minor(&file, bytes));
+        let refused = UsagePage::adopt(of_a_later_minor(&file, bytes));
         assert!(matches!(refused, Err(PagesError::Size { .. })), "{bytes}");
     }
+}
+
+#[test]
+fn a_page_that_cannot_be_mapped_to_write_is_closed_on_its_lane() {
+    let lane = Lanes::default().own();
+    let page = UsagePage::create().unwrap();
+    page.view().found(7, 9);
+    // As its process can have it beside the one that it was given.
+    let path = format!("/proc/self/fd/{}", page.0.file.as_raw_fd());
+    let readable = OwnedFd::from(std::fs::File::open(path).unwrap());
+    let number = readable.as_raw_fd();
+    let open = || std::fs::read_link(format!("/proc/self/fd/{number}")).is_ok();
+    let go = lane.stands();
+    let refused = UsagePage::adopt(Foreign::new(readable, &lane));
+    assert!(matches!(refused, Err(PagesError::System(_, Errno::EACCES))));
+    assert!(open());
+    drop(go);
+    let (done, is_done) = std::sync::mpsc::channel();
+    lane.run(move || done.send(()).unwrap());
+    is_done.recv().unwrap();
+    assert!(!open());
 }
 
 /// Their mappings have another size than what is asked for.
@@ -127,7 +150,7 @@ fn a_memory_file_of_huge_pages_is_no_usage_page() {
     let file = unsafe { OwnedFd::from_raw_fd(file) };
     ftruncate(&file, 2 << 20).unwrap();
     fcntl(&file, FcntlArg::F_ADD_SEALS(size_seals())).unwrap();
-    assert!(matches!(UsagePage::adopt(file), Err(PagesError::Unsealed)));
+    assert!(matches!(adopt(file), Err(PagesError::Unsealed)));
 }
 
 #[test]

@@ -21,6 +21,9 @@ use crate::node::ConnId;
 /// Former connections that are closed at once where there is no room.
 const AT_ONCE: usize = 64;
 
+/// How long after a look that found no command to close there is no other.
+const LOOKS: Nanos = Nanos::secs(1);
+
 /// How long a connection may stay unidentified.
 const GREETING: Nanos = Nanos::secs(5);
 
@@ -120,15 +123,34 @@ impl Server {
         Ok(Some(id))
     }
 
-    /// Closes this user's oldest connection there that has not identified itself. Returns whether
-    /// there was one.
+    /// Closes this user's oldest connection there that has not identified itself, or else the
+    /// oldest command that nobody needs. Returns whether there was one.
     fn send_away(&mut self, place: Place, user: u32) -> bool {
         let silent = |id: &u64| self.sessions.get(id).is_some_and(Session::is_silent);
         let oldest = self.crowd.of(place, user).find(silent);
+        let oldest = oldest.or_else(|| match place {
+            Place::Socket(Role::Command) => self.idle_command(user),
+            Place::Socket(_) | Place::InClass { .. } => None,
+        });
         if let Some(oldest) = oldest {
             self.close(oldest, &Closed::Crowd);
         }
         oldest.is_some()
+    }
+
+    /// The oldest connection of this user's commands that nobody needs. A look that found none is
+    /// not repeated at once.
+    fn idle_command(&mut self, user: u32) -> Option<u64> {
+        let now = clock::now();
+        if self.found_none_idle.is_some_and(|at| now < at + LOOKS) {
+            return None;
+        }
+        let needed = self.node.needed_commands();
+        let place = Place::Socket(Role::Command);
+        let mut theirs = self.crowd.of(place, user);
+        let idle = theirs.find(|id| !needed.contains(&ConnId(*id)));
+        self.found_none_idle = idle.is_none().then_some(now);
+        idle
     }
 
     /// Closes former connections at this user's tenants, the oldest first and a few at a time.

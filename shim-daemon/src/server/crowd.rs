@@ -2,11 +2,14 @@
 //! or a container at the socket of a class.
 //!
 //! A socket's intended users (a tenant's own user at its socket, unrestricted users at the control
-//! socket) are counted apart from all other users. Each other user gets a part of the remaining
-//! places. A user that connects as often as possible takes no place of another user. A program that
-//! may choose its user among very many can take them all (ADR 212).
+//! socket) are counted apart from all other users. These have the remaining places, of which one
+//! user has at most half, and so have all users together of whom a program may have very many. A
+//! user who comes when all places are taken gets one of the user who has most, if a connection of
+//! that user can go: one that has not identified itself, or that nobody needs (ADR 264).
 
 use std::collections::{BTreeMap, BTreeSet};
+
+use crate::node::CHOSEN;
 
 /// The most concurrent connections at one door of its intended users, or of all other users. A
 /// process needs one.
@@ -14,6 +17,8 @@ const MOST: usize = 1024;
 /// The most connections of one of the other users at one door. A tenant has at most 512
 /// processes, and a user 256 tenants, each kept by a connection.
 const MOST_OF_A_USER: usize = 512;
+/// The most of the other users from [`CHOSEN`] on together.
+const MOST_OF_CHOSEN: usize = MOST / 2;
 
 /// Connections at a door.
 #[derive(Debug, Default)]
@@ -61,10 +66,18 @@ impl<Door: Ord + Copy> Crowd<Door> {
         if theirs >= MOST_OF_A_USER {
             return Admittance::None;
         }
-        if callers.others.values().map(BTreeSet::len).sum::<usize>() < MOST {
+        let many_from = |first: u32| {
+            let others = callers.others.range(first..);
+            others.map(|(_, all)| all.len()).sum::<usize>()
+        };
+        let chosen_are_full = user >= CHOSEN && many_from(CHOSEN) >= MOST_OF_CHOSEN;
+        if many_from(0) < MOST && !chosen_are_full {
             return Admittance::Free;
         }
-        let most = callers.others.iter().max_by_key(|(_, all)| all.len());
+        let among = callers
+            .others
+            .range(if chosen_are_full { CHOSEN } else { 0 }..);
+        let most = among.max_by_key(|(_, all)| all.len());
         match most {
             Some((most, all)) if all.len() > theirs + 1 => Admittance::Of(*most),
             _ => Admittance::None,
@@ -154,6 +167,30 @@ mod tests {
         assert!(fill(&mut crowd, Some(77), 100_000..100_600) >= 40);
         let most = (0..20).map(|user| crowd.of(0, user).count()).max();
         assert!(most <= Some(60), "{most:?}");
+    }
+
+    #[test]
+    fn users_of_a_range_leave_half_of_the_places_to_people() {
+        let mut crowd = Crowd::default();
+        let first = fill(&mut crowd, Some(100_000), 0..1000);
+        let second = fill(&mut crowd, Some(100_001), 1000..2000);
+        assert!(first == 512 && second >= 256, "{first} {second}");
+        let theirs = [100_000, 100_001].map(|user| crowd.of(0, user).count());
+        assert_eq!(theirs, [256; 2]);
+        let next = crowd.admits(0, Some(100_002));
+        assert!(
+            matches!(next, Admittance::Of(100_000 | 100_001)),
+            "{next:?}"
+        );
+        for person in [1000, 1001] {
+            assert_eq!(crowd.admits(0, Some(person)), Admittance::Free);
+            fill(
+                &mut crowd,
+                Some(person),
+                u64::from(person) * 10..u64::from(person) * 10 + 200,
+            );
+            assert_eq!(crowd.of(0, person).count(), 200);
+        }
     }
 
     #[test]

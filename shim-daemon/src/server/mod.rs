@@ -105,6 +105,8 @@ pub struct Server {
     crowd: Crowd<Place>,
     /// Connections at all tenants, by their user.
     users_crowd: UsersCrowd,
+    /// When a look found no command that could make room for another user's.
+    found_none_idle: Option<Nanos>,
     /// Recent connections to tenants' sockets.
     connects: Connects,
     /// Recent requests over connections whose process has another one, or none.
@@ -200,6 +202,7 @@ impl Server {
             users: Users::default(),
             crowd: Crowd::default(),
             users_crowd: UsersCrowd::new(table),
+            found_none_idle: None,
             connects: Connects::default(),
             formers: Formers::default(),
             journal: start.journal,

@@ -73,6 +73,18 @@ impl Caller {
         })
     }
 
+    /// For tests: a command of this user.
+    #[cfg(test)]
+    pub(super) fn commands(user: u32) -> Self {
+        Self {
+            role: Role::Command,
+            user,
+            is_own: false,
+            owner: None,
+            container: None,
+        }
+    }
+
     /// The owner of what the connection brings.
     pub(super) fn owner(&self) -> Owner {
         let part = match self.role {

@@ -100,7 +100,9 @@ impl Server {
     pub(super) fn watch_container(&mut self, tenant: TenantId, pidfd: OwnedFd) {
         match self.poller.add(pidfd.as_fd(), Source::Container(tenant)) {
             Ok(()) => drop(self.inits.insert(tenant, pidfd)),
-            Err(error) => tracing::error!(%error, "a container cannot be watched"),
+            Err(error) => {
+                tracing::error!(%error, "the first process of a container cannot be watched; it is looked at once a second")
+            }
         }
     }
 

@@ -299,6 +299,9 @@ impl Session {
                         let peer: Peer = match identify(self.connection.socket(), &self.maker) {
                             Ok(peer) => peer,
                             Err(error) => {
+                                self.extra.refusals += 1;
+                                // A page that came with the request is not wanted.
+                                drop(self.connection.take_descriptor());
                                 let reply = Reply::Error(unknown_peer(&error));
                                 return self.connection.send(request, &reply, Vec::new());
                             }

@@ -61,10 +61,20 @@ pub(super) fn contain(server: &mut Server, proc: &Path, id: &str) {
     server.carry_out();
 }
 
-/// With these settings and this folder, ready to run.
+/// With these settings and this folder, ready to run: of one user.
 pub(super) fn server(folder: &Path, settings: Settings) -> Server {
+    of(Folder::open(folder.to_owned(), true).unwrap(), settings)
+}
+
+/// The same of all users of a machine.
+pub(super) fn machines(folder: &Path) -> Server {
+    let folder = Folder::open(folder.to_owned(), false).unwrap();
+    of(folder, Settings::default())
+}
+
+fn of(folder: Folder, settings: Settings) -> Server {
     let start = Start {
-        folder: Folder::open(folder.to_owned(), true).unwrap(),
+        folder,
         settings,
         tick: super::TICK,
         stop: EventFd::new().unwrap().into(),

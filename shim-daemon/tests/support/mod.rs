@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 pub use devices::*;
 use gpushare_protocol::page::Page;
 use gpushare_protocol::wire::*;
+use gpushared::foreign::{Foreign, Lanes};
 use gpushared::node::Settings;
 use gpushared::pages::UsagePage;
 use gpushared::server::{CONTROL, Folder, Reload, SOCKET, Server, Start};
@@ -296,7 +297,9 @@ impl Client {
         match wire.call(&Request::Register(register)) {
             Reply::Registered(registered) => {
                 assert_eq!(registered.device_uuids.first(), Some(&GPU));
-                let usage = UsagePage::adopt(wire.descriptors.pop().unwrap()).unwrap();
+                let usage = wire.descriptors.pop().unwrap();
+                let usage = Foreign::new(usage, &Lanes::default().own());
+                let usage = UsagePage::adopt(usage).unwrap();
                 Self {
                     process,
                     wire,

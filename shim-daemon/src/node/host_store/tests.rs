@@ -92,11 +92,15 @@ fn a_presented_file_is_free_once_its_process_ended() {
     let (_, file) = one.allocate(ONE, Bytes::mib(4));
     next.comes(ONE);
     let lane = lane();
-    let shown = Foreign::new(file.descriptor().unwrap(), &lane);
+    let shown = Foreign::new(file.file().try_clone().unwrap().into(), &lane);
     let adopted = Arc::new(HostFile::adopt(shown).unwrap());
     next.adopt(
         ONE,
-        HostFile::adopt(Foreign::new(adopted.descriptor().unwrap(), &lane)).unwrap(),
+        HostFile::adopt(Foreign::new(
+            adopted.file().try_clone().unwrap().into(),
+            &lane,
+        ))
+        .unwrap(),
     );
     next.ended(ONE);
     assert_eq!(allocated(&adopted), 0);
@@ -137,7 +141,7 @@ fn what_lies_in_a_presented_file_can_be_stored_and_is_freed_when_dropped() {
     next.comes(ONE);
     next.found(ONE, Bytes::mib(8), Bytes::MAX);
     assert!(next.storable(ONE).is_zero() && next.range(ONE, mine, 4 << 20).is_none());
-    let shown = Foreign::new(file.descriptor().unwrap(), &lane());
+    let shown = Foreign::new(file.file().try_clone().unwrap().into(), &lane());
     next.adopt(ONE, HostFile::adopt(shown).unwrap());
     assert_eq!(next.storable(ONE), Bytes::mib(4), "as the file shows");
     let (its, presented) = next.allocate(ONE, Bytes::mib(2));
@@ -186,7 +190,7 @@ fn on_a_lane_that_stands_few_holes_wait_and_more_stay_counted() {
     let lane = lane();
     next.adopt(
         ONE,
-        HostFile::adopt(Foreign::new(file.descriptor().unwrap(), &lane)).unwrap(),
+        HostFile::adopt(Foreign::new(file.file().try_clone().unwrap().into(), &lane)).unwrap(),
     );
     next.found(ONE, Bytes::mib(4), Bytes::MAX);
     let go = lane.stands();
@@ -221,7 +225,7 @@ fn adopted() -> (HostStore, Arc<HostFile>, u64) {
     let (mut one, mut next) = (store_of(77), store_of(78));
     let (mine, file) = one.allocate(ONE, Bytes::mib(4));
     next.comes(ONE);
-    let shown = Foreign::new(file.descriptor().unwrap(), &lane());
+    let shown = Foreign::new(file.file().try_clone().unwrap().into(), &lane());
     next.adopt(ONE, HostFile::adopt(shown).unwrap());
     (next, file, mine)
 }

@@ -167,7 +167,7 @@ impl Scene {
         }
         let lane = self.node.lanes().own();
         let file = HostFile::create(&lane).unwrap();
-        let shown = Foreign::new(file.descriptor().unwrap(), &lane);
+        let shown = Foreign::new(file.file().try_clone().unwrap().into(), &lane);
         self.node.present_memory(client, Some(shown));
         while self.node.poll_effect().is_some() {}
     }
@@ -337,8 +337,8 @@ fn a_process_that_changes_tenants_ends_the_one_that_it_alone_kept() {
 fn a_process_that_registers_anew_in_vain_ends_the_tenant_it_alone_kept() {
     let (mut scene, _former) = Scene::alone();
     let page = scene.node.lanes().own();
-    let page = HostFile::create(&page).unwrap().descriptor().unwrap();
-    assert_eq!(scene.tries(Some(page)).process, None);
+    let page = HostFile::create(&page).unwrap().file().try_clone().unwrap();
+    assert_eq!(scene.tries(Some(page.into())).process, None);
     assert!(!scene.has("one"));
 }
 

@@ -126,6 +126,12 @@ impl Tenant {
         self.owners.contains(&command)
     }
 
+    /// The command that keeps it, if only one does.
+    pub(in crate::node) fn only_keeper(&self) -> Option<ConnId> {
+        let first = self.owners.iter().next().copied();
+        first.filter(|_| self.owners.len() == 1)
+    }
+
     pub(in crate::node) fn keep_for(&mut self, command: ConnId) {
         self.owners.insert(command);
     }

@@ -1,16 +1,19 @@
-use std::io::Write as _;
+use std::fs::File;
+use std::io::{IoSlice, Write as _};
 use std::net::Shutdown;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
-use gpushare_protocol::wire::{Hello, MAX_FRAME, Register, Request, encode};
+use gpushare_protocol::wire::{Control, Hello, MAX_FRAME, Register, Request, encode};
 use nix::errno::Errno;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 
 use super::*;
 use crate::node::Settings;
 use crate::peer::Maker;
 use crate::server::CONTROL;
-use crate::server::still::{followed, joins, made, server, tenant};
+use crate::server::still::{followed, joins, machines, made, server, tenant};
 
 const ROLE: Role = Role::Client(TenantId(1));
 
@@ -166,6 +169,59 @@ fn waits_after_tries(tries: usize) -> Option<Nanos> {
 fn a_connection_that_asks_again_and_again_to_be_registered_pays_for_it() {
     assert!(waits_after_tries(30).is_some());
     assert_eq!(waits_after_tries(1), None);
+}
+
+/// Until when the next connection waits after 200 whose makers have gone, and over each of which
+/// another process asked so often to be registered.
+fn waits_for_the_gone(tries: u32) -> Option<Nanos> {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = machines(folder.path());
+    server.doors.maker = |_| Ok(Maker::Gone);
+    let tenant = tenant(&mut server);
+    let again = Request::Register(Register {
+        pid: std::process::id(),
+        presents_page: false,
+        slot: None,
+    });
+    let again = vec![again; tries as usize - 1];
+    let began = clock::now();
+    let crowd: Vec<_> = (0..200)
+        .map(|_| joins(&mut server, tenant, &again))
+        .collect();
+    assert_eq!(server.sessions.len(), crowd.len());
+    server.connects.count(began, Payer::Tenant(tenant))
+}
+
+#[test]
+fn registrations_over_a_connection_whose_maker_has_gone_are_paid_for() {
+    assert!(waits_for_the_gone(30).is_some());
+    assert_eq!(waits_for_the_gone(1), None);
+}
+
+#[test]
+fn a_page_is_closed_where_the_process_that_sent_it_cannot_be_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = machines(folder.path());
+    server.doors.maker = |_| Ok(Maker::Gone);
+    let tenant = tenant(&mut server);
+    let ours = joins(&mut server, tenant, &[]);
+    let mut words = Vec::new();
+    let register = Request::Register(Register {
+        pid: std::process::id(),
+        presents_page: true,
+        slot: Some(0),
+    });
+    encode(2, &register, &mut words).unwrap();
+    for _ in 0..10 {
+        let null = File::open("/dev/null").unwrap();
+        let rights = [null.as_raw_fd()];
+        let rights = [ControlMessage::ScmRights(&rights)];
+        let text = [IoSlice::new(&words)];
+        sendmsg::<()>(ours.as_raw_fd(), &text, &rights, MsgFlags::empty(), None).unwrap();
+        server.talk(server.next);
+        server.carry_out();
+    }
+    assert_eq!(server.sessions.len(), 1, "it is not cut off");
 }
 
 /// A server, and a connection that came to it, whose maker is taken so.
@@ -329,4 +385,53 @@ fn a_user_without_former_connections_gets_no_more_than_its_bound() {
     let (_ours, theirs) = UnixStream::pair().unwrap();
     server.came(clock::now(), theirs, Role::Command);
     assert_eq!(server.sessions.len(), 4, "root's commands are served");
+}
+
+/// This user's command connects and greets. Its number, if it was taken, and its end.
+fn greets(server: &mut Server, user: u32) -> Option<(u64, UnixStream)> {
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    let mut words = Vec::new();
+    encode(0, &Hello::of_this_build(0), &mut words).unwrap();
+    ours.write_all(&words).unwrap();
+    let maker = (server.doors.maker)(theirs.as_fd()).unwrap();
+    let caller = Caller::commands(user);
+    let lane = server.node.lanes().lane(caller.owner());
+    let socket = Accepted::new(theirs, &lane).unwrap();
+    let now = clock::now();
+    let session = Session::new(socket, (caller, maker), now);
+    let id = server.take(session).unwrap()?;
+    let session = server.sessions.get_mut(&id).unwrap();
+    let place = (&server.folder, None);
+    let greeted = session.exchange(now, ConnId(id), &mut server.node, place);
+    assert!(greeted.is_ok() && !session.is_silent(), "{greeted:?}");
+    Some((id, ours))
+}
+
+#[test]
+fn idle_commands_of_two_users_make_room_for_the_next_and_needed_ones_stay() {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = server(folder.path(), Settings::default());
+    let mut keepers = vec![];
+    for (user, name) in [(1000, "one"), (1001, "two")] {
+        let first = greets(&mut server, user).unwrap();
+        made(&mut server, ConnId(first.0), name);
+        keepers.push(first);
+        let second = greets(&mut server, user).unwrap();
+        let follow = Control::Follow { past: 0 };
+        let follower = ConnId(second.0);
+        server.node.command(clock::now(), follower, 1, &follow);
+        server.carry_out();
+        keepers.push(second);
+        while greets(&mut server, user).is_some() {}
+    }
+    assert_eq!(server.sessions.len(), 1024);
+    let third = (0..600).map_while(|_| greets(&mut server, 1002));
+    let third: Vec<u64> = third.map(|(id, _)| id).collect();
+    assert!(third.len() > 300, "{}", third.len());
+    assert_eq!(server.sessions.len(), 1024);
+    for (id, _) in &keepers {
+        assert!(server.sessions.contains_key(id), "{id} is needed");
+    }
 }

@@ -37,8 +37,8 @@ impl Scene {
     /// The process registers with a page that the daemon refuses.
     fn is_refused(&mut self) {
         let lane = self.node.lanes().own();
-        let page = HostFile::create(&lane).unwrap().descriptor().unwrap();
-        assert_eq!(self.tries(Some(page)).process, None);
+        let page = HostFile::create(&lane).unwrap().file().try_clone().unwrap();
+        assert_eq!(self.tries(Some(page.into())).process, None);
     }
 
     /// The processes of which the end is heard no more.
