@@ -50,13 +50,20 @@ fn implies(limits: &Limits) -> bool {
 
 /// A tenant with a request has that request, and a tenant with neither request nor limit has none.
 /// A tenant with only a limit has as much guaranteed as the limit and the node's maximum for
-/// requests allow.
-pub(super) fn implied(limits: &Limits, ordinal: u32, uuid: &[u8; 16]) -> Option<ImpliedRequest> {
+/// requests allow, and where the limit is a default above the node's maximum, as that.
+pub(super) fn implied(
+    limits: &Limits,
+    ordinal: u32,
+    uuid: &[u8; 16],
+    capacity: u64,
+) -> Option<ImpliedRequest> {
     let uuid = Uuid(*uuid);
     let (limit, request) = limits.memory.on(ordinal, uuid);
     let limit = limit.filter(|_| request.is_none() && implies(limits))?;
-    let most = || limits.maxima.requests_on(ordinal, uuid);
-    let bounds = || most().chain([limit.size]);
+    let (most, _) = limits.maxima.memory_on(ordinal, uuid, capacity);
+    let lowered = limit.clone().under(most, capacity);
+    let requests = || limits.maxima.requests_on(ordinal, uuid);
+    let bounds = || requests().chain([limit.size, lowered.size]);
     let parts = bounds().filter_map(|size| match size {
         Size::Percent(part) => Some(part),
         Size::Bytes(_) => None,

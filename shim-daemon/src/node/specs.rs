@@ -86,7 +86,7 @@ impl Node {
                 .map_err(|error| WireError::new(ErrorCode::BadLimits, error.to_string()))?;
             quotas.push((*device, quota(&held, capacity, limits)));
             shares.push((*device, share(&held)));
-            if let Some(part) = limits.implied(ordinal, &known.uuid) {
+            if let Some(part) = limits.implied(ordinal, &known.uuid, capacity) {
                 let most = part.most.map_or(Bytes::MAX, Bytes);
                 implied.push((*device, Implied::new(part.part, most)));
             }
