@@ -30,7 +30,7 @@ mod table;
 
 pub use changes::{changed, means_nothing, replaces};
 pub use compute::ComputeLimits;
-pub use device::{DeviceLimits, ImpliedRequest};
+pub use device::{DeviceLimits, Guarantor, ImpliedRequest};
 pub use error::LimitError;
 pub use flags::{Kind, as_flags, flag};
 pub use layer::Selector;
@@ -114,9 +114,9 @@ impl Limits {
         device::implied(self, ordinal, uuid, capacity)
     }
 
-    /// Whether a request of memory is set for one device, and not only implied by a limit.
-    pub fn has_request(&self, ordinal: u32, uuid: &[u8; 16]) -> bool {
-        device::has_request(self, ordinal, uuid)
+    /// The value by which memory of one device is guaranteed, if any is.
+    pub fn guarantor(&self, ordinal: u32, uuid: &[u8; 16]) -> Option<Guarantor> {
+        device::guarantor(self, ordinal, uuid)
     }
 
     /// The refusal of the first value of this environment that is for none of the `devices`, which

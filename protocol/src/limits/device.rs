@@ -28,9 +28,30 @@ pub struct DeviceLimits {
     pub compute: ComputeLimits,
 }
 
-/// Whether the tenant's request for a device is set.
-pub(super) fn has_request(limits: &Limits, ordinal: u32, uuid: &[u8; 16]) -> bool {
-    limits.memory.on(ordinal, Uuid(*uuid)).1.is_some()
+/// The value by which memory of a device is guaranteed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Guarantor {
+    /// Its variable.
+    pub variable: String,
+    /// As it is written.
+    pub value: String,
+    /// It is a limit, which requests as much.
+    pub is_limit: bool,
+    /// It is the node's default.
+    pub is_default: bool,
+}
+
+/// The request, or the limit where none is set. `None`: nothing is guaranteed.
+pub(super) fn guarantor(limits: &Limits, ordinal: u32, uuid: &[u8; 16]) -> Option<Guarantor> {
+    let (limit, request) = limits.memory.on(ordinal, Uuid(*uuid));
+    let is_limit = request.is_none();
+    let entry = request.or_else(|| limit.filter(|_| implies(limits)))?;
+    Some(Guarantor {
+        is_default: !entry.is_own(),
+        variable: entry.variable,
+        value: entry.value,
+        is_limit,
+    })
 }
 
 /// A request that was not set: the guarantee of a tenant with only a limit, where a percentage
@@ -112,6 +133,11 @@ pub(super) fn limits(
         }),
         Some(request) => {
             let bytes = request.size.on(capacity);
+            // A default is nobody's wish: of a smaller device it is all.
+            let bytes = match request.is_own() {
+                true => bytes,
+                false => bytes.min(capacity),
+            };
             match &limit {
                 Some(limit) if ceiling.is_some_and(|ceiling| bytes > ceiling) => {
                     return Err(above(request, limit));
