@@ -79,6 +79,8 @@ pub fn flag<'a>(kind: Kind, flag: &str, value: &'a str) -> Result<(Selector, &'a
 mod tests {
     use super::*;
 
+    const UUID: &str = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6";
+
     #[test]
     fn limits_are_told_as_the_flags_that_give_them() {
         let pair = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
@@ -95,5 +97,33 @@ mod tests {
                      CUDA_DEVICE_SM_LIMIT=30 --oversubscribe off";
         assert_eq!(as_flags(&environment), flags);
         assert_eq!(as_flags(&[]), "");
+    }
+
+    #[test]
+    fn a_flag_is_a_size_or_a_device_and_a_size() {
+        let zero = Selector::Ordinal(0);
+        assert_eq!(
+            flag(Kind::Memory, "--mem-limit", "4GiB"),
+            Ok((Selector::All, "4GiB"))
+        );
+        assert_eq!(
+            flag(Kind::Memory, "--mem-limit", "0=50%"),
+            Ok((zero, "50%"))
+        );
+        assert_eq!(
+            flag(Kind::Memory, "--mem-limit", &format!("{UUID}=1G"))
+                .unwrap()
+                .0,
+            Selector::parse(UUID, '-').unwrap()
+        );
+        for value in [
+            "", "0", "=4GiB", "16=4GiB", "0=", "0=4gb", "x=4GiB", "0=0", "0=1=2",
+        ] {
+            let error = flag(Kind::Memory, "--mem-limit", value).unwrap_err();
+            assert_eq!(
+                (error.variable.as_str(), error.value.as_str()),
+                ("--mem-limit", value)
+            );
+        }
     }
 }

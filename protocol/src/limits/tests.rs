@@ -436,34 +436,6 @@ fn only_equal_limits_print_the_same_in_any_spelling() {
 }
 
 #[test]
-fn a_flag_is_a_size_or_a_device_and_a_size() {
-    let zero = Selector::Ordinal(0);
-    assert_eq!(
-        flag(Kind::Memory, "--mem-limit", "4GiB"),
-        Ok((Selector::All, "4GiB"))
-    );
-    assert_eq!(
-        flag(Kind::Memory, "--mem-limit", "0=50%"),
-        Ok((zero, "50%"))
-    );
-    assert_eq!(
-        flag(Kind::Memory, "--mem-limit", &format!("{DASHED}=1G"))
-            .unwrap()
-            .0,
-        Selector::parse(DASHED, '-').unwrap()
-    );
-    for value in [
-        "", "0", "=4GiB", "16=4GiB", "0=", "0=4gb", "x=4GiB", "0=0", "0=1=2",
-    ] {
-        let error = flag(Kind::Memory, "--mem-limit", value).unwrap_err();
-        assert_eq!(
-            (error.variable.as_str(), error.value.as_str()),
-            ("--mem-limit", value)
-        );
-    }
-}
-
-#[test]
 fn the_switch_is_read() {
     assert!(read(&[("GPUSHARE_DISABLE", "1")]).unwrap().disabled());
     assert!(!read(&[("GPUSHARE_DISABLE", "")]).unwrap().disabled());
