@@ -205,9 +205,10 @@ pub(crate) struct Ps {
 }
 
 // How memory may leave the GPU is chosen before the tenant's first program: the daemon refuses
-// every change of it with that reason, so the help does not offer it.
+// every change of it with that reason, so the help does not offer it. A flag that is left out
+// changes nothing, so none has a default.
 #[derive(Debug, clap::Args)]
-#[command(mut_arg("oversubscribe", |flag| flag.hide(true)))]
+#[command(mut_arg("oversubscribe", |flag| flag.hide(true)), mut_args(without_default))]
 pub(crate) struct Set {
     /// The tenant's name, as `ps` shows it: of those that have it, yours. Of a container also the
     /// first 12 or more digits of its id, or NAMESPACE/POD.
@@ -219,6 +220,15 @@ pub(crate) struct Set {
     /// Print the tenant as it is then, as `ps --json` does (docs/schema/ps.json).
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// The flag without the words that tell its default.
+fn without_default(flag: clap::Arg) -> clap::Arg {
+    let help = flag.get_help().map(ToString::to_string).unwrap_or_default();
+    match help.split_once(" [default: ") {
+        Some((before, _)) => flag.help(before.trim_end_matches('.').to_owned()),
+        None => flag,
+    }
 }
 
 #[derive(Debug, clap::Args)]

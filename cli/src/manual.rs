@@ -60,6 +60,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn set_tells_no_defaults_of_the_flags_that_it_leaves_as_they_are() {
+        let help = |name: &str| {
+            let mut command = Args::command();
+            command.build();
+            let of = command.find_subcommand_mut(name).unwrap();
+            of.render_long_help().to_string()
+        };
+        let (run, set) = (help("run"), help("set"));
+        for told in ["--priority", "0 to 1000", "never, swap, kill"] {
+            assert!(run.contains(told) && set.contains(told), "{told} in {set}");
+        }
+        assert!(run.contains("[default: 500]"), "{run}");
+        assert!(!set.contains("[default"), "{set}");
+    }
+
+    #[test]
     fn every_visible_command_has_a_page_with_its_flags() {
         let pages = pages().unwrap();
         let page = |name: &str| {

@@ -45,19 +45,21 @@ pub(crate) struct Plan {
 pub(crate) fn make(share: &Share, inherited: Environment) -> Result<Plan, Failure> {
     let mut environment = inherited;
     let gpu: Gpu = share.gpu.parse()?;
-    let (limits, origins) = settings::apply(share, &mut environment)?;
+    let origins = settings::apply(share, &mut environment)?;
     log_file::check(&environment)?;
     let tenant = tenant::choose(share.name.as_deref(), &environment)?;
     environment.insert(TENANT.into(), tenant.name.as_str().into());
     preload(&mut environment)?;
     let links = gpu.apply(&mut environment, tenant.name.as_str())?;
-    let devices = check_devices(&gpu, &limits, &environment).map_err(|mut failure| {
+    let devices = find_devices(&gpu, &environment)?;
+    let uuids: Vec<_> = devices.iter().map(|device| device.uuid).collect();
+    let limits = settings::on_devices(share, &mut environment, &origins, &uuids)?;
+    check_devices(&limits, &devices).map_err(|mut failure| {
         settings::blame_flags(&share.amounts, &share.terms, &mut failure.message);
         failure
     })?;
     // A program inside a tenant inherits values for the tenant's devices. It may see fewer.
     let inherits = daemon::is_container() || tenant.is_marked(&environment);
-    let uuids: Vec<_> = devices.iter().map(|device| device.uuid).collect();
     let unseen = limits.unseen(&uuids, |variable| !inherits || origins.have(variable));
     // Nothing limits a program that the library stays out of. It does not stay out of a tenant's.
     let unseen = unseen.filter(|_| inherits || !limits.disabled());
@@ -158,19 +160,19 @@ fn check_host(limits: &Limits, devices: &[Device]) -> Result<(), Failure> {
     }
 }
 
-/// Errors that only the device's size shows, such as a request above it, are reported now and not
-/// at the first CUDA call.
-fn check_devices(
-    gpu: &Gpu,
-    limits: &Limits,
-    environment: &Environment,
-) -> Result<Vec<Device>, Failure> {
+/// The devices that the program will see.
+fn find_devices(gpu: &Gpu, environment: &Environment) -> Result<Vec<Device>, Failure> {
     let mut probed = environment.clone();
     // Faults injected into the program are not meant for the question asked before it starts.
     probed.remove(OsStr::new("SOFTGPU_FAIL"));
     probed.remove(OsStr::new("SOFTGPU_LOCK"));
-    let devices = gpu.devices(&probed)?;
-    for device in &devices {
+    gpu.devices(&probed)
+}
+
+/// Errors that only the device's size shows, such as a request above it, are reported now and not
+/// at the first CUDA call.
+fn check_devices(limits: &Limits, devices: &[Device]) -> Result<(), Failure> {
+    for device in devices {
         limits.for_device(device.ordinal, &device.uuid, device.memory)?;
         let problem = "this GPU has no virtual memory management, by which memory is moved";
         if let Some(error) = limits
@@ -190,8 +192,7 @@ fn check_devices(
             return Err(error.into());
         }
     }
-    check_host(limits, &devices)?;
-    Ok(devices)
+    check_host(limits, devices)
 }
 
 #[cfg(test)]

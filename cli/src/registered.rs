@@ -129,6 +129,7 @@ pub(crate) fn register(plan: &mut Plan, arguments: &Run) -> Result<Option<Regist
                 let Share { amounts, terms, .. } = &arguments.share;
                 let mut message = refused(&error, &talk);
                 settings::blame_flags(amounts, terms, &mut message);
+                settings::blame_view(&arguments.share, &mut message);
                 return Err(Failure::ours(message));
             }
             ControlReply::Queued { why } => {
@@ -215,7 +216,11 @@ pub(crate) fn check_without_daemon(
         device.is_some_and(|device| device.is_empty() || device.starts_with('_'))
     };
     match given.find(|(_, variable, _)| is_blamed(variable)) {
-        None => Err(error.into()),
+        None => {
+            let mut failure = Failure::from(error);
+            settings::blame_view(share, &mut failure.message);
+            Err(failure)
+        }
         Some((flag, _, value)) => Err(Failure::usage(format!(
             "{flag}={value:?} is refused: only a daemon can keep it, and {why}"
         ))),

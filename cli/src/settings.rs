@@ -55,11 +55,8 @@ impl Origins {
     }
 }
 
-/// Writes the flags into `environment` and reads the limits it then holds.
-pub(crate) fn apply(
-    share: &Share,
-    environment: &mut Environment,
-) -> Result<(Limits, Origins), Failure> {
+/// Writes the flags into `environment`, which then holds limits that are understood.
+pub(crate) fn apply(share: &Share, environment: &mut Environment) -> Result<Origins, Failure> {
     let mut origins = BTreeMap::new();
     let chosen = chosen(&share.amounts)?;
     environment.retain(|known, _| {
@@ -94,7 +91,36 @@ pub(crate) fn apply(
             "GPUSHARE_DISABLE=1 is set, so the limits asked for would not be kept; unset it, or give no limits",
         ));
     }
-    Ok((limits, origins))
+    Ok(origins)
+}
+
+/// The limits of the program that sees these `devices`: of one device the flag counts, also where
+/// the inherited variable names the device in another way. By a flag it is named once.
+pub(crate) fn on_devices(
+    share: &Share,
+    environment: &mut Environment,
+    origins: &Origins,
+    devices: &[[u8; 16]],
+) -> Result<Limits, Failure> {
+    let chosen = chosen(&share.amounts)?;
+    let takes_place = |set: &Chosen, known: &str| limits::replaces(&set.variable, known, devices);
+    for (at, one) in chosen.iter().enumerate() {
+        let is_same = |other: &&Chosen| {
+            takes_place(one, &other.variable) && takes_place(other, &one.variable)
+        };
+        if let Some(other) = chosen.iter().take(at).find(is_same) {
+            return Err(Failure::usage(format!(
+                "{} is given twice for the same device ({} and {}); give it once",
+                one.flag, other.given, one.given
+            )));
+        }
+    }
+    environment.retain(|known, _| {
+        let is_replaced =
+            |known: &str| !origins.have(known) && chosen.iter().any(|set| takes_place(set, known));
+        !known.to_str().is_some_and(is_replaced)
+    });
+    Ok(Limits::from_env(environment.clone()).map_err(|error| origins.blame(error))?)
 }
 
 /// The variables of a tenant's limits: the part of an environment that is sent to a daemon.
@@ -180,6 +206,13 @@ pub(crate) fn chosen(given: &Amounts) -> Result<Vec<Chosen>, Failure> {
         }
     }
     Ok(chosen)
+}
+
+/// Names the flag of the view in a `message` that begins with its variable, if it was given.
+pub(crate) fn blame_view(share: &Share, message: &mut String) {
+    if share.mem_view.is_some() && message.starts_with(VIEW.1) {
+        message.replace_range(..VIEW.1.len(), VIEW.0);
+    }
 }
 
 /// Names the flag in a `message` that begins with the variable which came from it.

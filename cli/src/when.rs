@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::output;
+use gpushare_protocol::limits;
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
@@ -37,17 +38,11 @@ pub(crate) fn since(text: &str, now_ms: u64) -> Result<u64, Failure> {
     )))
 }
 
-/// A time as of a flag: `500ms`, `30s`, `5m`.
+/// A time as of a flag: `500ms`, `30s`, `5m`, as limits have it.
 pub(crate) fn span_of(text: &str) -> Result<std::time::Duration, String> {
-    let digits = text.strip_suffix("ms").filter(|digits| !digits.is_empty());
-    let millis = match digits {
-        Some(digits) => digits.parse().ok(),
-        None => age(text),
-    };
-    let millis = millis.filter(|millis| *millis > 0);
-    millis
-        .map(std::time::Duration::from_millis)
-        .ok_or_else(|| "a time such as 500ms, 30s, 5m".to_owned())
+    let accepted =
+        "a whole number with ms, s, m, h, d or w, more than zero, at most a year (500ms, 30s, 5m)";
+    limits::span(text).ok_or_else(|| accepted.to_owned())
 }
 
 /// `90s`, `30m`, `8h`, `2d`, `1w`, in milliseconds.
@@ -145,6 +140,17 @@ pub(crate) fn span(ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_of_a_flag_is_one_that_a_limit_may_be() {
+        for (text, millis) in [("500ms", 500), ("30s", 30_000), ("1w", 604_800_000)] {
+            assert_eq!(span_of(text).unwrap().as_millis(), millis, "{text}");
+        }
+        for text in ["0s", "0ms", "30", "ms", "9999w", "99999999999999999999s"] {
+            let accepted = span_of(text).unwrap_err();
+            assert!(accepted.contains("at most a year"), "{text}: {accepted}");
+        }
+    }
 
     /// 2026-11-22 12:00:00 UTC.
     const NOON: u64 = 1_795_348_800_000;

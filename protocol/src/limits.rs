@@ -30,14 +30,13 @@ mod table;
 
 pub use changes::{changed, means_nothing, replaces};
 pub use compute::ComputeLimits;
-pub use device::{DeviceLimits, ImpliedRequest};
+pub use device::{DeviceLimits, Guarantor, ImpliedRequest};
 pub use error::LimitError;
-pub use flags::as_flags;
+pub use flags::{Kind, as_flags, flag};
 pub use layer::Selector;
 pub use maxima::Maxima;
 pub use model::{Limits, View};
 pub use policy::{Oversubscribe, Policy, Preemptible, Resolver, span};
-pub use table::{Kind, flag};
 
 use std::ffi::OsString;
 use std::fmt;
@@ -46,6 +45,9 @@ use std::path::Path;
 impl Limits {
     /// Reads an environment, such as `std::env::vars_os()`. Where a name occurs twice the first one
     /// counts, as for `getenv`.
+    ///
+    /// Of the view of a request ([`View::Request`]) it is not asked whether there is one: a program
+    /// of a daemon's tenant has only its own part of the environment.
     ///
     /// # Errors
     /// The first value, in the order of the table, that is invalid, contradicts another, or needs a
@@ -72,7 +74,8 @@ impl Limits {
     ///
     /// # Errors
     /// As there, and the first variable that asks for more; where only a device's size shows it,
-    /// [`Self::for_device`] refuses.
+    /// [`Self::for_device`] refuses. The view of a request where neither environment nor defaults
+    /// have an amount of memory.
     pub fn from_env_under(
         environment: impl IntoIterator<Item = (OsString, OsString)>,
         defaults: impl IntoIterator<Item = (OsString, OsString)>,
@@ -86,6 +89,7 @@ impl Limits {
         })?;
         maxima.check(limits.memory.own(), limits.time.own())?;
         limits.maxima = maxima;
+        limits.check_view()?;
         Ok(limits)
     }
 
@@ -103,16 +107,16 @@ impl Limits {
         device::limits(self, ordinal, uuid, capacity)
     }
 
-    /// The request that a limit in percent implies on one device without an explicit request. A
-    /// daemon guarantees that part of the memory that is left beside contexts, where
-    /// [`Self::for_device`] gives the part of the whole device.
-    pub fn implied(&self, ordinal: u32, uuid: &[u8; 16]) -> Option<ImpliedRequest> {
-        device::implied(self, ordinal, uuid)
+    /// The request that a limit in percent implies on one device of this `capacity` without an
+    /// explicit request. A daemon guarantees that part of the memory that is left beside contexts,
+    /// where [`Self::for_device`] gives the part of the whole device.
+    pub fn implied(&self, ordinal: u32, uuid: &[u8; 16], capacity: u64) -> Option<ImpliedRequest> {
+        device::implied(self, ordinal, uuid, capacity)
     }
 
-    /// Whether a request of memory is set for one device, and not only implied by a limit.
-    pub fn has_request(&self, ordinal: u32, uuid: &[u8; 16]) -> bool {
-        device::has_request(self, ordinal, uuid)
+    /// The value by which memory of one device is guaranteed, if any is.
+    pub fn guarantor(&self, ordinal: u32, uuid: &[u8; 16]) -> Option<Guarantor> {
+        device::guarantor(self, ordinal, uuid)
     }
 
     /// The refusal of the first value of this environment that is for none of the `devices`, which
@@ -141,11 +145,15 @@ impl Limits {
     /// These limits where no daemon is.
     ///
     /// # Errors
-    /// Names the first variable that only a daemon can honour.
+    /// Names the first variable that only a daemon can honour, or a view of a request that is not
+    /// set: only a daemon's tenant can have it elsewhere.
     pub fn without_daemon(self) -> Result<Self, LimitError> {
         self.policy.without_daemon()?;
         match &self.socket {
-            None => Ok(self),
+            None => {
+                self.check_view()?;
+                Ok(self)
+            }
             Some(folder) => Err(LimitError::new(
                 "GPUSHARE_SOCKET",
                 folder.to_string_lossy(),
@@ -219,3 +227,5 @@ mod said_tests;
 mod service_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod view_tests;

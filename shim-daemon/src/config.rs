@@ -1,7 +1,6 @@
 //! Translates configuration into the brain's terms: a tenant's limits, and the daemon's own file.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,17 +8,17 @@ use gpushare_core::{
     Compute, DeviceId, LeasePolicy, Nanos, Oversubscribe, Preemptible, Quota, Resolver, Sharing,
     TenantSpec,
 };
-use gpushare_journal::Bounds;
-use gpushare_protocol::limits::{self, LimitError, Limits, Maxima};
-use gpushare_protocol::size::Size;
-use gpushare_protocol::units::Bytes;
-use serde::de::{Error as _, IntoDeserializer};
+use gpushare_protocol::limits::{self, Limits};
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
 use crate::cgroup;
 use crate::node::{Settings, Unmanaged};
 pub use flags::{Flags, read};
+use tables::{limits_of, refuse_swap};
+pub use values::{AMOUNT, amount};
+use values::{Amount, Change, Journal, Slice, Span, amount_or_nothing};
 
 /// The brain's terms of a tenant's limits.
 #[must_use]
@@ -119,6 +118,8 @@ mod flags;
 mod room;
 mod spare;
 mod swap;
+mod tables;
+mod values;
 
 /// Variables and their values.
 type Variables = Vec<(String, String)>;
@@ -216,113 +217,6 @@ impl<'de> Deserialize<'de> for Fence {
     }
 }
 
-/// An amount of memory as people write it.
-#[derive(Debug)]
-struct Amount(Bytes);
-
-/// The size of the journal as people write it.
-#[derive(Debug)]
-struct Journal(Bounds);
-
-/// Smaller, an event that says much would not fit.
-const SMALLEST_JOURNAL: u64 = 64 << 10;
-
-impl<'de> Deserialize<'de> for Journal {
-    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(source)?;
-        match Size::parse(&text) {
-            Ok(Size::Bytes(bytes)) if bytes >= SMALLEST_JOURNAL => Ok(Self(Bounds { bytes })),
-            _ => Err(D::Error::custom(format!(
-                "{text:?} is refused; accepted: an amount of bytes from 64KiB on, such as 16MiB"
-            ))),
-        }
-    }
-}
-
-/// A span of time as people write it.
-#[derive(Debug)]
-struct Span(Nanos);
-
-/// A driver's time slice as people write it.
-#[derive(Debug)]
-struct Slice(Nanos);
-
-/// The device's time for a change of contexts as people write it.
-#[derive(Debug)]
-struct Change(Nanos);
-
-impl<'de> Deserialize<'de> for Amount {
-    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(source)?;
-        match Size::parse(&text) {
-            Ok(Size::Bytes(bytes)) => Ok(Self(Bytes(bytes))),
-            _ => Err(D::Error::custom(format!(
-                "{text:?} is refused; accepted: an amount of bytes such as 512MiB, 4GiB or 1.5GB"
-            ))),
-        }
-    }
-}
-
-/// The shortest accepted value of a driver's time slice.
-const SHORTEST_SLICE: Nanos = Nanos::millis(1);
-const LONGEST_SLICE: Nanos = Nanos::millis(100);
-
-impl<'de> Deserialize<'de> for Slice {
-    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(source)?;
-        let span = limits::span(&text).map(nanos);
-        let slice = span.filter(|span| (SHORTEST_SLICE..=LONGEST_SLICE).contains(span));
-        slice.map(Self).ok_or_else(|| {
-            D::Error::custom(format!(
-                "{text:?} is refused; accepted: the driver's time slice in whole ms, 1ms to 100ms"
-            ))
-        })
-    }
-}
-
-/// The longest accepted time of a change of contexts.
-const LONGEST_SWITCH: Nanos = Nanos::millis(10);
-
-impl<'de> Deserialize<'de> for Change {
-    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(source)?;
-        let digits = text.strip_suffix("us").filter(|text| {
-            let is_digit = |byte: u8| byte.is_ascii_digit();
-            !text.is_empty() && text.len() <= 5 && text.bytes().all(is_digit)
-        });
-        let micros = digits.and_then(|text| text.parse().ok());
-        let switch = micros
-            .map(Nanos::micros)
-            .filter(|switch| *switch <= LONGEST_SWITCH);
-        switch.map(Self).ok_or_else(|| {
-            D::Error::custom(format!(
-                "{text:?} is refused; accepted: the device's time for a change of contexts in whole us, 0us to 10000us"
-            ))
-        })
-    }
-}
-
-/// As an amount, or `"0"`.
-fn amount_or_nothing<'de, D: Deserializer<'de>>(source: D) -> Result<Option<Amount>, D::Error> {
-    let text = String::deserialize(source)?;
-    if text == "0" {
-        return Ok(Some(Amount(Bytes::ZERO)));
-    }
-    Amount::deserialize(text.into_deserializer()).map(Some)
-}
-
-impl<'de> Deserialize<'de> for Span {
-    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(source)?;
-        let span = limits::span(&text).ok_or_else(|| {
-            D::Error::custom(format!(
-                "{text:?} is refused; accepted: a whole number with ms, s, m, h, d or w, such as 10s"
-            ))
-        })?;
-        Ok(Self(nanos(span)))
-    }
-}
-
 fn turns(told: &Turns) -> LeasePolicy {
     let mut policy = LeasePolicy {
         sharing: match told.sharing {
@@ -342,60 +236,6 @@ fn turns(told: &Turns) -> LeasePolicy {
         policy.overrun = overrun;
     }
     policy
-}
-
-/// `[defaults]` and `[maxima]`, each as variables; no default may be above its maximum.
-fn limits_of(text: &str, file: &File) -> Result<[Variables; 2], String> {
-    let line = |table: &Table, name: &str| {
-        let at = table.get(name).map_or(0, |value| value.span().start);
-        text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
-    };
-    let refused = |title: &str, table: &Table, error: &LimitError| {
-        let line = line(table, &error.variable);
-        format!("line {line}, [{title}]: {error}")
-    };
-    if let Some((name, value)) = file.defaults.iter().find(|(name, _)| !Limits::reads(name)) {
-        let line = line(&file.defaults, name);
-        return Err(format!(
-            "line {line}, [defaults]: {name} = {:?} is refused: there is no such limit; accepted: the variables of a tenant's limits, such as GPUSHARE_WAIT_TIMEOUT",
-            value.get_ref()
-        ));
-    }
-    let pairs = |table: &Table| -> Vec<(OsString, OsString)> {
-        let pair =
-            |(name, value): (&String, &Spanned<String>)| (name.into(), value.get_ref().into());
-        table.iter().map(pair).collect()
-    };
-    let usual = pairs(&file.defaults);
-    let maxima = Maxima::read(pairs(&file.maxima))
-        .map_err(|error| refused("maxima", &file.maxima, &error))?;
-    Limits::from_env_under(usual, [], maxima)
-        .map_err(|error| refused("defaults", &file.defaults, &error))?;
-    let owned = |table: &Table| {
-        let pair =
-            |(name, value): (&String, &Spanned<String>)| (name.clone(), value.get_ref().clone());
-        table.iter().map(pair).collect()
-    };
-    Ok([&file.defaults, &file.maxima].map(owned))
-}
-
-/// Refuses defaults by which tenants' memory would move, on a node that has no host memory for it.
-fn refuse_swap(text: &str, file: &File) -> Result<(), String> {
-    let pairs = |table: &Table| -> Vec<(OsString, OsString)> {
-        let pair =
-            |(name, value): (&String, &Spanned<String>)| (name.into(), value.get_ref().into());
-        table.iter().map(pair).collect()
-    };
-    let limits = Limits::from_env(pairs(&file.defaults)).map_err(|error| error.to_string())?;
-    match limits.policy().refuse_moves(NO_HOST) {
-        None => Ok(()),
-        Some(error) => {
-            let at = file.defaults.get(&error.variable);
-            let at = at.map_or(0, |value| value.span().start);
-            let line = text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1;
-            Err(format!("line {line}, [defaults]: {error}"))
-        }
-    }
 }
 
 /// Why nothing swaps under settings without a budget.
@@ -432,7 +272,7 @@ pub fn no_host_without(file: Option<&Path>) -> String {
 pub fn read_under(text: &str, base: Settings, flags: Flags) -> Result<Settings, String> {
     let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
     let [defaults, maxima] = limits_of(text, &file)?;
-    let containers = file.containers.rules(&file.classes, &maxima)?;
+    let containers = file.containers.rules(&file.classes, [&defaults, &maxima])?;
     containers::refuse_unlimited(&containers, &defaults, &maxima)?;
     let mut settings = Settings {
         defaults,
@@ -495,5 +335,7 @@ pub fn read_under(text: &str, base: Settings, flags: Flags) -> Result<Settings, 
     Ok(settings)
 }
 
+#[cfg(test)]
+mod containers_tests;
 #[cfg(test)]
 mod tests;

@@ -10,10 +10,9 @@ use std::time::Duration;
 
 use clap::Parser;
 use gpushare_journal::Readers;
-use gpushare_protocol::size::Size;
 use gpushare_protocol::units::Bytes;
-use gpushared::config::Flags;
 use gpushared::config::file::is_absent;
+use gpushared::config::{AMOUNT, Flags, amount};
 use gpushared::devices::{MODULE, Nvml, misfit};
 use gpushared::guard::Among;
 use gpushared::journal::{self, Files, Journal};
@@ -81,7 +80,7 @@ struct Args {
     #[arg(long, hide = true)]
     print_cdi: bool,
     /// Treat every device as if it had at most this much memory
-    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = some_bytes)]
     capacity: Option<Bytes>,
 }
 
@@ -95,13 +94,16 @@ impl Args {
     }
 }
 
+/// As in the file: an amount, or nothing.
 fn bytes(text: &str) -> Result<Bytes, String> {
-    match Size::parse(text) {
-        Ok(Size::Bytes(bytes)) => Ok(Bytes(bytes)),
-        // As in the file: nothing.
-        _ if text == "0" => Ok(Bytes::ZERO),
-        _ => Err("accepted: an amount of bytes such as 512MiB, 4GiB or 1.5G".to_owned()),
+    match text {
+        "0" => Ok(Bytes::ZERO),
+        _ => amount(text).ok_or_else(|| format!("accepted: 0, or {AMOUNT}")),
     }
+}
+
+fn some_bytes(text: &str) -> Result<Bytes, String> {
+    amount(text).ok_or_else(|| format!("accepted: {AMOUNT}"))
 }
 
 /// The exit status for wrong settings, so that the starter can tell them from a machine on which no
@@ -472,7 +474,11 @@ fn reload(source: Source) -> Result<Reload, String> {
             tracing::warn!("{}: the settings stay as they are", source.none());
             return Ok(None);
         };
-        source.settings(&file, Settings::default()).map(Some)
+        let base = Settings {
+            no_host: gpushared::config::no_host_in(&file),
+            ..Settings::default()
+        };
+        source.settings(&file, base).map(Some)
     };
     Ok(Reload {
         bell,

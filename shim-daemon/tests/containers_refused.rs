@@ -155,3 +155,30 @@ fn a_refusal_to_another_users_hook_names_that_user() {
     };
     assert_eq!(record.number_of("user"), Some(u64::from(ALICE)));
 }
+
+/// A class whose request no GPU of the machine can guarantee, and one that fits.
+const CLASSES: &str = "[classes.large]\ndevices = [\"0\"]\n[classes.large.limits]\nGPUSHARE_MEM_LIMIT = \"64GiB\"\n\
+    [classes.small]\ndevices = [\"0\"]\n[classes.small.limits]\nGPUSHARE_MEM_LIMIT = \"1GiB\"\n";
+
+#[test]
+fn a_refused_container_of_a_class_is_told_once_and_one_that_runs_is_not() {
+    let mut machine = Machine::configured(CLASSES);
+    let [first, second] = ["0", "1"].map(|digit| digit.repeat(64));
+    let mut enters = |class: &str, id: &str| {
+        let peer = peer(ROOT, &group(id));
+        let entered = machine.node.enter_class(NOW, (class, false), &peer);
+        machine.drain();
+        entered.is_ok()
+    };
+    assert!(enters("small", &first));
+    // Each of its programs tries, and some try again.
+    assert!(!enters("large", &second) && !enters("large", &second));
+    let [record] = refused(&machine)[..] else {
+        panic!("{:?}", machine.told)
+    };
+    assert_eq!(record.word_of("container_id"), Some(&*second));
+    assert_eq!(record.word_of("reason"), Some("value"));
+    for words in ["is refused: class large: ", "can guarantee at most"] {
+        assert!(record.text.contains(words), "{words} in {}", record.text);
+    }
+}

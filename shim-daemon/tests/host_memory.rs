@@ -222,3 +222,35 @@ fn managed_memory_of_all_tenants_above_the_machines_is_told_in_the_log() {
         assert!(told.contains(words), "{words} in {told}");
     }
 }
+
+#[test]
+fn a_nodes_default_gives_no_more_managed_memory_than_the_machine_has() {
+    let create = |limit: &str| {
+        let host = "[swap]\nhost = \"1GiB\"\n";
+        let defaults = format!(
+            "{host}[defaults]\nGPUSHARE_OVERSUBSCRIBE = \"uvm\"\nGPUSHARE_MEM_LIMIT = \"{limit}\"\n"
+        );
+        let mut machine = Machine::configured(&defaults);
+        let from = machine.connection();
+        machine.node.command_came(from, "/", None);
+        let create = Control::Create {
+            name: Some("a".to_owned()),
+            environment: vec![],
+            devices: vec![crate::driver::FIRST],
+        };
+        machine.node.command(NOW, from, 1, &create);
+        machine.drain().0.unwrap()
+    };
+    let refused = create(&of_machine(120));
+    let ControlReply::Error(error) = refused else {
+        panic!("{refused:?}")
+    };
+    for words in [
+        "GPUSHARE_OVERSUBSCRIBE=\"uvm\" is refused",
+        "the machine has ",
+    ] {
+        assert!(error.message.contains(words), "{words} in {error}");
+    }
+    let made = create(&of_machine(80));
+    assert!(matches!(made, ControlReply::Created { .. }), "{made:?}");
+}

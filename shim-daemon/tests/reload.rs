@@ -3,7 +3,7 @@
 
 use crate::support::file::SettingsFile;
 use crate::support::gate::Gated;
-use crate::support::{Daemon, FakeDevices};
+use crate::support::{Daemon, FakeDevices, create};
 use gpushare_protocol::units::GIB;
 use gpushare_protocol::wire::*;
 use gpushared::config;
@@ -80,4 +80,29 @@ fn tenants_that_share_are_idle_as_late_after_a_reload_as_before() {
 fn tenants_that_take_turns_are_idle_as_early_after_a_reload_as_before() {
     let shown = idle_after("[compute]\nsharing = \"turns\"");
     assert_eq!(shown, [[500_000; 2]; 2]);
+}
+
+/// Why a tenant may not swap under a daemon that was started with the first file and has read the
+/// second.
+fn no_swap_after(first: &str, second: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let file = SettingsFile::new(first);
+    let settings = config::read(first, Settings::default()).unwrap();
+    let devices = FakeDevices::default();
+    let daemon = Daemon::with_file(folder.path(), devices, settings, Some(file.reload()));
+    file.becomes(second);
+    daemon.devices.until_looked_at();
+    let swaps = create("one", &[("GPUSHARE_OVERSUBSCRIBE", "swap")]);
+    match daemon.command().call(&swaps) {
+        ControlReply::Error(error) => error.message,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn host_memory_that_a_reload_brings_is_told_to_need_a_restart() {
+    let told = no_swap_after("", HOST);
+    assert!(told.contains("[swap] needs a restart"), "{told}");
+    let told = no_swap_after("", LIMIT);
+    assert!(told.contains("have no [swap] host"), "{told}");
 }

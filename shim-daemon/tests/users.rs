@@ -194,7 +194,10 @@ fn a_priority_above_the_usual_is_for_root_to_give() {
         machine.set(ROOT, "GPUSHARE_PRIORITY", "1000"),
         ControlReply::Done
     );
-    // The priority that root gave stays, whatever else the tenant's owner changes.
+    // The priority that root gave stays: its owner joins with it, and changes what is hers.
+    let joins = machine.create(ALICE, &[("GPUSHARE_PRIORITY", "1000")]);
+    assert!(matches!(joins, ControlReply::Created { .. }), "{joins:?}");
+    forbidden(&machine.create(BOB, &[("GPUSHARE_PRIORITY", "1000")]));
     assert_eq!(
         machine.set(ALICE, "GPUSHARE_MEM_LIMIT", "2GiB"),
         ControlReply::Done

@@ -124,6 +124,28 @@ fn with_the_request_as_view_other_tenants_never_raise_it() {
 }
 
 #[test]
+fn a_program_sees_its_tenants_request_where_it_alone_asks_for_the_view() {
+    let gpu = Gpu::new("mem=16GiB");
+    let daemon = Daemon::start(&gpu);
+    let tenant = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
+    let by_request = [("GPUSHARE_MEM_VIEW", "request")];
+    let mut asks = tenant.client("quota", &by_request).started();
+    let [mut other, mut told] = [(); 2].map(|()| tenant.client("quota", &[]).started());
+    assert_eq!(asks.ask("total"), format!("total {} 0", 4 * GIB));
+    let before = [free(&mut asks), free(&mut told)];
+    other.does(&format!("alloc {GIB}"));
+    assert_eq!(
+        [free(&mut asks), free(&mut told)],
+        before.map(|free| free - GIB)
+    );
+    other.does("free 1");
+    assert_eq!(
+        [free(&mut asks), free(&mut told)],
+        [before[0] - GIB, before[1]]
+    );
+}
+
+#[test]
 fn with_the_request_as_view_a_process_sees_its_own_frees() {
     let gpu = Gpu::new("mem=16GiB");
     let flags = ["--mem-limit", "4GiB", "--mem-view", "request"];

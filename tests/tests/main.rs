@@ -165,6 +165,7 @@ mod rollback;
 mod run;
 mod run_meets;
 mod run_privileged;
+mod run_settings;
 mod run_terminal;
 mod seal;
 mod service_reported;

@@ -30,6 +30,16 @@ pub fn fit(patterns: &[(String, String)], labels: &[(String, String)]) -> bool {
     })
 }
 
+/// Whether these patterns fit each container that the `others` fit.
+#[must_use]
+pub fn cover(patterns: &[(String, String)], others: &[(String, String)]) -> bool {
+    patterns.iter().all(|(kind, pattern)| {
+        let mut others = others.iter().filter(|(of, _)| of == kind);
+        // What ends in `*` fits a pattern that does only by the part before.
+        others.any(|(_, other)| pattern == other || pattern.ends_with('*') && fits(pattern, other))
+    })
+}
+
 fn fits(pattern: &str, value: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(start) => value.starts_with(start),

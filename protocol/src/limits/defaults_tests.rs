@@ -241,3 +241,23 @@ fn a_tenant_says_off_over_a_default_by_which_its_memory_moves() {
     assert!(read(&[off, swap], &[]).is_err());
     assert!(read(&[], &[off, swap]).is_err());
 }
+
+#[test]
+fn a_tenant_says_that_its_memory_moves_over_a_default_by_which_it_stays() {
+    let off: Pairs<'_> = &[("GPUSHARE_OVERSUBSCRIBE", "off")];
+    let moves = |own: Pairs<'_>| read(own, off).map(|limits| limits.policy().oversubscribe);
+    let swap = ("GPUSHARE_PREEMPTIBLE", "swap");
+    assert_eq!(moves(&[swap]), Ok(Oversubscribe::Swap));
+    assert_eq!(moves(&[]), Ok(Oversubscribe::Off));
+    assert_eq!(
+        moves(&[("GPUSHARE_PREEMPTIBLE", "kill")]),
+        Ok(Oversubscribe::Off)
+    );
+    // It moves others there, which its own memory does not have to.
+    assert_eq!(
+        moves(&[("GPUSHARE_ON_COLLISION", "swap")]),
+        Ok(Oversubscribe::Off)
+    );
+    let both = [swap, ("GPUSHARE_OVERSUBSCRIBE", "off")];
+    assert_eq!(moves(&both).unwrap_err().variable, swap.0);
+}

@@ -28,9 +28,30 @@ pub struct DeviceLimits {
     pub compute: ComputeLimits,
 }
 
-/// Whether the tenant's request for a device is set.
-pub(super) fn has_request(limits: &Limits, ordinal: u32, uuid: &[u8; 16]) -> bool {
-    limits.memory.on(ordinal, Uuid(*uuid)).1.is_some()
+/// The value by which memory of a device is guaranteed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Guarantor {
+    /// Its variable.
+    pub variable: String,
+    /// As it is written.
+    pub value: String,
+    /// It is a limit, which requests as much.
+    pub is_limit: bool,
+    /// It is the node's default.
+    pub is_default: bool,
+}
+
+/// The request, or the limit where none is set. `None`: nothing is guaranteed.
+pub(super) fn guarantor(limits: &Limits, ordinal: u32, uuid: &[u8; 16]) -> Option<Guarantor> {
+    let (limit, request) = limits.memory.on(ordinal, Uuid(*uuid));
+    let is_limit = request.is_none();
+    let entry = request.or_else(|| limit.filter(|_| implies(limits)))?;
+    Some(Guarantor {
+        is_default: !entry.is_own(),
+        variable: entry.variable,
+        value: entry.value,
+        is_limit,
+    })
 }
 
 /// A request that was not set: the guarantee of a tenant with only a limit, where a percentage
@@ -50,13 +71,20 @@ fn implies(limits: &Limits) -> bool {
 
 /// A tenant with a request has that request, and a tenant with neither request nor limit has none.
 /// A tenant with only a limit has as much guaranteed as the limit and the node's maximum for
-/// requests allow.
-pub(super) fn implied(limits: &Limits, ordinal: u32, uuid: &[u8; 16]) -> Option<ImpliedRequest> {
+/// requests allow, and where the limit is a default above the node's maximum, as that.
+pub(super) fn implied(
+    limits: &Limits,
+    ordinal: u32,
+    uuid: &[u8; 16],
+    capacity: u64,
+) -> Option<ImpliedRequest> {
     let uuid = Uuid(*uuid);
     let (limit, request) = limits.memory.on(ordinal, uuid);
     let limit = limit.filter(|_| request.is_none() && implies(limits))?;
-    let most = || limits.maxima.requests_on(ordinal, uuid);
-    let bounds = || most().chain([limit.size]);
+    let (most, _) = limits.maxima.memory_on(ordinal, uuid, capacity);
+    let lowered = limit.clone().under(most, capacity);
+    let requests = || limits.maxima.requests_on(ordinal, uuid);
+    let bounds = || requests().chain([limit.size, lowered.size]);
     let parts = bounds().filter_map(|size| match size {
         Size::Percent(part) => Some(part),
         Size::Bytes(_) => None,
@@ -105,6 +133,11 @@ pub(super) fn limits(
         }),
         Some(request) => {
             let bytes = request.size.on(capacity);
+            // A default is nobody's wish: of a smaller device it is all.
+            let bytes = match request.is_own() {
+                true => bytes,
+                false => bytes.min(capacity),
+            };
             match &limit {
                 Some(limit) if ceiling.is_some_and(|ceiling| bytes > ceiling) => {
                     return Err(above(request, limit));

@@ -11,7 +11,7 @@ fn implied(own: Pairs<'_>, defaults: Pairs<'_>, maxima: Pairs<'_>) -> Option<Imp
     };
     let maxima = Maxima::read(pairs(maxima)).expect("good maxima");
     let limits = Limits::from_env_under(pairs(own), pairs(defaults), maxima);
-    limits.expect("good limits").implied(0, &[7; 16])
+    limits.expect("good limits").implied(0, &[7; 16], 16 << 30)
 }
 
 const LIMIT: &str = "GPUSHARE_MEM_LIMIT";
@@ -61,4 +61,32 @@ fn a_nodes_maximum_for_requests_bounds_what_is_implied() {
     let most = Some(12 << 30);
     assert_eq!(implied(bytes, &[], &[(REQUEST, "50%")]), percent(50, most));
     assert_eq!(implied(bytes, &[], &[(REQUEST, "1GiB")]), None);
+}
+
+/// A default above a maximum in percent is that percentage, and guaranteed as such.
+#[test]
+fn a_default_above_a_maximum_in_percent_implies_that_part() {
+    let most: Pairs<'_> = &[(LIMIT, "25%")];
+    assert_eq!(implied(&[], &[(LIMIT, "50%")], most), percent(25, None));
+    let bytes = Some(8 << 30);
+    assert_eq!(implied(&[], &[(LIMIT, "8GiB")], most), percent(25, bytes));
+    let of_one: Pairs<'_> = &[(
+        "GPUSHARE_MEM_LIMIT_GPU_07070707_0707_0707_0707_070707070707",
+        "25%",
+    )];
+    assert_eq!(implied(&[], &[(LIMIT, "50%")], of_one), percent(25, None));
+    let most: Pairs<'_> = &[(LIMIT, "6GiB")];
+    let bytes = Some(6 << 30);
+    assert_eq!(implied(&[], &[(LIMIT, "50%")], most), percent(50, bytes));
+}
+
+#[test]
+fn a_maximum_above_a_limit_changes_nothing_of_what_it_implies() {
+    let most: Pairs<'_> = &[(LIMIT, "50%")];
+    assert_eq!(implied(&[], &[(LIMIT, "4GiB")], most), None);
+    assert_eq!(implied(&[(LIMIT, "4GiB")], &[], most), None);
+    assert_eq!(implied(&[], &[(LIMIT, "10%")], most), percent(10, None));
+    assert_eq!(implied(&[(LIMIT, "10%")], &[], most), percent(10, None));
+    // The maximum is none that the tenant asked for.
+    assert_eq!(implied(&[], &[], most), None);
 }

@@ -51,7 +51,6 @@ impl Limits {
         self.policy.settle()?;
         self.memory.check()?;
         self.time.check()?;
-        self.check_view()?;
         Ok(self)
     }
 
@@ -65,7 +64,8 @@ impl Limits {
         self.memory.layers().any(|layer| !layer.limit.is_empty())
     }
 
-    fn check_view(&self) -> Result<(), LimitError> {
+    /// Refuses the view of a request where no device can have one.
+    pub(super) fn check_view(&self) -> Result<(), LimitError> {
         if self.view == View::Request && !self.any() {
             return Err(LimitError::new(
                 "GPUSHARE_MEM_VIEW",

@@ -185,6 +185,11 @@ impl Policy {
             // The default gives way to what the tenant says.
             self.preemptible = Preemptible::Never;
         }
+        let stays_by_default =
+            self.says[OVERSUBSCRIBE] && self.oversubscribe == Oversubscribe::Off && !self.says_off;
+        if stays_by_default && !self.is_usual && self.preemptible == Preemptible::Swap {
+            self.says[OVERSUBSCRIBE] = false;
+        }
         let moves =
             self.on_collision.contains(&Resolver::Swap) || self.preemptible == Preemptible::Swap;
         if !self.says[OVERSUBSCRIBE] && moves {

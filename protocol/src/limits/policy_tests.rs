@@ -218,7 +218,10 @@ fn under_swap_a_request_that_is_not_set_is_nothing() {
     let request = |set: &[(&str, &str)]| {
         let limits = read(set).unwrap();
         let on = limits.for_device(0, &[1; 16], 16 << 30).unwrap();
-        (on.request >> 30, limits.implied(0, &[1; 16]).is_some())
+        (
+            on.request >> 30,
+            limits.implied(0, &[1; 16], 16 << 30).is_some(),
+        )
     };
     let swap = ("GPUSHARE_OVERSUBSCRIBE", "swap");
     let limit = ("GPUSHARE_MEM_LIMIT", "4GiB");

@@ -294,16 +294,21 @@ fn unknown(name: &str, value: &OsString) -> LimitError {
     )
 }
 
-/// Refuses a limit under which nothing can run. Of a bare number it asks whether one of `perhaps`
-/// was meant: a part of the device and a size for one up to 100, and a size for a larger one.
-fn meant(set: &Setting<'_>, bytes: u64, perhaps: [&[&str]; 2]) -> Result<(), LimitError> {
+/// Refuses a limit under which nothing can run; `text` is how it is written. Of a bare number it
+/// asks whether one of `perhaps` was meant: a part of the device and a size for one up to 100, and
+/// a size for a larger one.
+fn meant(
+    set: &Setting<'_>,
+    (text, bytes): (&str, u64),
+    perhaps: [&[&str]; 2],
+) -> Result<(), LimitError> {
     if bytes >= LEAST {
         return Ok(());
     }
-    let value = set.value;
     let units = perhaps[usize::from(bytes > 100)].iter();
-    let perhaps: Vec<String> = units.map(|unit| format!("{value}{unit}")).collect();
-    let accepted = match value.bytes().all(|byte| byte.is_ascii_digit()) {
+    let perhaps: Vec<String> = units.map(|unit| format!("{text}{unit}")).collect();
+    let number = text.rsplit('=').next().unwrap_or_default();
+    let accepted = match number.bytes().all(|byte| byte.is_ascii_digit()) {
         true => format!("at least 1MiB; did you mean {}?", perhaps.join(" or ")),
         false => "at least 1MiB".to_owned(),
     };
@@ -358,7 +363,7 @@ fn ours(limits: &mut Limits, set: &Setting<'_>, request: bool) -> Result<(), Lim
     };
     let size = size.map_err(|(bad, accepted)| set.refuse(problem(bad, set.value), accepted))?;
     if let (Size::Bytes(bytes), false) = (size, request) {
-        meant(set, bytes, [&["%", "GiB"], &["MiB"]])?;
+        meant(set, (set.value, bytes), [&["%", "GiB"], &["MiB"]])?;
     }
     limits.insert(set, Owner::Gpushare, request, set.device, size);
     Ok(())
@@ -370,7 +375,7 @@ fn hami(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
     let bytes = size::parse_letters(set.value, false)
         .map_err(|bad| set.refuse(plain(bad, set.value), accepted))?;
     if let Some(bytes) = bytes {
-        meant(set, bytes, [&["g"], &["m"]])?;
+        meant(set, (set.value, bytes), [&["g"], &["m"]])?;
         limits.insert(set, Owner::Hami, false, set.device, Size::Bytes(bytes));
     }
     Ok(())
@@ -400,6 +405,7 @@ fn mps(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
             return Err(set.refuse(format!("{item:?} is not understood"), accepted));
         };
         let Some(bytes) = bytes else { continue };
+        meant(set, (item, bytes), [&["G"], &["M"]])?;
         if limits
             .insert(set, Owner::Mps, false, device, Size::Bytes(bytes))
             .is_some()
@@ -410,57 +416,8 @@ fn mps(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
     Ok(())
 }
 
-/// The kind of amount in a flag's value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Memory: a size.
-    Memory,
-    /// Guaranteed memory: a size, or 0.
-    Request,
-    /// A device's time: a percentage.
-    Time,
-}
-
-/// Reads the value of `--mem-limit` and its like: `AMOUNT`, `<n>=AMOUNT` or `<UUID>=AMOUNT`.
-/// Returns the device and the amount as text, which a `GPUSHARE_*` variable takes unchanged.
-///
-/// # Errors
-/// As for the variables, naming `flag`.
-pub fn flag<'a>(kind: Kind, flag: &str, value: &'a str) -> Result<(Selector, &'a str), LimitError> {
-    let (device, amount) = value
-        .split_once('=')
-        .map_or((None, value), |(device, amount)| (Some(device), amount));
-    let device = device.map_or(Some(Selector::All), |device| Selector::parse(device, '-'));
-    let accepted = || match kind {
-        Kind::Memory => format!(
-            "SIZE, <0 to 15>=SIZE or <GPU UUID>=SIZE; a SIZE is {}",
-            size::ACCEPTED
-        ),
-        Kind::Request => format!(
-            "SIZE, <0 to 15>=SIZE or <GPU UUID>=SIZE; a SIZE is {}",
-            size::REQUESTED
-        ),
-        Kind::Time => format!(
-            "PERCENT, <0 to 15>=PERCENT or <GPU UUID>=PERCENT; a PERCENT is {}",
-            compute::ACCEPTED
-        ),
-    };
-    let refuse = |problem| LimitError::new(flag, value, problem, accepted());
-    let device = device.ok_or_else(|| refuse("there is no such device".to_owned()))?;
-    let wrong = |bad| problem(bad, amount);
-    match kind {
-        Kind::Memory => Size::parse(amount).map(drop).map_err(wrong),
-        Kind::Request => Size::parse_request(amount).map(drop).map_err(wrong),
-        Kind::Time => compute::parse(amount)
-            .map(drop)
-            .ok_or_else(|| compute::wrong(amount).to_owned()),
-    }
-    .map_err(refuse)?;
-    Ok((device, amount))
-}
-
 /// What is wrong with a size of our grammar, and which one was perhaps meant.
-fn problem(bad: BadSize, text: &str) -> String {
+pub(super) fn problem(bad: BadSize, text: &str) -> String {
     let problem = plain(bad, text);
     match size::perhaps(text).filter(|_| bad == BadSize::Grammar) {
         Some(meant) => format!("{problem}; did you mean {meant}?"),

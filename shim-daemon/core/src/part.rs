@@ -30,6 +30,11 @@ impl Implied {
         }
     }
 
+    /// As much of a device as one tenant alone can have, up to `most`.
+    pub fn whole(most: Bytes) -> Self {
+        Self::new(WHOLE, most)
+    }
+
     /// The guarantee, of `usable` bytes, to a tenant whose own contexts take `overhead`, rounded
     /// down.
     pub fn request(self, usable: Bytes, overhead: Bytes) -> Bytes {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use gpushare_inject::cdi;
+use gpushare_inject::{cdi, rules};
 use gpushare_protocol::injection::DEVICE_FILE;
 use gpushare_protocol::limits::{Limits, Maxima};
 use gpushare_protocol::uuid::Uuid;
@@ -106,7 +106,7 @@ impl Section {
     pub(super) fn rules(
         &self,
         classes: &BTreeMap<String, ClassRow>,
-        maxima: &Variables,
+        [defaults, maxima]: [&Variables; 2],
     ) -> Result<Containers, String> {
         for (name, path) in [("cdi", &self.cdi), ("library", &self.library)] {
             if let Some(path) = path.as_ref().filter(|path| !path.is_absolute()) {
@@ -115,20 +115,22 @@ impl Section {
                 ));
             }
         }
-        let rules = self.rules.iter().zip(1..);
-        let rules = rules.map(|(row, number)| {
+        let rows = self.rules.iter().zip(1..);
+        let rules = rows.map(|(row, number)| {
             row.rule(maxima)
                 .map_err(|why| format!("[[containers.rules]] number {number}: {why}"))
         });
+        let rules = rules.collect::<Result<Vec<_>, _>>()?;
+        refuse_hidden(&rules)?;
         Ok(Containers {
             without_cgroup: self.no_cgroup == NoCgroup::Socket,
             deny_unenforceable: self.unenforceable == Unenforceable::Deny,
             allow_without_daemon: self.on_daemon_loss == OnDaemonLoss::Allow,
             unlimited: self.unlimited.into(),
-            rules: rules.collect::<Result<_, _>>()?,
+            rules,
             classes: classes
                 .iter()
-                .map(|(name, row)| row.class(name, maxima))
+                .map(|(name, row)| row.class(name, [defaults, maxima]))
                 .collect::<Result<_, _>>()?,
             cdi: self.cdi.clone(),
             library: self.library.clone(),
@@ -137,7 +139,7 @@ impl Section {
 }
 
 impl ClassRow {
-    fn class(&self, name: &str, maxima: &Variables) -> Result<Class, String> {
+    fn class(&self, name: &str, [defaults, maxima]: [&Variables; 2]) -> Result<Class, String> {
         let refused = |why: String| format!("[classes.{name}]: {why}");
         if !cdi::is_name(name) {
             return Err(refused(
@@ -158,7 +160,12 @@ impl ClassRow {
         }
         let failed = |error: gpushare_protocol::limits::LimitError| refused(error.to_string());
         let most = Maxima::read(pairs(maxima)).map_err(failed)?;
-        Limits::from_env_under(pairs(&environment), [], most).map_err(failed)?;
+        let limits = Limits::from_env_under(pairs(&environment), pairs(defaults), most);
+        if let Some(gang) = &limits.map_err(failed)?.policy().gang {
+            return Err(refused(format!(
+                "GPUSHARE_GANG = {gang:?} is refused: the containers of a class are not one job; accepted: GPUSHARE_GANG in the environment of the containers of one job"
+            )));
+        }
         Ok(Class {
             name: name.to_owned(),
             devices: self.devices.clone(),
@@ -251,6 +258,24 @@ fn refuse_pattern(kind: &str, pattern: &str) -> Result<(), String> {
         true => Ok(()),
         false => Err(format!("{kind} = {pattern:?} is refused; {accepted}")),
     }
+}
+
+/// Refuses a rule of which an earlier one takes each container: it would hold for none, in silence.
+fn refuse_hidden(rules: &[Rule]) -> Result<(), String> {
+    let hidden = rules.iter().enumerate().find_map(|(at, rule)| {
+        let mut earlier = rules.iter().take(at);
+        let first = earlier.position(|first| rules::cover(&first.labels, &rule.labels))?;
+        Some((rule, at + 1, first + 1))
+    });
+    let Some((rule, number, first)) = hidden else {
+        return Ok(());
+    };
+    let labels = rule.labels.iter();
+    let labels = labels.map(|(kind, pattern)| format!("{kind} = {pattern:?}"));
+    let labels = labels.collect::<Vec<_>>().join(", ");
+    Err(format!(
+        "[[containers.rules]] number {number}: {labels} is refused: number {first} fits each of its containers, and the first rule that fits counts; accepted: before it"
+    ))
 }
 
 /// Whether some uid is this text, or begins with it.

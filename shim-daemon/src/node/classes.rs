@@ -83,16 +83,26 @@ impl Node {
                 }
                 tenant
             }
-            None => self.found_in_class(now, class, groups)?,
+            None => {
+                let id = id_of(&groups);
+                let found = self.found_in_class(now, class, groups);
+                let found = found.and_then(|tenant| self.is_taken(tenant));
+                found.inspect_err(|error| self.tell_refused_in_class(now, (class, &id), error))?
+            }
         };
         match self.tenants.get(&tenant) {
             Some(known) if known.is_admitted() => Ok(tenant),
-            Some(_) => Err(WireError::retry(ErrorCode::Full, self.waits_for(tenant))),
-            None => {
-                let why = self.refused.take().unwrap_or_default();
-                Err(WireError::new(ErrorCode::BadLimits, why))
-            }
+            _ => Err(WireError::retry(ErrorCode::Full, self.waits_for(tenant))),
         }
+    }
+
+    /// A tenant that was registered, unless the brain has refused it.
+    fn is_taken(&mut self, tenant: TenantId) -> Result<TenantId, WireError> {
+        if self.tenants.contains_key(&tenant) {
+            return Ok(tenant);
+        }
+        let why = self.refused.take().unwrap_or_default();
+        Err(WireError::new(ErrorCode::BadLimits, why))
     }
 
     fn class_named(&self, name: &str) -> Result<&Class, WireError> {

@@ -12,6 +12,7 @@ use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{Control, ControlReply, Cursor, ErrorCode, Listing, WireError};
 
 use super::events::word;
+use super::host_memory::machine_holds;
 use super::residency;
 use super::specs::Whose;
 use super::standing::Standing;
@@ -106,7 +107,6 @@ impl Node {
         let (defaults, [maxima, node_maxima]) =
             own.unwrap_or_else(|| (self.defaults.clone(), [self.maxima.clone(), Vec::new()]));
         let limits = limits_under(environment, &defaults, [&maxima, &node_maxima])?;
-        self.may_ask(from, environment)?;
         let device_ids = self.device_ids(devices)?;
         self.are_seen(&limits, &device_ids, |_| true)?;
         let whose = Whose::of(self.users.of(from), &[]);
@@ -127,14 +127,10 @@ impl Node {
                     true => String::new(),
                     false => format!(" than {}", limits::as_flags(&asked)),
                 };
-                let text = match limits::as_flags(own) {
-                    none if none.is_empty() => format!(
-                        "tenant {name} exists with other limits{than}; give no limits to join it, or another name"
-                    ),
-                    flags => format!(
-                        "tenant {name} exists with other limits{than}; to join it give its own, {flags}, or give another name"
-                    ),
-                };
+                let flags = limits::as_flags(own);
+                let text = format!(
+                    "tenant {name} exists with other limits{than}; to join it give its own, {flags}, or give another name"
+                );
                 return Err(WireError::new(ErrorCode::BadLimits, text));
             }
             if self.there(known.device_ids()) != self.there(&device_ids) {
@@ -149,6 +145,9 @@ impl Node {
             self.may_wait(from, tenant)?;
             return Ok(self.keep(tenant, (from, id)));
         }
+        // One that joins has what root may have given its tenant.
+        self.may_ask(from, environment)?;
+        machine_holds(&limits, &spec)?;
         self.may_have_another(from)?;
         self.may_replace_unrestored(from, &name)?;
         self.claim(&device_ids)?;

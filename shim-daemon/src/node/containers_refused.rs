@@ -10,6 +10,8 @@ use super::{ConnId, Node};
 
 /// The kind of the event.
 const KIND: &str = "container-refused";
+/// Refused containers of classes of which it is known that they were told.
+const MOST_KNOWN: usize = 1024;
 
 /// The event's word for what refused it. `NotFound` is a device: other causes are told apart by the
 /// caller.
@@ -60,6 +62,27 @@ impl Node {
         self.tell_refused_container(now, from, of, (reason(error.code), error));
     }
 
+    /// A container of a class is refused, which only its own programs are told. Each of them asks,
+    /// and may ask for ever: it is told once, with the reason of the first one.
+    pub(super) fn tell_refused_in_class(
+        &mut self,
+        now: Nanos,
+        (class, id): (&str, &str),
+        error: &WireError,
+    ) {
+        let known = &mut self.events.refused_in_classes;
+        if error.can_retry || known.contains(id) {
+            return;
+        }
+        if known.len() >= MOST_KNOWN {
+            known.clear();
+        }
+        known.insert(id.to_owned());
+        let why = format!("class {class}: {}", error.message);
+        let told = WireError::new(error.code, why);
+        self.put_refused(now, None, (id, &[]), (reason(error.code), &told));
+    }
+
     /// Tells it within the budget of the hook's user. A hook that asks again for what it was told
     /// to ask again is told once.
     pub(super) fn tell_refused_container(
@@ -76,8 +99,17 @@ impl Node {
             return;
         }
         self.events.refused = Some(this);
+        self.put_refused(now, self.users.of(from), (id, labels), (reason, error));
+    }
+
+    fn put_refused(
+        &mut self,
+        now: Nanos,
+        user: Option<u32>,
+        (id, labels): (&str, &[(String, String)]),
+        (reason, error): (&'static str, &WireError),
+    ) {
         self.count_event(KIND);
-        let user = self.users.of(from);
         if !self.events.budgets.allows_refusal(now, KIND, user) {
             return;
         }

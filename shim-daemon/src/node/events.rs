@@ -1,6 +1,6 @@
 //! Past events, kept for `events`: a bounded ring, and the connections that follow it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -44,6 +44,8 @@ pub(super) struct Events {
     pub(super) budgets: Budgets,
     /// The refused container that was told last, with why.
     pub(super) refused: Option<(String, String)>,
+    /// The refused containers of classes that were told.
+    pub(super) refused_in_classes: BTreeSet<String>,
     /// Events of each kind so far, told or left out.
     counts: BTreeMap<&'static str, u64>,
     /// How often the journal lacks events.

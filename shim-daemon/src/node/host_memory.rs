@@ -93,6 +93,15 @@ impl Node {
     }
 }
 
+/// Refuses a tenant whose managed memory may be more than the machine has. The memory cgroup of a
+/// program that is not there yet is compared by `run`.
+pub(super) fn machine_holds(limits: &Limits, spec: &TenantSpec) -> Result<(), WireError> {
+    match spec.oversubscribe {
+        Oversubscribe::Uvm => compared(limits, needed(spec), least_of(None)),
+        Oversubscribe::Off | Oversubscribe::Swap => Ok(()),
+    }
+}
+
 /// The bytes that may be on the host, of all devices.
 fn needed(spec: &TenantSpec) -> Bytes {
     spec.quotas.iter().map(|(_, quota)| quota.limit).sum()

@@ -381,6 +381,7 @@ impl Node {
     /// If they are nothing without others that only a start applies. Then nothing changes.
     pub fn reload(&mut self, now: Nanos, settings: &Settings) -> Result<(), String> {
         self.may_take(settings)?;
+        self.found_host(settings);
         self.defaults.clone_from(&settings.defaults);
         self.maxima.clone_from(&settings.maxima);
         self.containers.clone_from(&settings.containers);

@@ -123,6 +123,15 @@ impl Node {
         }
     }
 
+    /// Takes from settings that are read while this daemon runs why nothing swaps, if nothing does.
+    /// The budget is that of the start.
+    pub(super) fn found_host(&mut self, settings: &Settings) {
+        self.residency.no_host = match settings.policy.swap.host.is_zero() {
+            true => settings.no_host.clone(),
+            false => NOT_YET.to_owned(),
+        };
+    }
+
     /// Refuses settings under which memory would move into a budget that is theirs and not this
     /// daemon's, which it has from its start: each new tenant would be refused.
     pub(super) fn may_take(&self, settings: &Settings) -> Result<(), String> {

@@ -1,42 +1,69 @@
 //! Why limits are refused, in words that name devices as users know them.
 
 use gpushare_core::{DeviceId, Permille, SpecError, TenantId};
-use gpushare_protocol::limits::as_flags;
+use gpushare_protocol::limits::{Guarantor, Limits, as_flags};
 
 use super::Node;
+use super::commands::limits_under;
+use super::tenant::Tenant;
 
 impl Node {
     /// Why limits are refused, with the devices' visible names. The variables that say the limits
     /// are those of a change that is under way, else those that the tenant is registered with.
     pub(super) fn words(&self, tenant: TenantId, error: &SpecError) -> String {
         let known = self.tenants.get(&tenant);
-        let registered = known.map(|known| &*known.registration().environment);
-        let asked = self.changing.as_deref().or(registered).unwrap_or_default();
-        words(error, asked, |device| self.device_name(device))
+        let limits = known.and_then(|known| {
+            let registered = &*known.registration().environment;
+            let asked = self.changing.as_deref().unwrap_or(registered);
+            let (defaults, [maxima, node_maxima]) = known.terms();
+            limits_under(asked, &defaults, [&maxima, &node_maxima]).ok()
+        });
+        let device_ids = known.map(Tenant::device_ids).unwrap_or_default();
+        self.words_for(limits.as_ref(), device_ids, error)
+    }
+
+    /// Why these limits are refused on the devices of a tenant.
+    pub(super) fn words_for(
+        &self,
+        limits: Option<&Limits>,
+        device_ids: &[DeviceId],
+        error: &SpecError,
+    ) -> String {
+        let guarantor = |device: DeviceId| {
+            let ordinal = device_ids.iter().position(|known| *known == device)?;
+            let uuid = *self.uuids_of(&[device]).first()?;
+            limits?.guarantor(u32::try_from(ordinal).ok()?, &uuid)
+        };
+        words(error, guarantor, |device| self.device_name(device))
     }
 }
 
-/// The flags of `asked` that limit memory, if none of them requests memory: such a limit requests
-/// as much.
-fn implying(asked: &[(String, String)]) -> Option<String> {
-    let of_memory = |(name, _): &&(String, String)| {
-        let is_alias = name.contains("DEVICE_MEMORY_LIMIT");
-        name.starts_with("GPUSHARE_MEM_LIMIT") || is_alias
-    };
-    let mut requests = asked.iter().map(|(name, _)| name);
-    if requests.any(|name| name.starts_with("GPUSHARE_MEM_REQUEST")) {
-        return None;
-    }
-    let limits: Vec<_> = asked.iter().filter(of_memory).cloned().collect();
-    (!limits.is_empty()).then(|| as_flags(&limits))
+/// The limit that requests as much, if it is one that guarantees memory: as the flag that was
+/// given, or as the node's default.
+fn implying(guarantor: Option<Guarantor>) -> Option<String> {
+    let Guarantor {
+        variable,
+        value,
+        is_default,
+        ..
+    } = guarantor.filter(|known| known.is_limit)?;
+    Some(match is_default {
+        true => format!("this node's default {variable}={value}"),
+        false => as_flags(&[(variable, value)]),
+    })
 }
 
 fn words(
     error: &SpecError,
-    asked: &[(String, String)],
+    guarantor: impl Fn(DeviceId) -> Option<Guarantor>,
     name: impl Fn(DeviceId) -> String,
 ) -> String {
-    let implying = implying(asked);
+    let implying = match error {
+        SpecError::TooLarge { device, .. } | SpecError::NoRoom { device, .. } => {
+            implying(guarantor(*device))
+        }
+        _ => None,
+    };
     match error {
         SpecError::TooLarge {
             device,
@@ -114,6 +141,7 @@ fn words(
 mod tests {
     use super::*;
     use gpushare_core::{Bytes, Quota, Resolver};
+    use std::ffi::OsString;
 
     fn permille(part: u16) -> Permille {
         Permille::new(part).unwrap()
@@ -148,7 +176,7 @@ mod tests {
             SpecError::NoRoom { device, short },
             SpecError::NoReturn { device, short },
         ];
-        let said = |error: &SpecError| words(error, &[], |device| format!("GPU-{}", device.0));
+        let said = |error: &SpecError| words(error, |_| None, |device| format!("GPU-{}", device.0));
         for error in of_devices {
             let text = said(&error);
             assert!(
@@ -179,7 +207,7 @@ mod tests {
             request: permille(600),
             short: permille(short),
         };
-        let said = |short| words(&taken(short), &[], |_| "it".to_owned());
+        let said = |short| words(&taken(short), |_| None, |_| "it".to_owned());
         assert!(
             said(600).starts_with("on it none of the time"),
             "{}",
@@ -199,12 +227,58 @@ mod tests {
             device,
             short: Bytes::gib(1),
         };
-        let asked = |name: &str| vec![(name.to_owned(), "8GiB".to_owned())];
-        let said = |asked: &[(String, String)]| words(&error, asked, |_| "it".to_owned());
-        let implied = said(&asked("GPUSHARE_MEM_LIMIT"));
-        let flags = "--mem-limit 8GiB without --mem-request";
-        assert!(implied.contains(flags), "{implied}");
-        let given = said(&asked("GPUSHARE_MEM_REQUEST"));
-        assert!(!given.contains("without"), "{given}");
+        let limits = |set: &[(&str, &str)], defaults: &[(&str, &str)]| {
+            let pairs = |set: &[(&str, &str)]| -> Vec<(OsString, OsString)> {
+                set.iter()
+                    .map(|(name, value)| (name.into(), value.into()))
+                    .collect()
+            };
+            Limits::from_env_over(pairs(set), pairs(defaults)).unwrap()
+        };
+        let said = |set: &[(&str, &str)], defaults: &[(&str, &str)]| {
+            let limits = limits(set, defaults);
+            let guarantor = |_: DeviceId| limits.guarantor(0, &[7; 16]);
+            words(&error, guarantor, |_| "it".to_owned())
+        };
+        let ours = ("GPUSHARE_MEM_LIMIT", "8GiB");
+        for (set, told) in [
+            (ours, "--mem-limit 8GiB without"),
+            (
+                ("GPUSHARE_MEM_LIMIT_0", "8GiB"),
+                "--mem-limit 0=8GiB without",
+            ),
+            (
+                ("CUDA_DEVICE_MEMORY_LIMIT", "8g"),
+                "CUDA_DEVICE_MEMORY_LIMIT=8g without",
+            ),
+            (
+                ("NVIDIA_GPU_MEMORY_LIMIT", "8192"),
+                "NVIDIA_GPU_MEMORY_LIMIT=8192 without",
+            ),
+            (
+                ("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=8G"),
+                "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=8G without",
+            ),
+        ] {
+            let text = said(&[set], &[]);
+            assert!(
+                text.contains(told) && text.contains("--mem-request"),
+                "{text}"
+            );
+        }
+        let by_default = said(&[], &[ours]);
+        let told = "this node's default GPUSHARE_MEM_LIMIT=8GiB without";
+        assert!(by_default.contains(told), "{by_default}");
+        for given in [
+            ("GPUSHARE_MEM_REQUEST", "8GiB"),
+            ("NVIDIA_GPU_MEMORY_REQUEST", "8192"),
+        ] {
+            for beside in [&[][..], &[("NVIDIA_GPU_MEMORY_LIMIT", "8192")]] {
+                let text = said(&[&[given], beside].concat(), &[]);
+                assert!(!text.contains("without"), "{given:?}: {text}");
+            }
+        }
+        let usual = said(&[ours], &[("GPUSHARE_MEM_REQUEST", "4GiB")]);
+        assert!(!usual.contains("without"), "{usual}");
     }
 }

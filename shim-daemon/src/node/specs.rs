@@ -86,10 +86,17 @@ impl Node {
                 .map_err(|error| WireError::new(ErrorCode::BadLimits, error.to_string()))?;
             quotas.push((*device, quota(&held, capacity, limits)));
             shares.push((*device, share(&held)));
-            if let Some(part) = limits.implied(ordinal, &known.uuid) {
-                let most = part.most.map_or(Bytes::MAX, Bytes);
-                implied.push((*device, Implied::new(part.part, most)));
-            }
+            let part = limits.implied(ordinal, &known.uuid, capacity);
+            let part =
+                part.map(|part| Implied::new(part.part, part.most.map_or(Bytes::MAX, Bytes)));
+            let by_default = || {
+                let request = Bytes(held.request);
+                let most = self.world.most_guaranteed(*device)?;
+                let guarantor = limits.guarantor(ordinal, &known.uuid)?;
+                // Nobody has asked for more than the device can guarantee.
+                (guarantor.is_default && request > most).then(|| Implied::whole(request))
+            };
+            implied.extend(part.or_else(by_default).map(|part| (*device, part)));
         }
         let mut spec = crate::config::spec_of(limits, quotas, shares);
         spec.implied = implied;

@@ -3,8 +3,7 @@
 //!
 //! Root and the daemon's own user may do everything. Any other user may register tenants, join and
 //! change its own, and list all tenants, as `nvidia-smi` shows every user's processes. A privilege
-//! at the cost of other users, such as a priority above the default, is refused. As with `nice`, a
-//! user may only lower its own priority.
+//! at the cost of other users, such as a priority above the default, is refused.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -166,9 +166,11 @@ fn a_move_that_the_host_has_room_for_is_not_counted_as_refused() {
 #[test]
 fn managed_memory_above_the_device_is_told_as_off_it() {
     let folder = tempfile::tempdir().unwrap();
-    let daemon = daemon(folder.path(), 0);
+    let daemon = daemon_set(folder.path(), 0, |settings| {
+        settings.capacity = Some(Bytes(2 * GIB));
+    });
     let limits = [
-        ("GPUSHARE_MEM_LIMIT", "40GiB"),
+        ("GPUSHARE_MEM_LIMIT", "5GiB"),
         ("GPUSHARE_OVERSUBSCRIBE", "uvm"),
     ];
     let (mut command, socket) = daemon.tenant("large", &limits);
@@ -176,11 +178,11 @@ fn managed_memory_above_the_device_is_told_as_off_it() {
     let client = Client::register_with(&socket, capabilities);
     let mut large = Gated::map(client);
     assert!(matches!(large.client.open(), Reply::Granted { .. }));
-    for (held, more, away) in [(0, 8, 0), (8, 16, 8)] {
+    for (held, more, away) in [(0, 1, 0), (1, 2, 1)] {
         let granted = large.client.grow(held * GIB, more * GIB);
         assert!(matches!(granted, Reply::Granted { .. }), "{granted:?}");
         large.client.charge(more * GIB);
-        shows(&daemon, &[(&large, (held + more).min(16))]);
+        shows(&daemon, &[(&large, (held + more).min(2))]);
         daemon.devices.until_looked_at();
         let told = places(&mut command);
         assert_eq!(told, [("large".to_owned(), Place::In, away)]);

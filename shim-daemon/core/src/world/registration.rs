@@ -131,16 +131,37 @@ impl World {
         spec: &TenantSpec,
         granted: impl Fn(DeviceId) -> Option<Bytes>,
     ) -> Result<(), SpecError> {
+        self.check_terms(spec)?;
+        self.check_compute(tenant, spec)?;
+        self.check_sizes(spec, granted)
+    }
+
+    /// Whether this node, without any other tenant, could hold to these limits.
+    ///
+    /// # Errors
+    /// Why it could not.
+    pub fn could_hold(&self, spec: &TenantSpec) -> Result<(), SpecError> {
+        self.check_terms(spec)?;
+        self.check_sizes(spec, |_| None)
+    }
+
+    fn check_terms(&self, spec: &TenantSpec) -> Result<(), SpecError> {
         spec.check()?;
         if spec.oversubscribe == Oversubscribe::Swap && self.residency.host.budget().is_zero() {
             return Err(SpecError::NoHost);
         }
-        self.check_compute(tenant, spec)?;
+        Ok(())
+    }
+
+    fn check_sizes(
+        &self,
+        spec: &TenantSpec,
+        granted: impl Fn(DeviceId) -> Option<Bytes>,
+    ) -> Result<(), SpecError> {
         for (device, quota) in &spec.quotas {
-            let Some(books) = self.ledger.get(*device) else {
+            let Some(most) = self.most_guaranteed(*device) else {
                 continue;
             };
-            let most = books.usable() - self.context_cost(*device);
             if quota.request > most && granted(*device).is_none_or(|had| quota.request > had) {
                 return Err(SpecError::TooLarge {
                     device: *device,
@@ -150,6 +171,12 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// The largest request that this device can hold, beside one context. `None`: it is lost.
+    pub fn most_guaranteed(&self, device: DeviceId) -> Option<Bytes> {
+        let books = self.ledger.get(device)?;
+        Some(books.usable() - self.context_cost(device))
     }
 
     /// The expected memory of a context on this device.
