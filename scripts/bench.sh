@@ -4,9 +4,10 @@
 # machines differ; instruction counts are checked by `cargo test -p gpushare-tests --test main
 # instructions::`. Takes a few minutes.
 #
-#   scripts/bench.sh [FOLDER]    FOLDER holds libgpushare.so; default: target/release, built first
+#   scripts/bench.sh [FOLDER]    FOLDER holds libgpushare.so; default: target/release, built first,
+#                                and for the cost of loading dist/lib, if it is there
 source "$(dirname "$0")/common.sh"
-case "${1:-}" in -h | --help) sed -n '2,6p' "$0" | sed 's/^# \?//'; exit 0 ;; esac
+case "${1:-}" in -h | --help) sed -n '2,8p' "$0" | sed 's/^# \?//'; exit 0 ;; esac
 need cargo gcc python3
 if [ $# -eq 0 ]; then
     say "building"
@@ -28,7 +29,10 @@ scripts/bench_calls.py calls "$library" "$bench"
 
 say "a program without CUDA: 2,000 rounds of /bin/true bare, with an empty library, and with ours"
 shipped=$library
-[ ! -f dist/lib/libgpushare.so ] || shipped="$PWD/dist/lib/libgpushare.so"
+if [ $# -eq 0 ] && [ -f dist/lib/libgpushare.so ]; then
+    shipped="$PWD/dist/lib/libgpushare.so"
+    note "ours is the packaged one, of commit $(cat dist/COMMIT 2>/dev/null || echo unknown)"
+fi
 scripts/bench_calls.py loading "$shipped" "$bench"
 
 say "processes: the same by 51 pairs; instructions of the whole process added"

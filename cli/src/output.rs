@@ -78,6 +78,11 @@ pub(crate) fn file(path: &Path, text: &str) -> Result<(), Failure> {
     kept.map(drop).map_err(|error| failed(error.error))
 }
 
+/// Whether [`file`] leaves nothing of what was there before, as of all but a pipe or a descriptor.
+pub(crate) fn is_replaced(path: &Path) -> bool {
+    descriptor(path).is_none() && (path.is_file() || !path.exists())
+}
+
 /// The descriptor of ours that a path names.
 fn descriptor(path: &Path) -> Option<i32> {
     let path = path.to_str()?;

@@ -111,7 +111,7 @@ impl Supervisor {
     /// Starts CMD with the signal mask we were started with. It ignores the signals that we ignore,
     /// and ends when we are killed. Each variable of `of_pid` gets its process id.
     pub(crate) fn start(&self, command: &mut Command, of_pid: &[&str]) -> io::Result<Child> {
-        spawn::bound(command, self.inherited, of_pid)
+        spawn::bound(command, (self.inherited, Signal::SIGKILL), of_pid)
     }
 
     /// Waits for CMD to end.

@@ -37,7 +37,7 @@ def preset(machine, name, seconds):
         if tenant["error_pp"] is not None:
             share += f" ({tenant['error_pp']:+.2f} pp, goal 1)"
         if tenant["cap_error_pp"] is not None:
-            share += f", worst second {tenant['cap_error_pp']:.2f} pp from the cap, goal 2"
+            share += f", worst second {tenant['cap_error_pp']:+.2f} pp from the cap, goal 2"
         if tenant["waited"]:
             share += f", waits p50 {tenant['waited']['p50_ns'] / 1e6:.2f} p99 {tenant['waited']['p99_ns'] / 1e6:.2f} ms"
         said.append(share)

@@ -177,6 +177,10 @@ fn an_impossible_experiment_is_refused_before_it_starts() {
             &["--gpu", "soft", "--tenant", "name=a", "--tenant", "name=a"],
             "two tenants",
         ),
+        (
+            &["--gpu", "soft", "--bare", "--daemon", "on"],
+            "'--bare' cannot be used with '--daemon",
+        ),
     ] {
         let output = home.gpushare(&[&["bench", "share"], flags].concat());
         let said = String::from_utf8_lossy(&output.stderr);

@@ -5,6 +5,7 @@ mod archives_script;
 mod arrows;
 mod bad_limits;
 mod barrier;
+mod bench_ends;
 mod bench_share;
 mod bench_together;
 mod caching;

@@ -299,7 +299,7 @@ fn a_benchmark_of_moves_loses_no_byte_and_names_its_figures() {
     let text = said(&home, &[&always[..], &few, &files].concat());
     for figure in [
         "part of the link",
-        "seal of an idle tenant, p99",
+        "seal of it, the longest of 2",
         "pages lost 0",
     ] {
         assert!(text.contains(figure), "{figure}: {text}");

@@ -48,7 +48,12 @@ pub(crate) struct BenchShare {
     #[arg(long, value_name = "GPU", default_value = "auto")]
     pub(crate) gpu: String,
     /// As for `run`. Shares and priorities need one.
-    #[arg(long, value_name = "WHEN", default_value = "on")]
+    #[arg(
+        long,
+        value_name = "WHEN",
+        default_value = "on",
+        conflicts_with = "bare"
+    )]
     pub(crate) daemon: UseDaemon,
     /// Run the tenants without gpushare, under the driver's own sharing.
     #[arg(long, help_heading = BARE)]
@@ -58,7 +63,7 @@ pub(crate) struct BenchShare {
     #[arg(long, conflicts_with = "bare", help_heading = BARE)]
     pub(crate) compare_bare: bool,
     /// With --compare-bare: run each pair so often, an odd number, and keep the middle one of each
-    /// figure.
+    /// figure; of a tenant's waits the one with the middle p99.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = odd, requires = "compare_bare", help_heading = BARE)]
     pub(crate) pairs: u32,
     /// With --compare-bare: write one table of all experiments to this file, as Markdown.

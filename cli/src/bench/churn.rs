@@ -3,8 +3,9 @@
 
 use super::clock;
 use super::lines::{END, Process, START};
-use super::log::{Log, Piece, Visit};
-use super::tenant::{Tenant, ns};
+use super::log::{Log, Visit};
+use super::measure::{self, Span};
+use super::tenant::{Arrivals, Tenant, ns};
 use super::worker::Moments;
 use crate::artefacts;
 use std::process::Command;
@@ -35,29 +36,33 @@ pub(crate) fn work(tenant: &Tenant, device: u32, moments: Moments) -> Result<Vec
 }
 
 /// For a process that starts work at `from`: the device time that it requested in its first [`NEW`]
-/// and in its second, and its service by their ends. Its first request comes at once, so a period
-/// longer than that counts whole; more than all of the time is not to be had.
+/// and in its second, and its service within each.
 fn visit(tenant: &Tenant, log: &Log, from: u64, end: u64) -> Visit {
     let (first, second) = (from + ns(NEW), from + 2 * ns(NEW));
     let until = first.min(end);
-    let had = |since: u64, until: u64| -> u64 {
-        let inside = |piece: &&Piece| since < piece.end && piece.end <= until;
-        log.pieces.iter().filter(inside).map(|piece| piece.ns).sum()
-    };
-    let alone = Tenant {
-        procs: 1,
-        ..tenant.clone()
-    };
-    let span = until.saturating_sub(from);
-    let part = alone.asks().unwrap_or(1.0);
-    let asked = part * span.max(ns(tenant.every)) as f64;
+    let had = |from: u64, to: u64| measure::device_time([log], Span { from, to });
     let is_whole = second <= end && tenant.every <= NEW;
+    let in_second = || asked(tenant, 2 * ns(NEW)) - asked(tenant, ns(NEW));
     Visit {
         from,
-        asked: asked.min(span as f64),
+        asked: asked(tenant, until.saturating_sub(from)),
         got_ns: had(from, until),
-        second: is_whole.then(|| (part * ns(NEW) as f64, had(first, second))),
+        second: is_whole.then(|| (in_second(), had(first, second))),
     }
+}
+
+/// The device time that a process of the tenant has in the first `span` of its work if each request
+/// is served as soon as it is due: the first one at once. Of random arrivals the mean.
+fn asked(tenant: &Tenant, span: u64) -> f64 {
+    let each = tenant.launch_ns() * u64::from(tenant.launches());
+    let every = ns(tenant.every).max(1);
+    if tenant.arrivals == Arrivals::Poisson {
+        return (each as f64 / every as f64).min(1.0) * span as f64;
+    }
+    // A request that takes longer than a period misses those that begin meanwhile.
+    let apart = each.div_ceil(every).max(1) * every;
+    let whole = span / apart;
+    (whole * each + (span % apart).min(each)) as f64
 }
 
 /// Starts a process, which is this program's worker too.
@@ -78,7 +83,7 @@ fn worked(mut process: Process, moments: Moments) -> Result<Log, String> {
     let rest = Duration::from_nanos(end.saturating_sub(clock::now()));
     let line = process.line(Instant::now() + rest + END)?;
     let logs: Vec<Log> = serde_json::from_str(&line).map_err(|error| error.to_string())?;
-    let ended = process.ended()?;
+    let ended = process.ended(Instant::now() + END)?;
     match logs.into_iter().next() {
         Some(log) if ended.success() => Ok(log),
         _ => Err(ended.to_string()),
@@ -87,6 +92,7 @@ fn worked(mut process: Process, moments: Moments) -> Result<Log, String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::log::Piece;
     use super::*;
 
     #[test]
@@ -104,7 +110,7 @@ mod tests {
             pieces: vec![
                 piece(from + 5_000_000),
                 piece(from + 100_000_000),
-                piece(from + 100_000_001),
+                piece(from + 100_300_000),
             ],
             ..Log::default()
         };
@@ -127,5 +133,51 @@ mod tests {
         assert_eq!((seen.asked.round(), seen.second), (20e6, None));
         let long: Tenant = "name=a,kernel=150ms,mode=sync,every=2s".parse().unwrap();
         assert_eq!(visit(&long, &log, from, u64::MAX).asked.round(), 100e6);
+    }
+
+    /// What a process requested and got, in ms, in its first and its second 100 ms. Its requests
+    /// take 10 ms, and end at these.
+    fn visited(text: &str, ends: &[u64]) -> [(f64, f64); 2] {
+        const MS: u64 = 1_000_000;
+        let tenant: Tenant = text.parse().unwrap();
+        let piece = |end: &u64| Piece {
+            sent: end * MS,
+            submitted: end * MS,
+            end: end * MS,
+            known: end * MS,
+            ns: 10 * MS,
+        };
+        let log = Log {
+            pieces: ends.iter().map(piece).collect(),
+            ..Log::default()
+        };
+        let seen = visit(&tenant, &log, 0, u64::MAX);
+        let ms = |(asked, got): (f64, u64)| (asked / 1e6, got as f64 / 1e6);
+        [
+            ms((seen.asked, seen.got_ns)),
+            seen.second.map_or((0.0, 0.0), ms),
+        ]
+    }
+
+    #[test]
+    fn one_that_is_served_at_once_has_all_that_it_asked_for() {
+        let every = |ms: u32| format!("name=a,kernel=10ms,mode=sync,every={ms}ms");
+        let of = |ms: u32| {
+            let ends: Vec<u64> = (0..9).map(|at| u64::from(at * ms + 10)).collect();
+            visited(&every(ms), &ends)
+        };
+        assert_eq!(of(70), [(20.0, 20.0), (10.0, 10.0)]);
+        assert_eq!(of(40), [(30.0, 30.0), (20.0, 20.0)]);
+        // The second request is half within the first 100 ms.
+        assert_eq!(of(95), [(15.0, 15.0), (15.0, 15.0)]);
+        // Late ones are not there in time.
+        let late = visited(&every(70), &[10, 120, 150]);
+        assert_eq!(late, [(20.0, 10.0), (10.0, 20.0)]);
+        // Those of longer than a period come as fast as they are served.
+        let full = visited(&every(5), &[10, 20, 30]);
+        assert_eq!(full, [(100.0, 30.0), (100.0, 0.0)]);
+        // Of random ones it is the mean.
+        let random = format!("{},arrivals=poisson", every(40));
+        assert_eq!(visited(&random, &[10]), [(25.0, 10.0), (25.0, 0.0)]);
     }
 }

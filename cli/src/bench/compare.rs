@@ -1,8 +1,12 @@
 //! The same tenants without and with gpushare, next to each other. Shows whether sharing costs
 //! device work or tenants' time.
 
+mod middles;
+
+pub(crate) use middles::middles;
+
 use super::measure::{OF_P99, OF_P999, Percentiles};
-use super::report::{TOLD, time};
+use super::report::{TOLD, alone_stolen, time};
 use super::result::{Outcome, Row};
 use serde::Serialize;
 
@@ -22,6 +26,9 @@ pub(crate) struct Comparison {
     pub(crate) mode_changes_a_minute: Option<f64>,
     /// See [`Outcome::stolen`]; where it is small enough not to matter it is `None`.
     pub(crate) stolen: Option<Pair>,
+    /// See [`Outcome::alone_stolen`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) alone_stolen: Option<f64>,
     pub(crate) tenants: Vec<Tenant>,
 }
 
@@ -44,11 +51,11 @@ pub(crate) struct Tenant {
     /// alone decide.
     pub(crate) error_pp: Option<f64>,
     /// Time that requests waited beyond their own length (ns), for tenants that wait for each
-    /// request.
+    /// request. These and all about waits are of one pair of runs.
     pub(crate) wait_p50: Option<Pair>,
     pub(crate) wait_p99: Option<Pair>,
     pub(crate) wait_p999: Option<Pair>,
-    /// The number of requests that these are of; of several pairs of runs the fewest.
+    /// The number of requests that these are of.
     pub(crate) waits: Option<Pair>,
     /// The median time in the calls that launch a request (ns).
     pub(crate) launching_p50: Option<Pair>,
@@ -77,22 +84,6 @@ impl Pair {
         (self.bare > 0.0).then(|| self.shared / self.bare)
     }
 
-    /// Of each side the larger one.
-    fn larger(self, other: Self) -> Self {
-        Self {
-            bare: self.bare.max(other.bare),
-            shared: self.shared.max(other.shared),
-        }
-    }
-
-    /// Of each side the smaller one.
-    fn smaller(self, other: Self) -> Self {
-        Self {
-            bare: self.bare.min(other.bare),
-            shared: self.shared.min(other.shared),
-        }
-    }
-
     fn most(self) -> f64 {
         self.bare.max(self.shared)
     }
@@ -110,25 +101,6 @@ impl Pair {
     fn of(bare: Option<f64>, shared: Option<f64>) -> Option<Self> {
         let (bare, shared) = bare.zip(shared)?;
         Some(Self { bare, shared })
-    }
-
-    /// The figure with the median ratio; for an even number the lower one. From nothing to
-    /// something is more than any ratio; equal ratios go by the figure with gpushare. `None` for an
-    /// empty list.
-    fn middle(mut pairs: Vec<Self>) -> Option<Self> {
-        let new = |pair: &Self| {
-            if pair.shared > 0.0 {
-                f64::INFINITY
-            } else {
-                1.0
-            }
-        };
-        let key = |pair: &Self| pair.ratio().unwrap_or_else(|| new(pair));
-        pairs.sort_by(|one, other| {
-            let by_ratio = key(one).total_cmp(&key(other));
-            by_ratio.then(one.shared.total_cmp(&other.shared))
-        });
-        pairs.get(pairs.len().checked_sub(1)? / 2).copied()
     }
 }
 
@@ -163,6 +135,7 @@ impl Comparison {
             rates: Pair::of(bare.rates, shared.rates),
             mode_changes_a_minute: shared.mode_changes_a_minute,
             stolen: Pair::of(bare.stolen, shared.stolen).filter(|stolen| stolen.most() >= TOLD),
+            alone_stolen: shared.alone_stolen,
             tenants: tenants.map(|(bare, shared)| tenant(bare, shared)).collect(),
         }
     }
@@ -196,8 +169,9 @@ impl Comparison {
             lines.push(format!("  {:<12} {}", "device used", used.text()));
         }
         if let Some(Pair { bare, shared }) = self.rates {
+            let alone = alone_stolen(self.alone_stolen);
             lines.push(format!(
-                "  {:<12} {bare:>8.3} {shared:>8.3}",
+                "  {:<12} {bare:>8.3} {shared:>8.3}{alone}",
                 "sum of rates"
             ));
         }
@@ -207,64 +181,6 @@ impl Comparison {
         lines.extend(self.stolen.map(|stolen| format!("  {}", stolen.taken())));
         lines.join("\n")
     }
-}
-
-/// The median of each figure over several pairs of runs. Each pair has the comparisons of one
-/// experiment by GPU.
-pub(crate) fn middles(pairs: Vec<Vec<Comparison>>) -> Vec<Comparison> {
-    let first = pairs.first().cloned().unwrap_or_default();
-    let kept = first.into_iter().enumerate().map(|(at, mut kept)| {
-        let runs: Vec<&Comparison> = pairs.iter().filter_map(|run| run.get(at)).collect();
-        let middle = |figure: &dyn Fn(&Comparison) -> Option<Pair>| {
-            Pair::middle(runs.iter().filter_map(|run| figure(run)).collect())
-        };
-        kept.useful = middle(&|run| Some(run.useful)).unwrap_or(kept.useful);
-        kept.used = middle(&|run| run.used);
-        kept.rates = middle(&|run| run.rates);
-        let changes = runs.iter().filter_map(|run| run.mode_changes_a_minute);
-        kept.mode_changes_a_minute = middle_number(changes.collect());
-        // Of the worst pair: the figures kept may be that pair's.
-        let stolen = runs.iter().filter_map(|run| run.stolen);
-        kept.stolen = stolen.max_by(|one, other| one.most().total_cmp(&other.most()));
-        for (place, tenant) in kept.tenants.iter_mut().enumerate() {
-            let middle = |figure: fn(&Tenant) -> Option<Pair>| {
-                middle(&|run| run.tenants.get(place).and_then(figure))
-            };
-            let errors = runs
-                .iter()
-                .filter_map(|run| run.tenants.get(place)?.error_pp);
-            tenant.error_pp = middle_number(errors.collect());
-            tenant.device = middle(|tenant| Some(tenant.device)).unwrap_or(tenant.device);
-            tenant.wait_p50 = middle(|tenant| tenant.wait_p50);
-            tenant.wait_p99 = middle(|tenant| tenant.wait_p99);
-            tenant.wait_p999 = middle(|tenant| tenant.wait_p999);
-            tenant.launching_p50 = middle(|tenant| tenant.launching_p50);
-            tenant.cores = middle(|tenant| Some(tenant.cores)).unwrap_or(tenant.cores);
-            tenant.missed = middle(|tenant| tenant.missed);
-            // Of each side the most of any pair: the waits kept may be that pair's.
-            let lines = runs.iter();
-            let lines = lines.filter_map(|run| run.tenants.get(place)?.in_line);
-            tenant.in_line = lines.reduce(Pair::larger);
-            let fewest = |count: fn(&Tenant) -> Option<Pair>| {
-                let counts = runs.iter();
-                let counts = counts.filter_map(|run| run.tenants.get(place).and_then(count));
-                counts.reduce(Pair::smaller)
-            };
-            tenant.waits = fewest(|tenant| tenant.waits);
-            tenant.visits = fewest(|tenant| tenant.visits);
-            tenant.copied = middle(|tenant| tenant.copied);
-            tenant.newcomer = middle(|tenant| tenant.newcomer);
-            tenant.newcomer_second = middle(|tenant| tenant.newcomer_second);
-        }
-        kept
-    });
-    kept.collect()
-}
-
-/// The number of median size; for an even number of them the larger one. `None` for an empty list.
-fn middle_number(mut numbers: Vec<f64>) -> Option<f64> {
-    numbers.sort_by(|one, other| one.abs().total_cmp(&other.abs()));
-    numbers.get(numbers.len() / 2).copied()
 }
 
 fn tenant(bare: &Row, shared: &Row) -> Tenant {

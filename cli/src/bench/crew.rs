@@ -213,6 +213,8 @@ pub(crate) struct Crew {
     members: Vec<Member>,
     /// The name under which each tenant is registered.
     names: Vec<String>,
+    /// How long all takes that may be submitted when they stop.
+    submitted: Duration,
     _jobs: Jobs,
 }
 
@@ -229,6 +231,7 @@ impl Crew {
         let mut crew = Self {
             members: Vec::new(),
             names: names.collect(),
+            submitted: submitted(tenants),
             _jobs: jobs,
         };
         for (at, tenant) in tenants.iter().enumerate() {
@@ -268,20 +271,32 @@ impl Crew {
 
     /// The log of each process on each of its GPUs, by tenant.
     pub(crate) fn finish(mut self, to: Duration) -> Result<Vec<(usize, Log)>, Failure> {
-        let end = Instant::now() + to + END;
+        let end = Instant::now() + to + self.submitted + END;
         let mut logs = Vec::new();
         for member in &mut self.members {
             let line = member.process.line(end).map_err(|why| member.lost(&why))?;
             let told: Vec<Log> =
                 serde_json::from_str(&line).map_err(|error| member.lost(&error.to_string()))?;
             logs.extend(told.into_iter().map(|log| (member.tenant, log)));
-            let ended = member.process.ended().map_err(|why| member.lost(&why))?;
+            let ended = member.process.ended(Instant::now() + END);
+            let ended = ended.map_err(|why| member.lost(&why))?;
             if !ended.success() {
                 return Err(member.lost(&ended.to_string()));
             }
         }
         Ok(logs)
     }
+}
+
+/// How long the work takes that these tenants may have submitted at a time, one after the other and
+/// each under its cap.
+fn submitted(tenants: &[Tenant]) -> Duration {
+    let of = |tenant: &Tenant| {
+        let all = tenant.submitted_ns().saturating_mul(tenant.procs.into());
+        all.saturating_mul(100) / u64::from(tenant.cap.unwrap_or(100))
+    };
+    let all = tenants.iter().map(of).fold(0, u64::saturating_add);
+    Duration::from_nanos(all)
 }
 
 impl Member {
@@ -309,6 +324,25 @@ mod tests {
         let (left, left_out) = without_limits(all);
         assert_eq!(left.keys().collect::<Vec<_>>(), kept);
         assert_eq!(left_out, limits);
+    }
+
+    #[test]
+    fn the_end_is_awaited_for_as_long_as_what_may_be_submitted_takes() {
+        let seconds = |texts: &[&str]| {
+            let tenants: Vec<Tenant> = texts.iter().map(|text| text.parse().unwrap()).collect();
+            submitted(&tenants).as_secs_f64()
+        };
+        let [a, b] = ["name=a,kernel=10s", "name=b,kernel=10s,procs=2"];
+        assert_eq!(seconds(&[a]), 40.0);
+        assert_eq!(seconds(&[a, b]), 120.0);
+        assert_eq!(seconds(&["name=a,depth=10000,kernel=1ms,cap=10"]), 100.0);
+        assert_eq!(seconds(&["name=a,mode=burst,depth=9,kernel=2s"]), 18.0);
+        // Short kernels go in pieces. Copies use no time of the multiprocessors.
+        assert_eq!(seconds(&["name=a,kernel=50us,depth=9"]), 0.0004);
+        assert_eq!(seconds(&["name=a"]), 0.1);
+        assert_eq!(seconds(&["name=a,mode=copy"]), 0.0);
+        let most = "name=a,depth=100000,mode=graph,nodes=10000,kernel=10s,procs=16,cap=1";
+        assert!(seconds(&[most]) > 1e9, "and no overflow");
     }
 
     #[test]

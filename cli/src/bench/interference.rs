@@ -8,7 +8,7 @@ use super::crew::{Backend, Crew};
 use super::log::Log;
 use super::measure::{self, Span};
 use super::tenant::{Tenant, ns};
-use super::{COOL_DOWN, WARM_UP, clock, host, write};
+use super::{COOL_DOWN, WARM_UP, clock, files, host};
 use crate::args::BenchInterference;
 use crate::failure::Failure;
 use crate::output;
@@ -57,6 +57,7 @@ struct Matrix {
 /// Measures and shows the matrix.
 pub(crate) fn run(arguments: &BenchInterference) -> Result<ExitCode, Failure> {
     let daemon = (!arguments.bare).then_some("on");
+    files::check([&arguments.json, &arguments.svg])?;
     let (backend, device) = Backend::new(&arguments.gpu, daemon)?;
     let span = Duration::from_secs(arguments.seconds);
     let mut alone = [0.0; MANY];
@@ -96,10 +97,10 @@ pub(crate) fn run(arguments: &BenchInterference) -> Result<ExitCode, Failure> {
     output::data(&matrix.text())?;
     if let Some(path) = &arguments.json {
         let text = serde_json::to_string_pretty(&matrix).map_err(Failure::ours)?;
-        write(path, &format!("{text}\n"))?;
+        output::file(path, &format!("{text}\n"))?;
     }
     if let Some(path) = &arguments.svg {
-        write(path, &picture::svg(&matrix))?;
+        output::file(path, &picture::svg(&matrix))?;
     }
     Ok(ExitCode::SUCCESS)
 }

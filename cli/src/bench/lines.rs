@@ -2,6 +2,8 @@
 //! longer than the caller says, and its end.
 
 use crate::child::{self, Group};
+use gpushare_sys::spawn;
+use nix::sys::signal::{SigSet, Signal};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -9,7 +11,8 @@ use std::time::{Duration, Instant};
 
 /// The longest time until a process is ready: the first start of a driver and of the daemon.
 pub(super) const START: Duration = Duration::from_secs(60);
-/// The longest time from the end of its work until a process reports it.
+/// The longest time from the end of its work until a process reports it, and from then until it
+/// ends; what it has submitted by then takes its time besides.
 pub(super) const END: Duration = Duration::from_secs(60);
 /// The longest that a process takes to end that is told to.
 const GRACE: Duration = Duration::from_secs(10);
@@ -22,10 +25,13 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts it.
+    /// Starts it. If this thread ends without it, the kernel tells it to end: a `gpushare run` ends
+    /// its program with itself, and leaves nothing.
     pub(super) fn start(mut command: Command) -> Result<Self, String> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().map_err(|error| error.to_string())?;
+        let mask = SigSet::thread_get_mask().map_err(|error| error.to_string())?;
+        let mut child = spawn::bound(&mut command, (mask, Signal::SIGTERM), &[])
+            .map_err(|error| error.to_string())?;
         let (told, lines) = channel();
         let output = child.stdout.take().map(BufReader::new);
         std::thread::spawn(move || {
@@ -72,9 +78,10 @@ impl Process {
         let _ = child::within(&mut self.child, GRACE);
     }
 
-    /// Waits for its end.
-    pub(super) fn ended(&mut self) -> Result<ExitStatus, String> {
-        self.child.wait().map_err(|error| error.to_string())
+    /// Waits for its end, at most until `end`: a driver may hang in it.
+    pub(super) fn ended(&mut self, end: Instant) -> Result<ExitStatus, String> {
+        let rest = end.saturating_duration_since(Instant::now());
+        child::within(&mut self.child, rest).ok_or_else(|| "it does not end".to_owned())
     }
 }
 
@@ -114,7 +121,16 @@ mod tests {
         echo.say("two").unwrap();
         let gone = echo.line(within(20_000));
         assert_eq!(gone, Err("it ended; why is said above".to_owned()));
-        assert!(echo.ended().is_ok_and(|status| status.success()));
+        let ended = echo.ended(within(20_000));
+        assert!(ended.is_ok_and(|status| status.success()));
+    }
+
+    #[test]
+    fn the_end_of_a_process_that_has_answered_is_waited_for_until_the_limit() {
+        let mut hangs = shell("echo x; exec sleep 600");
+        assert_eq!(hangs.line(within(20_000)), Ok("x".to_owned()));
+        let never = hangs.ended(within(10));
+        assert_eq!(never.unwrap_err(), "it does not end");
     }
 
     #[test]

@@ -22,9 +22,9 @@ pub(crate) struct Piece {
 pub(crate) struct Visit {
     /// The time at which it started work.
     pub(crate) from: u64,
-    /// Device time that its requests of the first 100 ms request (ns).
+    /// Device time that its requests take within the first 100 ms if they are served at once (ns).
     pub(crate) asked: f64,
-    /// Device time that it had by their end (ns).
+    /// Device time that it had within them (ns).
     pub(crate) got_ns: u64,
     /// The same of its second 100 ms. `None` where it ended sooner, or has its requests at longer
     /// intervals.

@@ -1,6 +1,7 @@
 //! Comparisons as one Markdown table: a row for each experiment, and a row for each of its tenants.
 
 use super::compare::{Comparison, Pair, Tenant, whole};
+use super::report::alone_stolen;
 
 const HEAD: &str = "\
 | experiment | tenant | useful bare | useful with | ratio | asked | used bare | used with | ratio \
@@ -17,7 +18,9 @@ pub(crate) fn table(
 ) -> String {
     let kept = match pairs {
         1 => String::new(),
-        _ => format!(", {pairs} pairs of runs, of each figure the middle pair"),
+        _ => format!(
+            ", {pairs} pairs of runs, of each figure the middle pair, of waits that of the p99"
+        ),
     };
     let rows: String = comparisons.iter().map(rows).collect();
     format!(
@@ -30,7 +33,8 @@ fn rows(comparison: &Comparison) -> String {
     let [used_bare, used_shared, used_ratio] = parts(comparison.used);
     let mut rest = Vec::new();
     if let Some(Pair { bare, shared }) = comparison.rates {
-        rest.push(format!("sum of rates {bare:.3}, with {shared:.3}"));
+        let alone = alone_stolen(comparison.alone_stolen);
+        rest.push(format!("sum of rates {bare:.3}, with {shared:.3}{alone}"));
     }
     if let Some(changes) = comparison.mode_changes_a_minute {
         rest.push(format!("{changes:.0} mode changes a minute"));
@@ -138,6 +142,7 @@ mod tests {
             rates: Some(pair(1.0, 1.1)),
             mode_changes_a_minute: Some(3.6),
             stolen: Some(pair(0.031, 0.2)),
+            alone_stolen: Some(0.052),
             tenants: vec![server],
         };
         let text = table("on it", (5, 3), &[comparison]);
@@ -150,7 +155,7 @@ mod tests {
             "{text}"
         );
         assert!(rows[2].contains("| serving-1 | all | 90.0 % | 99.0 % | 1.100 |"));
-        assert!(rows[2].ends_with("| sum of rates 1.000, with 1.100; 4 mode changes a minute; other machines took 3.1 % of the processors, with 20.0 % |"));
+        assert!(rows[2].ends_with("| sum of rates 1.000, with 1.100 (alone: other machines took 5.2 % of the processors); 4 mode changes a minute; other machines took 3.1 % of the processors, with 20.0 % |"));
         assert!(rows[3].contains("| 20.0 % | 30.0 % | 1.500 | 30.0 % |"));
         assert!(rows[3].contains("| 2.00ms | 1.00ms | 0.500 | 3.00ms | 3.00ms | 7 | 1 |"));
         assert!(rows[3].contains("| 0.050 cores, with 0.070; -0.50 pp from its share"));

@@ -2,16 +2,19 @@
 //! starts programs, and keeps the device busy with kernels of known length. It compares each
 //! tenant's share with its guarantee.
 
+mod alone;
 mod arrivals;
 mod churn;
 mod clock;
 mod compare;
 mod copies;
 mod crew;
+mod files;
 mod gang;
 mod host;
 mod interference;
 mod jobs;
+mod judge;
 mod lines;
 mod log;
 mod markdown;
@@ -36,17 +39,15 @@ pub(crate) use worker::run as worker;
 use crate::args::{BenchShare, UseDaemon};
 use crate::failure::Failure;
 use crate::output;
+use alone::Alone;
 use compare::Comparison;
 use crew::{Backend, Crew};
+use files::All;
 use host::Ticks;
-use log::Log;
 use measure::Span;
 use preset::Experiment;
 use result::{Measured, Outcome};
-use serde::Serialize;
 use std::collections::HashMap;
-use std::fs;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 use tenant::{Tenant, ns};
@@ -66,9 +67,10 @@ pub(crate) fn share(arguments: &BenchShare) -> Result<ExitCode, Failure> {
         (_, UseDaemon::On) => Some("on"),
         (_, UseDaemon::Off) => Some("off"),
     };
+    files::check([&arguments.markdown, &arguments.json, &arguments.svg])?;
     let (backend, device) = Backend::new(&arguments.gpu, daemon)?;
-    let what = format!("on {device}, {}", host::text());
-    output::data(&what)?;
+    let mut all = All::of(device, arguments);
+    output::data(&all.head())?;
     let bare = match arguments.compare_bare {
         true => Some(Backend::new(&arguments.gpu, None)?.0),
         false => None,
@@ -78,84 +80,14 @@ pub(crate) fn share(arguments: &BenchShare) -> Result<ExitCode, Failure> {
         arguments,
         alone: HashMap::new(),
     };
-    let mut all = All {
-        device,
-        host: host::text(),
-        bare: arguments.bare,
-        version: gpushare_protocol::build!(),
-        experiments: Vec::new(),
-        without: Vec::new(),
-        comparisons: Vec::new(),
-    };
     let (possible, left_out) = preset::possible(experiments, bench.backend.devices.len())?;
     for note in left_out {
         output::data(&note)?;
     }
-    for experiment in possible {
-        let alone = bench.alone(&experiment.tenants)?;
-        let alone = alone.as_deref();
-        let mut pairs = Vec::new();
-        for pair in 0..arguments.pairs {
-            let without = || match &bare {
-                Some(bare) => bench.measure(bare, &experiment.unbound(), alone),
-                None => Ok(Vec::new()),
-            };
-            let with = || bench.measure(&bench.backend, &experiment, alone);
-            let (unbound, shared) = compare::in_order(pair, without, with)?;
-            for outcome in &shared {
-                output::data(&format!("\n{}", report::text(outcome)))?;
-            }
-            let both = unbound.iter().zip(&shared);
-            pairs.push(
-                both.map(|(bare, shared)| Comparison::of(bare, shared))
-                    .collect(),
-            );
-            all.experiments.extend(shared);
-            all.without.extend(unbound);
-        }
-        for comparison in compare::middles(pairs) {
-            output::data(&format!("\n{}", comparison.text()))?;
-            all.comparisons.push(comparison);
-        }
-        // Earlier results are not lost if a later experiment fails.
-        all.write(arguments, &what)?;
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Everything that has been measured, as the JSON output has it.
-#[derive(Serialize)]
-struct All {
-    device: String,
-    host: String,
-    bare: bool,
-    version: &'static str,
-    experiments: Vec<Outcome>,
-    without: Vec<Outcome>,
-    comparisons: Vec<Comparison>,
-}
-
-impl All {
-    /// Writes the files that the command line names. `what`: the device and the host.
-    fn write(&self, arguments: &BenchShare, what: &str) -> Result<(), Failure> {
-        if let Some(path) = &arguments.markdown {
-            let how = (arguments.seconds, arguments.pairs);
-            write(path, &markdown::table(what, how, &self.comparisons))?;
-        }
-        if let Some(path) = &arguments.json {
-            let text = serde_json::to_string_pretty(self).map_err(Failure::ours)?;
-            write(path, &format!("{text}\n"))?;
-        }
-        match &arguments.svg {
-            Some(path) => svg::write(path, &self.experiments),
-            None => Ok(()),
-        }
-    }
-}
-
-fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    fs::write(path, text)
-        .map_err(|error| Failure::ours(format!("cannot write {}: {error}", path.display())))
+    let ended = bench.compare(possible, bare.as_ref(), &mut all);
+    // What follows others has all of it once, also where a later experiment has failed.
+    let written = all.write(arguments, |path| !output::is_replaced(path));
+    ended.and(written).map(|()| ExitCode::SUCCESS)
 }
 
 fn experiments(arguments: &BenchShare) -> Result<Vec<Experiment>, Failure> {
@@ -201,6 +133,9 @@ fn experiments(arguments: &BenchShare) -> Result<Vec<Experiment>, Failure> {
         )));
     }
     if arguments.bare {
+        if let Some(note) = preset::not_promised(&experiments) {
+            output::note(&note);
+        }
         experiments = experiments.iter().map(Experiment::unbound).collect();
     }
     Ok(experiments)
@@ -209,9 +144,8 @@ fn experiments(arguments: &BenchShare) -> Result<Vec<Experiment>, Failure> {
 struct Bench<'a> {
     backend: Backend,
     arguments: &'a BenchShare,
-    /// Device time per elapsed time of tenants that ran alone on each of their GPUs, by their
-    /// workload.
-    alone: HashMap<String, Vec<f64>>,
+    /// What tenants had that ran alone, by their workload.
+    alone: HashMap<String, Alone>,
 }
 
 /// One reading of counters that are not the tenants' own.
@@ -226,6 +160,45 @@ fn stolen(before: &Look, after: &Look) -> Option<f64> {
 }
 
 impl Bench<'_> {
+    /// Measures the experiments one after the other, and without gpushare on `bare`.
+    fn compare(
+        &mut self,
+        experiments: Vec<Experiment>,
+        bare: Option<&Backend>,
+        all: &mut All,
+    ) -> Result<(), Failure> {
+        for experiment in experiments {
+            let alone = self.alone(&experiment.tenants)?;
+            let alone = alone.as_deref();
+            let mut pairs = Vec::new();
+            for pair in 0..self.arguments.pairs {
+                let without = || match bare {
+                    Some(bare) => self.measure(bare, &experiment.unbound(), alone),
+                    None => Ok(Vec::new()),
+                };
+                let with = || self.measure(&self.backend, &experiment, alone);
+                let (unbound, shared) = compare::in_order(pair, without, with)?;
+                for outcome in &shared {
+                    output::data(&format!("\n{}", report::text(outcome)))?;
+                }
+                let both = unbound.iter().zip(&shared);
+                pairs.push(
+                    both.map(|(bare, shared)| Comparison::of(bare, shared))
+                        .collect(),
+                );
+                all.experiments.extend(shared);
+                all.without.extend(unbound);
+            }
+            for comparison in compare::middles(pairs) {
+                output::data(&format!("\n{}", comparison.text()))?;
+                all.comparisons.push(comparison);
+            }
+            // Earlier results are not lost if a later experiment fails.
+            all.write(self.arguments, output::is_replaced)?;
+        }
+        Ok(())
+    }
+
     fn look(&self) -> Look {
         Look {
             truth: truth::look(&self.backend),
@@ -234,13 +207,12 @@ impl Bench<'_> {
         }
     }
 
-    /// The outcome on each of the experiment's GPUs. `alone`: the fraction of each of its GPUs that
-    /// each tenant had when alone.
+    /// The outcome on each of the experiment's GPUs. `alone`: what each tenant had when alone.
     fn measure(
         &self,
         backend: &Backend,
         experiment: &Experiment,
-        alone: Option<&[Vec<f64>]>,
+        alone: Option<&[Alone]>,
     ) -> Result<Vec<Outcome>, Failure> {
         let mut crew = Crew::start(backend, &experiment.tenants)?;
         let from = clock::now() + ns(WARM_UP);
@@ -286,19 +258,12 @@ impl Bench<'_> {
                 looks: before.truth.clone().zip(after.truth.clone()),
                 stolen: stolen(&before, &after),
                 alone: alone.map(|alone| {
-                    let on = |at: &usize| {
-                        experiment.tenants[*at]
-                            .gpus
-                            .iter()
-                            .position(|own| own == gpu)
-                    };
-                    here.iter()
-                        .map(|at| {
-                            on(at)
-                                .and_then(|on| alone[*at].get(on).copied())
-                                .unwrap_or(0.0)
-                        })
-                        .collect()
+                    let on = |at: &usize| alone[*at].on(&experiment.tenants[*at], *gpu);
+                    here.iter().map(on).collect()
+                }),
+                alone_stolen: alone.and_then(|alone| {
+                    let stolen = here.iter().filter_map(|at| alone[*at].stolen);
+                    stolen.max_by(f64::total_cmp)
                 }),
                 had: turns::had(&before.turns, &after.turns, device)
                     .filter(|_| backend.has_daemon()),
@@ -306,51 +271,5 @@ impl Bench<'_> {
             .outcome()
         });
         Ok(outcomes.collect())
-    }
-
-    /// The fraction of each of its GPUs that each tenant gets when it is alone without limits;
-    /// `None` if that is not measured.
-    fn alone(&mut self, tenants: &[Tenant]) -> Result<Option<Vec<Vec<f64>>>, Failure> {
-        // A tenant of a job would wait for its peers for ever if it ran alone.
-        let waits = tenants.iter().any(|tenant| !tenant.job.is_empty());
-        if self.arguments.alone == 0 || tenants.len() < 2 || waits {
-            return Ok(None);
-        }
-        let mut alone = Vec::new();
-        for tenant in tenants {
-            let tenant = Tenant {
-                name: "alone".to_owned(),
-                churn: Duration::ZERO,
-                ..tenant.unbound()
-            };
-            let key = tenant.to_string();
-            let parts = match self.alone.get(&key) {
-                Some(parts) => parts.clone(),
-                None => self.one(&tenant)?,
-            };
-            self.alone.insert(key, parts.clone());
-            alone.push(parts);
-        }
-        Ok(Some(alone))
-    }
-
-    fn one(&self, tenant: &Tenant) -> Result<Vec<f64>, Failure> {
-        let mut crew = Crew::start(&self.backend, std::slice::from_ref(tenant))?;
-        let from = clock::now() + ns(WARM_UP) / 4;
-        let span = Span {
-            from,
-            to: from + self.arguments.alone * 1_000_000_000,
-        };
-        crew.go(span.from, span.to, span.to)?;
-        let logs: Vec<Log> = crew
-            .finish(Duration::from_nanos(span.to - clock::now().min(span.to)))?
-            .into_iter()
-            .map(|(_, log)| log)
-            .collect();
-        let part = |gpu: &u32| {
-            let here = logs.iter().filter(|log| log.gpu == *gpu);
-            measure::device_time(here, span) as f64 / span.ns() as f64
-        };
-        Ok(tenant.gpus.iter().map(part).collect())
     }
 }

@@ -293,9 +293,40 @@ pub(crate) fn possible(
     Ok((possible, left_out))
 }
 
+/// A note about what the tenants of these experiments are promised, where they are started without
+/// gpushare.
+pub(crate) fn not_promised(experiments: &[Experiment]) -> Option<String> {
+    let has = |promise: fn(&Tenant) -> Option<u32>| {
+        let mut tenants = experiments.iter().flat_map(|found| &found.tenants);
+        tenants.any(|tenant| promise(tenant).is_some())
+    };
+    let keys = [
+        ("share=", has(|tenant| tenant.share)),
+        ("cap=", has(|tenant| tenant.cap)),
+        ("priority=", has(|tenant| tenant.priority)),
+    ];
+    let keys = keys.iter().filter(|(_, given)| *given).map(|(key, _)| *key);
+    let keys: Vec<&str> = keys.collect();
+    let note = format!(
+        "note: {} left out: without gpushare nothing is promised",
+        keys.join(", ")
+    );
+    (!keys.is_empty()).then_some(note)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn promises_that_tenants_without_gpushare_do_not_have_are_named() {
+        let note = |name| not_promised(&find(name).unwrap());
+        let said = "note: share=, priority= left out: without gpushare nothing is promised";
+        let both = [find("equal").unwrap(), find("preempt").unwrap()].concat();
+        assert_eq!(not_promised(&both).as_deref(), Some(said));
+        assert!(note("cap10").is_some_and(|said| said.contains(": cap= left")));
+        assert_eq!(note("gaps-2"), None);
+    }
 
     #[test]
     fn every_preset_is_found_by_its_name_and_needs_the_gpus_it_says() {

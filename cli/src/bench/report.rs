@@ -95,7 +95,8 @@ fn row(row: &Row) -> String {
 fn notes(outcome: &Outcome) -> Vec<String> {
     let mut notes = vec![format!("useful time {:.2} %", outcome.useful * 100.0)];
     if let Some(rates) = outcome.rates {
-        notes.push(format!("sum of rates {rates:.3}"));
+        let alone = alone_stolen(outcome.alone_stolen);
+        notes.push(format!("sum of rates {rates:.3}{alone}"));
     }
     for row in &outcome.tenants {
         if let Some(asked) = row.asked {
@@ -153,10 +154,9 @@ fn notes(outcome: &Outcome) -> Vec<String> {
     }
     for row in &outcome.tenants {
         if let Some(worst) = row.cap_error_pp {
-            notes.push(format!(
-                "{}: worst second {worst:.2} pp from its cap",
-                row.tenant.name
-            ));
+            let side = if worst < 0.0 { "below" } else { "above" };
+            let (name, worst) = (&row.tenant.name, worst.abs());
+            notes.push(format!("{name}: worst second {worst:.2} pp {side} its cap"));
         }
     }
     for row in &outcome.tenants {
@@ -217,7 +217,20 @@ fn notes(outcome: &Outcome) -> Vec<String> {
     if outcome.tenants.iter().any(|row| row.by == "alone") {
         notes.push("GOT is relative to the same tenant running alone".to_owned());
     }
+    if outcome.tenants.iter().any(|row| row.by == "served") {
+        notes.push("GOT is by the software GPU's books: what a gang occupies is its".to_owned());
+    }
     notes
+}
+
+/// Behind a sum of rates: the part that other machines took of the processors while its tenants
+/// were measured alone, where that matters.
+pub(crate) fn alone_stolen(stolen: Option<f64>) -> String {
+    let told = stolen.filter(|stolen| *stolen >= TOLD);
+    told.map_or_else(String::new, |stolen| {
+        let stolen = stolen * 100.0;
+        format!(" (alone: other machines took {stolen:.1} % of the processors)")
+    })
 }
 
 /// A fraction as a block of eighths.

@@ -1,5 +1,6 @@
 //! The outcome of an experiment as data. The JSON output has this form.
 
+use super::judge;
 use super::log::Log;
 use super::measure::{self, Handoffs, InLine, Newcomer, Percentiles, Span};
 use super::preset::Experiment;
@@ -7,10 +8,6 @@ use super::tenant::{Arrivals, Mode, Tenant};
 use super::truth::{self, Look};
 use super::turns::{Had, Turns};
 use serde::Serialize;
-
-/// A tenant that keeps the device less busy than this when alone is compared with its own
-/// performance alone.
-const SATURATES: f64 = 0.95;
 
 /// One experiment.
 #[derive(Debug, Serialize)]
@@ -46,6 +43,9 @@ pub(crate) struct Outcome {
     /// it is large, the figures say little. `None` if the kernel does not say it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) stolen: Option<f64>,
+    /// The same while the tenants were measured alone; of the tenant with most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) alone_stolen: Option<f64>,
 }
 
 impl Outcome {
@@ -77,9 +77,9 @@ pub(crate) struct Row {
     pub(crate) served: Option<f64>,
     /// `device` when alone and without guarantees and caps.
     pub(crate) alone: Option<f64>,
-    /// Its fraction of the device time that all tenants got.
+    /// Its fraction of what all tenants got.
     pub(crate) share: f64,
-    /// The unit of that fraction: `device` time, or the tenant's performance `alone`.
+    /// The unit of that fraction, see [`judge::Unit`]: `device`, `alone` or `served`.
     pub(crate) by: &'static str,
     /// The fraction that it should get; `None` if priorities decide.
     pub(crate) entitled: Option<f64>,
@@ -97,7 +97,9 @@ pub(crate) struct Row {
     pub(crate) holds: Option<u64>,
     /// Device time in each second.
     pub(crate) seconds: Vec<f64>,
-    /// The distance of the worst second from the cap, in percentage points.
+    /// By how much the worst second is above the cap, in percentage points; zero if none is. Of one
+    /// that is alone and could always have more it is the one farthest from the cap: below it less
+    /// than zero.
     pub(crate) cap_error_pp: Option<f64>,
     /// From launch to completion, for a tenant that waits for its launches. A random arrival counts
     /// from its due time.
@@ -134,6 +136,8 @@ pub(crate) struct Measured {
     pub(crate) looks: Option<(Look, Look)>,
     /// Device time per elapsed time of each tenant when alone.
     pub(crate) alone: Option<Vec<f64>>,
+    /// See [`Outcome::alone_stolen`].
+    pub(crate) alone_stolen: Option<f64>,
     /// How the daemon let them have the device; `None` without one, and where that is not known.
     pub(crate) had: Option<Had>,
     /// See [`Outcome::stolen`].
@@ -177,7 +181,7 @@ impl Measured {
         let mut rows: Vec<Row> = (0..self.experiment.tenants.len())
             .map(|at| self.row(at))
             .collect();
-        judge(&mut rows);
+        judge::judge(&mut rows, self.in_turns());
         let served = rows
             .iter()
             .map(|row| row.served)
@@ -213,6 +217,7 @@ impl Measured {
             tenants: rows,
             gpu: self.gpu,
             stolen: self.stolen,
+            alone_stolen: self.alone_stolen,
             name: self.experiment.name,
             about: self.experiment.about,
         }
@@ -223,12 +228,8 @@ impl Measured {
         let pids: Vec<u32> = self.of(at).map(|log| log.pid).collect();
         let part = |span| measure::device_time(self.of(at), span) as f64 / span.ns().max(1) as f64;
         let seconds: Vec<f64> = measure::seconds(self.span).map(part).collect();
-        let worst = |cap: u32| {
-            let off = seconds
-                .iter()
-                .map(|part| (part * 100.0 - f64::from(cap)).abs());
-            off.fold(0.0, f64::max)
-        };
+        let fills = self.experiment.tenants.len() == 1 && tenant.fills();
+        let worst = |cap: u32| worst_second(&seconds, f64::from(cap), fills);
         let waits = tenant.waits();
         let turns = self.turns.get(at).copied().flatten();
         let regular = waits && !tenant.is_busy() && tenant.arrivals == Arrivals::Regular;
@@ -280,71 +281,12 @@ impl Measured {
     }
 }
 
-/// Computes shares, and their deviation from the target where weights and caps alone determine it.
-fn judge(rows: &mut [Row]) {
-    let lazy = rows
-        .iter()
-        .any(|row| row.alone.is_some_and(|alone| alone < SATURATES));
-    let alone = |row: &Row| row.alone.filter(|alone| *alone > 0.0);
-    let by_alone = lazy && rows.iter().all(|row| alone(row).is_some());
-    let amount = |row: &Row| match alone(row) {
-        Some(alone) if by_alone => row.device / alone,
-        _ => row.device,
-    };
-    let all: f64 = rows.iter().map(amount).sum();
-    let served: Option<f64> = rows.iter().map(|row| row.served).sum();
-    let entitled = entitled(rows);
-    let lone = rows.len() == 1;
-    for (at, row) in rows.iter_mut().enumerate() {
-        // A lone tenant has no share of a sum: its cap is a fraction of the device.
-        row.share = if lone {
-            row.device
-        } else {
-            amount(row) / all.max(f64::MIN_POSITIVE)
-        };
-        row.by = if by_alone && !lone { "alone" } else { "device" };
-        row.entitled = entitled.as_ref().map(|entitled| entitled[at]);
-        row.error_pp = row.entitled.map(|entitled| (row.share - entitled) * 100.0);
-        row.error_served_pp = match (row.served, served, row.entitled) {
-            (Some(own), Some(all), Some(entitled)) if !by_alone => {
-                let share = if lone {
-                    own
-                } else {
-                    own / all.max(f64::MIN_POSITIVE)
-                };
-                Some((share - entitled) * 100.0)
-            }
-            _ => None,
-        };
-    }
-}
-
-/// The fraction of the sum that each tenant should have. `None` if weights alone do not decide:
-/// with priorities, pauses, or a mixture of given and open shares.
-fn entitled(rows: &[Row]) -> Option<Vec<f64>> {
-    let tenants = || rows.iter().map(|row| &row.tenant);
-    let first = rows.first()?.tenant.priority;
-    let plain = tenants()
-        .all(|tenant| tenant.is_busy() && tenant.priority == first && tenant.launch_ns() > 0);
-    let given = tenants().filter(|tenant| tenant.share.is_some()).count();
-    if !plain || (given != 0 && given != rows.len()) {
-        return None;
-    }
-    let terms: Vec<(f64, f64)> = tenants()
-        .map(|tenant| {
-            (
-                f64::from(tenant.share.unwrap_or(1)),
-                f64::from(tenant.cap.unwrap_or(100)) / 100.0,
-            )
-        })
-        .collect();
-    let entitled = measure::entitled(&terms);
-    let all: f64 = if rows.len() == 1 {
-        1.0
-    } else {
-        entitled.iter().sum()
-    };
-    Some(entitled.into_iter().map(|part| part / all).collect())
+/// See [`Row::cap_error_pp`]. `fills`: without the cap it would have all of the device.
+fn worst_second(seconds: &[f64], cap: f64, fills: bool) -> f64 {
+    let off = seconds.iter().map(|part| part * 100.0 - cap);
+    let off = off.filter(|off| fills || *off > 0.0);
+    let worst = off.max_by(|one, other| one.abs().total_cmp(&other.abs()));
+    worst.unwrap_or(0.0)
 }
 
 #[cfg(test)]

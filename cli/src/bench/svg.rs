@@ -3,24 +3,27 @@
 use super::result::Outcome;
 use crate::failure::Failure;
 use plotters::prelude::*;
-use std::path::Path;
 
 const WIDTH: u32 = 900;
 const HEIGHT: u32 = 260;
 
-/// Writes the picture.
-pub(crate) fn write(path: &Path, outcomes: &[Outcome]) -> Result<(), Failure> {
+/// The picture, as text.
+pub(crate) fn picture(outcomes: &[Outcome]) -> Result<String, Failure> {
+    let mut text = String::new();
+    draw(&mut text, outcomes)
+        .map_err(|error| Failure::ours(format!("cannot draw a picture: {error}")))?;
+    Ok(text)
+}
+
+fn draw(text: &mut String, outcomes: &[Outcome]) -> Drawn {
     let charts = u32::try_from(outcomes.len().max(1)).unwrap_or(1);
-    let picture = SVGBackend::new(path, (WIDTH, HEIGHT * charts)).into_drawing_area();
-    let failed = |error: &dyn std::fmt::Display| {
-        Failure::ours(format!("cannot write {}: {error}", path.display()))
-    };
-    picture.fill(&WHITE).map_err(|error| failed(&error))?;
+    let picture = SVGBackend::with_string(text, (WIDTH, HEIGHT * charts)).into_drawing_area();
+    picture.fill(&WHITE)?;
     let areas = picture.split_evenly((outcomes.len().max(1), 1));
     for (outcome, area) in outcomes.iter().zip(&areas) {
-        chart(outcome, area).map_err(|error| failed(&error))?;
+        chart(outcome, area)?;
     }
-    picture.present().map_err(|error| failed(&error))
+    Ok(picture.present()?)
 }
 
 type Drawn = Result<(), Box<dyn std::error::Error>>;

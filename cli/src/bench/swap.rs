@@ -10,7 +10,7 @@ mod worker;
 pub(crate) use worker::run as worker;
 
 use super::crew::Backend;
-use super::{clock, host, write};
+use super::{clock, files, host};
 use crate::args::BenchSwap;
 use crate::daemon;
 use crate::failure::Failure;
@@ -40,6 +40,7 @@ const GLANCE: u64 = 10_000_000;
 pub(crate) fn run(arguments: &BenchSwap) -> Result<ExitCode, Failure> {
     // A word that is no size needs no daemon to be refused.
     let given = arguments.size.as_deref().map(given).transpose()?;
+    files::check([&arguments.json, &arguments.markdown])?;
     let (backend, device) = Backend::new(&arguments.gpu, Some("on"))?;
     let known = backend.devices.first();
     let known = known.ok_or_else(|| Failure::ours("there is no GPU"))?;
@@ -67,10 +68,10 @@ pub(crate) fn run(arguments: &BenchSwap) -> Result<ExitCode, Failure> {
     output::data(&outcome.text())?;
     if let Some(path) = &arguments.json {
         let text = serde_json::to_string_pretty(&outcome).map_err(Failure::ours)?;
-        write(path, &format!("{text}\n"))?;
+        output::file(path, &format!("{text}\n"))?;
     }
     if let Some(path) = &arguments.markdown {
-        write(path, &outcome.markdown())?;
+        output::file(path, &outcome.markdown())?;
     }
     match outcome.wrong() {
         0 => Ok(ExitCode::SUCCESS),

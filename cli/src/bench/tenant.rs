@@ -1,6 +1,8 @@
 //! A tenant of the benchmark: its name, its workload and its guarantees. The command line and
 //! workers use one text form.
 
+mod keys;
+
 use gpushare_protocol::size::Size;
 use serde::Serialize;
 use std::fmt::{self, Display};
@@ -62,11 +64,21 @@ const ARRIVALS: [(&str, Arrivals); 2] = [
     ("poisson", Arrivals::Poisson),
 ];
 
+/// Device time after which short kernels get an event. The cost of an event is small beside it, and
+/// it bounds the error of a piece's begin.
+const PIECE: u64 = 200_000;
+/// Device time submitted ahead in a deep queue, if the tenant sets no depth.
+const AHEAD: u64 = 100_000_000;
+
 /// Launches of a burst, if the tenant sets no number.
 const BURST: u32 = 8;
 
 /// Default bytes of one copy of a tenant that only copies.
 const CHUNK: u64 = 64 << 20;
+/// Bytes of smaller copies that get one event together, where they are within the device, and the
+/// most of them: they take a tenth of a millisecond, in which a program wakes up. Of the host's
+/// memory it is one chunk.
+const COPIED: (u64, u64) = (4 * CHUNK, 64);
 /// The maximum bytes of one copy: the tenant holds as many on the host and on the device.
 const LARGEST_CHUNK: u64 = 1 << 30;
 
@@ -171,6 +183,20 @@ impl Tenant {
         }
     }
 
+    /// Of a tenant that only copies: the copies between two events.
+    pub(crate) fn copies_a_piece(&self) -> u64 {
+        let (within, copies) = COPIED;
+        let bytes = if self.mode == Mode::Copy {
+            CHUNK
+        } else {
+            within
+        };
+        match self.chunk() {
+            large if large >= CHUNK => 1,
+            small => (bytes / small.max(1)).clamp(1, copies),
+        }
+    }
+
     /// The fraction of a device's time that its requests take, if they come at its own pace and not
     /// as fast as possible.
     pub(crate) fn asks(&self) -> Option<f64> {
@@ -188,6 +214,27 @@ impl Tenant {
         }
     }
 
+    /// Of a deep queue: the launches between two events, and the most of such pieces that are
+    /// submitted at a time.
+    pub(crate) fn pieces(&self) -> (u64, u64) {
+        let ns = self.launch_ns().max(1);
+        let each = (PIECE / ns).max(1);
+        let depth = match u64::from(self.depth) {
+            0 => (AHEAD / ns).clamp(4, 256),
+            depth => depth,
+        };
+        (each, (depth / each).max(2))
+    }
+
+    /// How long the launches take that a process may have submitted at a time (ns).
+    pub(crate) fn submitted_ns(&self) -> u64 {
+        let launches = match (self.waits(), self.pieces()) {
+            (true, _) => u64::from(self.launches()),
+            (false, (each, most)) => each * most,
+        };
+        launches.saturating_mul(self.launch_ns())
+    }
+
     /// Whether it waits for its launches before it continues.
     pub(crate) fn waits(&self) -> bool {
         matches!(self.mode, Mode::Sync | Mode::Burst | Mode::Decode)
@@ -202,6 +249,11 @@ impl Tenant {
     /// Whether it always wants the device.
     pub(crate) fn is_busy(&self) -> bool {
         self.every.is_zero()
+    }
+
+    /// Whether its own work fills a device, without gaps between its launches.
+    pub(crate) fn fills(&self) -> bool {
+        self.is_busy() && !self.waits() && self.launch_ns() > 0 && self.mode != Mode::Gang
     }
 
     /// The same tenant without guarantees and caps, for a run alone.
@@ -302,7 +354,7 @@ fn number(key: &str, value: &str, range: std::ops::RangeInclusive<u32>) -> Resul
 /// `64MiB`, at most [`LARGEST_CHUNK`].
 fn bytes(key: &str, value: &str) -> Result<u64, String> {
     match Size::parse(value) {
-        Ok(Size::Bytes(bytes)) if bytes <= LARGEST_CHUNK => Ok(bytes),
+        Ok(Size::Bytes(bytes)) if (1..=LARGEST_CHUNK).contains(&bytes) => Ok(bytes),
         _ => Err(refused(key, value, "a size such as 64MiB, at most 1GiB")),
     }
 }
@@ -353,17 +405,23 @@ impl FromStr for Tenant {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut tenant = Self::default();
+        let (mut tenant, mut given) = (Self::default(), Vec::new());
         for pair in text.split(',') {
             let (key, value) = pair
                 .split_once('=')
                 .ok_or_else(|| format!("{pair:?} is not key=value"))?;
-            tenant.set(key.trim(), value.trim())?;
+            let key = key.trim();
+            tenant.set(key, value.trim())?;
+            if given.contains(&key) {
+                return Err(format!("{key}= is given twice"));
+            }
+            given.push(key);
         }
         if tenant.name.is_empty() {
             return Err("a tenant needs a name: name=a,…".to_owned());
         }
         tenant.check()?;
+        keys::check(tenant.mode, &given)?;
         Ok(tenant)
     }
 }
@@ -372,12 +430,10 @@ impl FromStr for Tenant {
 impl Display for Tenant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let by_default = Self::default();
-        write!(
-            f,
-            "name={},kernel={}us",
-            self.name,
-            self.kernel.as_nanos() as f64 / 1e3
-        )?;
+        write!(f, "name={}", self.name)?;
+        if keys::reads(self.mode, "kernel") {
+            write!(f, ",kernel={}us", self.kernel.as_nanos() as f64 / 1e3)?;
+        }
         for (key, value) in [
             ("share", self.share),
             ("cap", self.cap),

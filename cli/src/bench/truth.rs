@@ -16,6 +16,19 @@ pub(crate) struct Look {
     served: HashMap<(String, u32), u64>,
 }
 
+#[cfg(test)]
+impl Look {
+    /// One of a device that had given these processes so much by then.
+    pub(crate) fn of(at: u64, device: [u8; 16], had: &[(u32, u64)]) -> Self {
+        let key = |pid: u32| (Uuid(device).to_string(), pid);
+        let served = had.iter().map(|(pid, ns)| (key(*pid), *ns));
+        Self {
+            at,
+            served: served.collect(),
+        }
+    }
+}
+
 #[derive(Deserialize)]
 struct Snapshot {
     at_ns: u64,

@@ -1,6 +1,7 @@
 //! `gpushare bench worker`: one process of a tenant. It prints `ready`, reads `FROM TO END`
 //! (moments of the monotonic clock: to measure between FROM and TO), works at once until END, and
-//! prints its [`Log`]s as JSON, one for each of its GPUs. It ends when its standard input does.
+//! prints its [`Log`]s as JSON, one for each of its GPUs. Until it works it ends when its standard
+//! input does; the kernel ends it with the benchmark.
 
 use super::arrivals::Requests;
 use super::churn;
@@ -19,12 +20,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::stdin;
 use std::process::ExitCode;
 
-/// Device time after which short kernels get an event. The cost of an event is small beside it, and
-/// it bounds the error of a piece's begin.
-const PIECE: u64 = 200_000;
-/// Device time submitted ahead in a deep queue, if the tenant sets no depth.
-const AHEAD: u64 = 100_000_000;
-/// Copies submitted ahead by a tenant that only copies.
+/// Pieces of copies submitted ahead by a tenant that only copies.
 const COPIES_AHEAD: usize = 4;
 /// The number of comparisons of the device's clock with the host's; the closest one counts.
 const COMPARISONS: u32 = 32;
@@ -237,13 +233,8 @@ impl<'a> Worker<'a> {
         mut more: impl FnMut(bool) -> bool,
         end: u64,
     ) -> Result<(), String> {
-        let ns = self.tenant.launch_ns().max(1);
-        let each = (PIECE / ns).max(1);
-        let depth = match u64::from(self.tenant.depth) {
-            0 => (AHEAD / ns).clamp(4, 256),
-            depth => depth,
-        };
-        let most = usize::try_from((depth / each).max(2)).unwrap_or(usize::MAX);
+        let (each, most) = self.tenant.pieces();
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
         let mut running: VecDeque<((u64, u64), Event<'a>)> = VecDeque::new();
         loop {
             while running.len() < most && more(clock::now() >= end) {
@@ -265,11 +256,12 @@ impl<'a> Worker<'a> {
 
     /// Keeps the stream full of copies.
     fn copy_ahead(&mut self, cargo: &Cargo<'a>, end: u64) -> Result<(), String> {
+        let each = self.tenant.copies_a_piece();
         let mut running: VecDeque<Event<'a>> = VecDeque::new();
         loop {
             while running.len() < COPIES_AHEAD && clock::now() < end {
                 let event = self.event()?;
-                self.stream.copy(cargo)?;
+                (0..each).try_for_each(|_| self.stream.copy(cargo))?;
                 self.stream.record(&event)?;
                 running.push_back(event);
             }
@@ -279,7 +271,7 @@ impl<'a> Worker<'a> {
             event.wait()?;
             let known = clock::now();
             self.meter.tick(known);
-            self.copies.push((known, self.tenant.chunk()));
+            self.copies.push((known, each * self.tenant.chunk()));
             self.spare.push(event);
         }
     }

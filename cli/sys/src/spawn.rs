@@ -66,19 +66,23 @@ fn set(signal: Signal, how: SigHandler) -> Result<SigAction, Errno> {
 
 /// Starts `command` with exactly the signals of `mask` blocked, and SIGCHLD and SIGPIPE ignored if
 /// they were when we were started. A child otherwise inherits the mask of the thread that starts
-/// it, and has the default for SIGPIPE. The kernel kills it when this thread ends first. Each
-/// variable of `of_pid` is the child's process id; the command has the whole environment.
+/// it, and has the default for SIGPIPE. The kernel sends it `last` when this thread ends first.
+/// Each variable of `of_pid` is the child's process id; the command has the whole environment.
 ///
 /// # Errors
 /// As [`Command::spawn`].
-pub fn bound(command: &mut Command, mask: SigSet, of_pid: &[&str]) -> io::Result<Child> {
+pub fn bound(
+    command: &mut Command,
+    (mask, last): (SigSet, Signal),
+    of_pid: &[&str],
+) -> io::Result<Child> {
     let started_with = [
         (Signal::SIGCHLD, IGNORED.load(Ordering::Relaxed)),
         (Signal::SIGPIPE, PIPE_IGNORED.load(Ordering::Relaxed)),
     ];
     let parent = getpid();
     let prepare = move || {
-        set_pdeathsig(Signal::SIGKILL)?;
+        set_pdeathsig(last)?;
         // We were killed before that. A parent outside of the child's pid namespace is 0.
         if ![parent, Pid::from_raw(0)].contains(&getppid()) {
             return Err(io::Error::from(Errno::ESRCH));

@@ -1,3 +1,4 @@
+use super::middles::middle_number;
 use super::*;
 
 fn pair(bare: f64, shared: f64) -> Pair {
@@ -50,13 +51,12 @@ fn of_several_pairs_the_middle_one_of_each_figure_is_kept_whole() {
         rates: None,
         mode_changes_a_minute: changes,
         stolen: (useful.bare < 0.5).then_some(pair(0.0, 0.123)),
+        alone_stolen: None,
         tenants: vec![Tenant {
             device: useful,
             error_pp: Some(useful.bare - useful.shared),
             wait_p99: Some(wait),
-            waits: Some(wait),
             cores: useful,
-            in_line: Some(wait),
             visits: Some(wait),
             ..plain()
         }],
@@ -67,13 +67,6 @@ fn of_several_pairs_the_middle_one_of_each_figure_is_kept_whole() {
         vec![run(pair(0.4, 0.38), pair(30.0, 90.0), Some(2.0))],
         vec![run(pair(0.6, 0.6), pair(20.0, 30.0), Some(4.0))],
     ];
-    let lines = [(60.0, 0.0), (0.0, 0.0), (0.0, 4.0)];
-    let mut lined = runs.clone();
-    for (run, (bare, shared)) in lined.iter_mut().zip(lines) {
-        run[0].tenants[0].in_line = Some(pair(bare, shared));
-    }
-    let most = middles(lined)[0].tenants[0].in_line;
-    assert_eq!(most, Some(pair(60.0, 4.0)), "of any pair");
     let kept = middles(runs);
     assert_eq!(kept.len(), 1);
     assert_eq!(kept[0].useful, pair(0.4, 0.38));
@@ -84,18 +77,12 @@ fn of_several_pairs_the_middle_one_of_each_figure_is_kept_whole() {
     assert_eq!(middle_number(Vec::new()), None);
     assert_eq!(kept[0].tenants[0].cores, pair(0.4, 0.38));
     let fewest = Some(pair(10.0, 5.0));
-    assert_eq!(kept[0].tenants[0].waits, fewest, "of any pair");
     assert_eq!(kept[0].tenants[0].visits, fewest, "of any pair");
     assert!(
         kept[0].text().contains(" 0.400  0.380\n"),
         "{}",
         kept[0].text()
     );
-    let line = "  30 requests still in line, with 90: waits are at least so long";
-    assert!(kept[0].text().contains(line), "{}", kept[0].text());
-    let mut empty = kept[0].clone();
-    empty.tenants[0].in_line = Some(pair(0.0, 0.0));
-    assert!(!empty.text().contains("in line"), "{}", empty.text());
     assert_eq!(kept[0].rates, None);
     assert_eq!(kept[0].mode_changes_a_minute, Some(4.0));
     assert!(kept[0].text().contains("  4 mode changes a minute"));
@@ -109,6 +96,67 @@ fn of_several_pairs_the_middle_one_of_each_figure_is_kept_whole() {
     };
     assert!(!turns.text().contains("mode changes") && !turns.text().contains("machines"));
     assert!(middles(Vec::new()).is_empty());
+}
+
+#[test]
+fn all_that_is_kept_of_a_tenants_waits_is_of_one_pair() {
+    // In microseconds: p50, p99 and p99.9, then how many there were and how many stood in line.
+    let run = |bare: [f64; 5], shared: [f64; 5]| {
+        let both = |at: usize| Some(pair(bare[at], shared[at]));
+        let (wait_p50, wait_p99, wait_p999) = (both(0), both(1), both(2));
+        let tenant = Tenant {
+            wait_p50,
+            wait_p99,
+            wait_p999,
+            waits: both(3),
+            in_line: both(4),
+            launching_p50: both(0),
+            ..plain()
+        };
+        vec![Comparison {
+            name: "serving-1".to_owned(),
+            useful: pair(0.9, 0.8),
+            used: None,
+            rates: None,
+            mode_changes_a_minute: None,
+            stolen: None,
+            alone_stolen: None,
+            tenants: vec![tenant],
+        }]
+    };
+    // Each of the first three has its middle ratio in another pair.
+    let kept = middles(vec![
+        run(
+            [1652.0, 4260.0, 11188.0, 1466.0, 60.0],
+            [1573.0, 5612.0, 13427.0, 1526.0, 0.0],
+        ),
+        run(
+            [1706.0, 6714.0, 20268.0, 1414.0, 7.0],
+            [1389.0, 8665.0, 12406.0, 1505.0, 4.0],
+        ),
+        run(
+            [1674.0, 2207.0, 3260.0, 1537.0, 0.0],
+            [729.0, 1924.0, 2174.0, 2427.0, 90.0],
+        ),
+    ]);
+    let kept = &kept[0].tenants[0];
+    assert_eq!(kept.wait_p99, Some(pair(6714.0, 8665.0)));
+    assert_eq!(kept.wait_p50, Some(pair(1706.0, 1389.0)));
+    assert_eq!(kept.wait_p999, Some(pair(20268.0, 12406.0)));
+    assert_eq!(kept.waits, Some(pair(1414.0, 1505.0)));
+    assert_eq!(kept.in_line, Some(pair(7.0, 4.0)));
+    assert_eq!(kept.launching_p50, kept.wait_p50);
+}
+
+#[test]
+fn requests_in_line_are_told_where_there_are_any() {
+    let of = |bare, shared| {
+        let in_line = Some(pair(bare, shared));
+        Tenant { in_line, ..plain() }.text()
+    };
+    let line = "  30 requests still in line, with 90: waits are at least so long";
+    assert!(of(30.0, 90.0).ends_with(line), "{}", of(30.0, 90.0));
+    assert!(!of(0.0, 0.0).contains("in line"), "{}", of(0.0, 0.0));
 }
 
 /// A tenant with nothing but useful time.

@@ -2,7 +2,8 @@ use super::*;
 
 #[test]
 fn a_tenant_is_read_as_it_is_written() {
-    let text = "name=a,share=70,cap=80,priority=900,kernel=50us,mode=sync,procs=2,every=10ms,depth=8,nodes=3";
+    let text =
+        "name=a,share=70,cap=80,priority=900,kernel=50us,mode=burst,procs=2,every=10ms,depth=8";
     let tenant: Tenant = text.parse().unwrap();
     assert_eq!(tenant.kernel, Duration::from_micros(50));
     assert_eq!(
@@ -78,6 +79,44 @@ fn what_is_not_accepted_is_refused_by_key_and_value() {
 }
 
 #[test]
+fn a_key_that_its_mode_does_not_read_is_refused() {
+    for (text, blamed) in [
+        (
+            "name=a,mode=copy,kernel=20ms",
+            "kernel= is not for mode=copy",
+        ),
+        (
+            "name=a,mode=sync,nodes=5",
+            "nodes= is not for mode=sync; it is for mode=graph, mode=decode",
+        ),
+        ("name=a,mode=sync,depth=9", "depth= is not for mode=sync"),
+        (
+            "name=a,mode=decode,depth=9",
+            "depth= is not for mode=decode",
+        ),
+        (
+            "name=a,mode=stream,depth=9",
+            "depth= is not for mode=stream",
+        ),
+        ("name=a,copy=0", "copy=\"0\" is refused"),
+        ("name=a,mode=copy,copy=0B", "copy=\"0B\" is refused"),
+        ("name=a,cap=5,cap=50", "cap= is given twice"),
+        ("name=a,mode=sync,mode=copy", "mode= is given twice"),
+    ] {
+        let said = text.parse::<Tenant>().unwrap_err();
+        assert!(said.contains(blamed), "{text}: {said}");
+    }
+    for text in [
+        "name=a,depth=9,kernel=1ms",
+        "name=a,mode=gang,gpus=0+1,depth=9,kernel=1ms",
+        "name=a,mode=graph,depth=9,nodes=5,kernel=1ms",
+        "name=a,mode=memset,copy=1MiB",
+    ] {
+        assert!(text.parse::<Tenant>().is_ok(), "{text}");
+    }
+}
+
+#[test]
 fn a_graph_takes_as_long_as_its_nodes() {
     let tenant: Tenant = "name=a,kernel=50us,mode=graph,nodes=20".parse().unwrap();
     assert_eq!(tenant.launch_ns(), 1_000_000);
@@ -103,4 +142,16 @@ fn a_copy_has_a_size_and_no_time_of_the_multiprocessors() {
     assert_eq!(chunk("name=a,mode=copy,copy=1MiB"), (1 << 20, 0));
     assert_eq!(chunk("name=a,copy=1MiB"), (1 << 20, 500_000));
     assert_eq!(chunk("name=a"), (0, 500_000));
+}
+
+#[test]
+fn small_copies_are_submitted_in_pieces_that_outlast_a_wake_up() {
+    let piece = |text: &str| text.parse::<Tenant>().unwrap().copies_a_piece();
+    assert_eq!(piece("name=a,mode=stream,copy=4MiB"), 64);
+    assert_eq!(piece("name=a,mode=stream,copy=32MiB"), 8);
+    assert_eq!(piece("name=a,mode=copy,copy=32MiB"), 2);
+    assert_eq!(piece("name=a,mode=memset,copy=1"), 64);
+    // Large ones take long enough each.
+    assert_eq!(piece("name=a,mode=copy"), 1);
+    assert_eq!(piece("name=a,mode=stream,copy=128MiB"), 1);
 }
