@@ -303,7 +303,6 @@ fn has_waited(device_index: usize, until: u64) {
 }
 
 /// Whether a thread waits for a device at `now`: a closed one, or its turn on an open one.
-
 fn is_waited_for(device_index: usize, now: u64) -> bool {
     GATE.waiting[device_index].load(Ordering::Acquire) > now
 }
