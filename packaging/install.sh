@@ -30,20 +30,61 @@ root=${DESTDIR:-}
 bin="$root$prefix/bin" lib="$root$prefix/lib/gpushare" units="$root/etc/systemd/system"
 # Where a package has its units. One of the same name in $units hides it.
 packaged="$root/usr/lib/systemd/system"
+hook=share/containers/oci/hooks.d/gpushare.json
 systemd() { [ -z "$root" ] && [ -d /run/systemd/system ]; }
 
-# The program that a unit starts; nothing where there is no such unit.
-program() { sed -n 's/^ExecStart=[-@:+!]*\([^ ]*\).*/\1/p' "$1" 2>/dev/null | head -n 1; }
+# The program that a unit starts; another one may be in front of it, such as numactl. Nothing where
+# there is no such unit.
+program() {
+    awk '/^ExecStart=/ {
+        sub(/^ExecStart=[ \t]*[-@:+!|]*/, "")
+        name = $1
+        for (at = NF; at; at--) if ($at ~ /(^|\/)gpushare(d|-exporter)$/) name = $at
+        if (name == "" || !found) found = name
+    } END { if (found) print found }' "$1" 2>/dev/null || true
+}
 # Whether the unit of this name starts this installation's program.
 own() { [ "$(program "$units/$1")" = "$prefix/bin/${1%.service}" ]; }
 
-# In place of the old file, never into it: a program may be running from that.
+# In place of the old file, never into it: a program may be running from that. What is below the
+# prefix is noted, for later upgrades and the removal.
 put() {
     mkdir -p "$(dirname "$3")"
     cp "$2" "$3.new"
     chmod "$1" "$3.new"
     mv "$3.new" "$3"
+    case "$3" in "$root$prefix"/*) echo "${3#"$root"}" >>"$list" ;; esac
 }
+
+# Puts a unit into place. A file that was changed since the last installation is left to its
+# operator: its flags may be those that limits depend on.
+put_unit() {
+    at="$units/$1" noted="$lib/$1"
+    if own "$1" && [ -f "$noted" ] && [ "$(cat "$at")" != "$(cat "$noted")" ] && [ "$(cat "$at")" != "$(cat "$2")" ]; then
+        put 644 "$2" "$at.new"
+        echo "kept $at, which was changed; this version's is $at.new: move it there, with changes in a drop-in (systemctl edit $1)" >&2
+    else
+        put 644 "$2" "$at"
+        rm -f "$at.new"
+    fi
+    put 644 "$2" "$noted"
+}
+
+# What an older version brought and this one does not. The hook, its file and the wrapper stay until a
+# removal, which says who calls them: without them engines start containers without limits, or none.
+drop_old() {
+    [ -f "$lib/installed" ] || return 0
+    grep -vxF -f "$list" "$lib/installed" | while IFS= read -r path; do
+        case "$path" in
+            "$prefix"/bin/gpushare-oci-hook | "$prefix"/bin/gpushare-runtime | "$prefix/$hook") echo "$path" >>"$list" ;;
+            "$prefix"/*) rm -f "$root$path" ;;
+        esac
+    done || true
+    prune
+}
+
+# The folders of pages that are empty, the innermost first.
+prune() { find "$root$prefix/share/doc/gpushare" -depth -type d -exec rmdir {} + 2>/dev/null || true; }
 
 install_all() {
     case "$prefix/" in /home/* | /root/* | /run/user/* | /tmp/* | /var/tmp/*)
@@ -51,6 +92,13 @@ install_all() {
         exit 2
         ;;
     esac
+    # Others mean something in a unit, or lead elsewhere than they say.
+    case "$prefix/" in *[!A-Za-z0-9._/+@:-]* | *//* | */./* | */../*)
+        echo "install.sh: --prefix has letters, digits and ._+@:- between single slashes, not '$prefix'" >&2
+        exit 2
+        ;;
+    esac
+    list=$(mktemp)
     for program in "$here"/bin/*; do put 755 "$program" "$bin/${program##*/}"; done
     for file in "$here"/lib/*; do
         case "$file" in *.so) put 644 "$file" "$lib/${file##*/}" ;; esac
@@ -65,12 +113,11 @@ install_all() {
     unit=$(mktemp)
     for service in gpushared gpushare-exporter; do
         sed "s|^ExecStart=/usr/bin/|ExecStart=$prefix/bin/|" "$here/$service.service" >"$unit"
-        put 644 "$unit" "$units/$service.service"
+        put_unit "$service.service" "$unit"
     done
     rm "$unit"
     # Engines pass over a file of hooks that names a program which is not there, and start containers
     # without limits: so it is put there with its path.
-    hook=share/containers/oci/hooks.d/gpushare.json
     (cd "$here/share" && find . -type f) | while read -r file; do
         [ "share/${file#./}" = $hook ] || put 644 "$here/share/$file" "$root$prefix/share/$file"
     done
@@ -80,34 +127,77 @@ install_all() {
         put 644 "$own" "$root$prefix/$hook"
         rm "$own"
     fi
+    drop_old
+    sort -u "$list" >"$list.sorted"
+    put 644 "$list.sorted" "$lib/installed"
+    rm "$list" "$list.sorted"
     if systemd; then systemctl daemon-reload; fi
     if [ "$start" = yes ] && systemd; then
         systemctl enable gpushared.service
         # A machine that gets its driver later has the installation all the same.
         state=runs
-        if systemctl is-active --quiet gpushared.service && ! settings_hold; then
-            state="runs on as before: not restarted, because these settings would end it; correct them, then: systemctl restart gpushared; until then programs and containers that start are refused if it speaks another protocol (gpushare doctor says)"
+        if ! systemctl is-active --quiet gpushared.service; then
+            restart
+        elif ! settings_hold; then
+            stays "these settings would end it; correct them, then: systemctl restart gpushared"
+        elif ! driver_fits; then
+            stays "it would find no driver: reboot"
         else
-            systemctl restart gpushared.service || state="did not start (journalctl -u gpushared; without a GPU driver, or with settings that it refuses, it cannot)"
+            restart
         fi
-        systemctl try-restart gpushare-exporter.service || echo "gpushare-exporter.service did not start: journalctl -u gpushare-exporter" >&2
+        if systemctl is-active --quiet gpushare-exporter.service && ! exporter_starts; then
+            echo "gpushare-exporter.service is not restarted and runs on as before, because this version would not accept its flags: correct them (systemctl cat gpushare-exporter), then: systemctl restart gpushare-exporter" >&2
+        else
+            systemctl try-restart gpushare-exporter.service || echo "gpushare-exporter.service did not start: journalctl -u gpushare-exporter" >&2
+        fi
         echo "installed below $prefix; gpushared.service is enabled and $state; next: $prefix/bin/gpushare doctor"
     else
         echo "installed below $root$prefix; no daemon was started; next: $prefix/bin/gpushare doctor"
     fi
 }
 
+# What becomes of the daemon, in state.
+restart() {
+    systemctl restart gpushared.service || state="did not start (journalctl -u gpushared; without a GPU driver, with one that was upgraded since the boot, or with settings that it refuses, it cannot)"
+}
+stays() {
+    state="runs on as before: not restarted, because $1; until then programs and containers that start are refused if it speaks another protocol (gpushare doctor says)"
+}
+
+# Whether a daemon that starts now finds a driver. After an upgrade of the driver it finds none before
+# the boot (69); one that runs serves on. Of libraries that are the unit's own nothing is known here.
+driver_fits() {
+    case $(systemctl show -p Environment gpushared.service) in *LD_LIBRARY_PATH=*) return 0 ;; esac
+    fits=0
+    "$bin/gpushared" --check-driver >/dev/null || fits=$?
+    [ $fits != 69 ]
+}
+
+# The flags of a unit's program, behind its own name: another program may be in front of it. Where none
+# is it, they are as unknown as a variable.
+flags_of() {
+    systemctl show -p ExecStart "$1" | sed -n 's/.*argv\[\]=\([^;]*\);.*/\1/p' | awk -v name="${1%.service}" '{
+        at = 0
+        while (++at <= NF && $at != name && substr($at, length($at) - length(name)) != "/" name) ;
+        if (at > NF) print "--config $none"
+        while (++at <= NF) printf "%s ", $at }'
+}
+
+# Whether the exporter takes the flags of its unit, else 2: its end would be seen by nobody.
+exporter_starts() {
+    flags=$(flags_of gpushare-exporter.service)
+    case $flags in *[\$\"\'*?[\\]*) return 0 ;; esac
+    taken=0
+    # shellcheck disable=SC2086  # words, as systemd shows them
+    "$bin/gpushare-exporter" $flags --version >/dev/null || taken=$?
+    [ $taken != 2 ]
+}
+
 # Whether the daemon takes the settings (else 78) and the flags (else 2) of its unit. With wrong ones it
 # would end, and not be tried again; one that runs has those that it read. A file that is not seen
 # here (a variable in its name, a blank, a folder of the unit alone) says nothing.
 settings_hold() {
-    # Behind the daemon's own program: another one may be in front of it. Where none is the daemon's,
-    # its file counts as one that is not seen.
-    flags=$(systemctl show -p ExecStart gpushared.service | sed -n 's/.*argv\[\]=\([^;]*\);.*/\1/p' | awk '{
-        at = 0
-        while (++at <= NF && $at !~ /(^|\/)gpushared$/) ;
-        if (at > NF) print "--config $none"
-        while (++at <= NF) printf "%s ", $at }')
+    flags=$(flags_of gpushared.service)
     config=$(printf ' %s' "$flags" | sed -n 's/.* --config[ =]\([^ ]*\).*/\1/p')
     [ -z "$config" ] || { [ -f "$config" ] && [ -r "$config" ]; } || return 0
     held=0
@@ -136,7 +226,7 @@ retire() {
         case $(systemctl show -p ActiveState "$1") in *=active | *=activating | *=reloading) active=yes ;; esac
         systemctl disable --now "$1" || echo "$1 could not be stopped: systemctl status $1" >&2
     fi
-    rm -f "$units/$1"
+    rm -f "$units/$1" "$units/$1.new"
     systemd || return 0
     systemctl daemon-reload
     [ -e "$packaged/$1" ] || return 0
@@ -169,29 +259,34 @@ uninstall_all() {
         needs=$(sh "$here/lib/wrapped.sh" "$prefix" "$root") || needs="it cannot be found out which"
         needs=$(echo "$needs" | head -n 5 | tr '\n' ' ' | sed 's/ *$//')
     fi
-    for program in "$here"/bin/*; do
-        if [ -z "$needs" ] || [ "${program##*/}" != gpushare-runtime ]; then rm -f "$bin/${program##*/}"; fi
-    done
+    list=$(mktemp)
+    {
+        [ ! -f "$lib/installed" ] || cat "$lib/installed"
+        (cd "$here" && find bin share -type f) | sed "s|^|$prefix/|"
+    } | sort -u >"$list"
+    while IFS= read -r path; do
+        case "$path" in
+            "$prefix/bin/gpushare-runtime") [ -n "$needs" ] || rm -f "$root$path" ;;
+            "$prefix"/bin/* | "$prefix"/share/*)
+                rm -f "$root$path"
+                leave "$(dirname "${path#"$prefix"/}")"
+                ;;
+        esac
+    done <"$list"
+    rm "$list"
     [ -z "$needs" ] ||
         echo "kept $bin/gpushare-runtime, which engines call: $needs. Name runc in its place (or NVIDIA's runtime, where it calls that) and keep the runtime's name, which containers have stored; restart the engines, let running containers end, then run this again" >&2
     [ ! -e "$lib/versions.sh" ] || "$lib/versions.sh" remove
     rm -rf "$lib/package"
-    rm -f "$lib"/*.so
+    rm -f "$lib"/*.so "$lib"/*.service "$lib/installed"
     # While programs use versions, for the next removal.
     [ -e "$lib/versions" ] || rm -f "$lib/versions.sh"
     rmdir "$lib" 2>/dev/null || true
-    (cd "$here/share" && find . -type f) | while read -r file; do
-        rm -f "$root$prefix/share/$file"
-        leave "share/$(dirname "${file#./}")"
-    done
     # Of the folders only those that were made for the hook and are empty again.
     for folder in containers/oci/hooks.d containers/oci containers; do
         rmdir "$root$prefix/share/$folder" 2>/dev/null || true
     done
-    # The innermost first.
-    (cd "$here/share" && find doc/gpushare -depth -type d) | while read -r folder; do
-        rmdir "$root$prefix/share/$folder" 2>/dev/null || true
-    done
+    prune
     leave bin
     leave lib
     case "$prefix" in /usr | /usr/local) ;; *) rmdir "$root$prefix" 2>/dev/null || true ;; esac

@@ -6,8 +6,8 @@
 #
 #   wrapped.sh PREFIX [ROOT]
 #   wrapped.sh PREFIX [ROOT] units    prints the units that do not start without gpushare's daemon
-#   wrapped.sh PREFIX [ROOT] hooks    prints files of hooks that name this installation's, but for
-#                                     the one that it brings: engines pass over them without the
+#   wrapped.sh PREFIX [ROOT] hooks    prints files of hooks that name this installation's, and links
+#                                     to the one that it brings: engines pass over them without the
 #                                     program, and their containers have no limits
 set -eu
 prefix=$1 root=${2:-} ask=${3:-}
@@ -22,8 +22,13 @@ case $ask in
         exit 0
         ;;
     hooks)
+        own=$prefix/share/containers/oci/hooks.d/gpushare.json
         for file in etc/containers/oci/hooks.d/*.json usr/share/containers/oci/hooks.d/*.json; do
-            [ ! -L "$file" ] && [ "/$file" != "$prefix/share/containers/oci/hooks.d/gpushare.json" ] || continue
+            if [ -L "$file" ]; then
+                [ "$(readlink "$file")" != "$own" ] || echo "/$file"
+                continue
+            fi
+            [ "/$file" != "$own" ] || continue
             if grep -qsF "\"$prefix/bin/gpushare-oci-hook\"" "$file"; then echo "/$file"; fi
         done
         exit 0

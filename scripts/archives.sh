@@ -54,11 +54,16 @@ files() {
 
 tarball() { tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" -C "$1" -czf "$2" "$3"; }
 
+# size FOLDER: its KiB, as Debian's own tool counts them. The blocks that it takes here depend on the
+# file system.
+size() { find "$1" -printf '%y %s\n' | awk '{ kib += $1 == "f" ? int(($2 + 1023) / 1024) : 1 } END { print kib }'; }
+
 say "archives"
 name="gpushare-$version-$revision-linux-$machine"
 files "$work/tar/$name" bin lib share
 install -m 755 packaging/install.sh "$work/tar/$name"
 install -m 644 packaging/gpushared.service packaging/gpushare-exporter.service "$work/tar/$name"
+install -m 644 packaging/needrestart.conf "$work/tar/$name/share/doc/gpushare"
 tarball "$work/tar" "$out/$name.tar.gz" "$name"
 mkdir -p "$work/debug/$name-debug"
 install -m 644 dist/debug/*.debug "$work/debug/$name-debug"
@@ -69,6 +74,7 @@ if have dpkg-deb; then
     files "$root" usr/bin usr/lib/gpushare usr/share
     install -D -m 644 packaging/gpushared.service "$root/usr/lib/systemd/system/gpushared.service"
     install -m 644 packaging/gpushare-exporter.service "$root/usr/lib/systemd/system"
+    install -D -m 644 packaging/needrestart.conf "$root/etc/needrestart/conf.d/gpushare.conf"
     # Where Debian's zsh looks; it has site-functions below /usr/local alone.
     mv "$root/usr/share/zsh/site-functions" "$root/usr/share/zsh/vendor-completions"
     # Before a tilde dpkg sorts nothing: 0.2.0~rc1 is older than 0.2.0.
@@ -82,13 +88,15 @@ Architecture: $arch
 Maintainer: gpushare
 Section: admin
 Priority: optional
-Installed-Size: $(du -sk "$root/usr" | cut -f1)
+Installed-Size: $(size "$root/usr")
 Depends: libc6 (>= 2.17)
 Description: lets several tenants share one GPU
  Memory quotas and compute shares for CUDA programs: a library between a
  program and the driver, a node daemon that settles collisions, and a command
  line. A software GPU for trials is included.
 CONTROL
+    # Changes of it are the operator's, and stay until a purge.
+    echo /etc/needrestart/conf.d/gpushare.conf >"$root/DEBIAN/conffiles"
     # What `dpkg --verify` compares with.
     (cd "$root" && find usr -type f -print0 | sort -z | xargs -0 md5sum) >"$root/DEBIAN/md5sums"
     find "$root" -newermt "@$SOURCE_DATE_EPOCH" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +

@@ -1,11 +1,12 @@
 """The two containers of quickstart_containers.sh, driven line by line, and `gpushare ps` while both run.
 
-Argument: podman or runc. Exits 1 if anything is not as it should be. The containers' root is the machine's own file system under an
+Argument: podman or runc. Podman takes runc where that is there, else its own choice: Debian, Ubuntu and Red Hat bring crun alone with it. Exits 1 if anything is not as it should be. The containers' root is the machine's own file system under an
 overlay, so that nothing is downloaded.
 """
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -15,8 +16,8 @@ OUT_OF_MEMORY = 2
 LAB, BUILD = os.environ["LAB"], os.environ["BUILD"]
 # These options work where this process may not raise limits, and under both versions of cgroups.
 PODMAN = ["podman", "--root", f"{LAB}/podman/root", "--runroot", f"{LAB}/podman/run", "--tmpdir", f"{LAB}/podman/tmp",
-          "--storage-driver", "vfs", "--cgroup-manager", "cgroupfs", "--events-backend", "file", "--runtime", "runc",
-          "--hooks-dir", f"{LAB}/hooks.d"]
+          "--storage-driver", "vfs", "--cgroup-manager", "cgroupfs", "--events-backend", "file",
+          "--hooks-dir", f"{LAB}/hooks.d", *(["--runtime", "runc"] if shutil.which("runc") else [])]
 
 
 def root(name):
@@ -40,6 +41,8 @@ def by_podman(name, limit):
     folder = root(name)
     run = [*PODMAN, "run", "--interactive", "--rm", "--network", "host", "--name", name, "--annotation", f"gpushare.io/mem-limit={limit}"]
     run += ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096"]
+    # Under SELinux the container could not read what lies on a file system of this script's own.
+    run += ["--security-opt", "label=disable"]
     for variable in settings().items():
         run += ["--env", "=".join(variable)]
     for volume in VOLUMES.items():

@@ -14,7 +14,7 @@ use gpushare_protocol::size::Size;
 use gpushare_protocol::units::Bytes;
 use gpushared::config::Flags;
 use gpushared::config::file::is_absent;
-use gpushared::devices::Nvml;
+use gpushared::devices::{MODULE, Nvml, misfit};
 use gpushared::guard::Among;
 use gpushared::journal::{self, Files, Journal};
 use gpushared::log::Log;
@@ -41,6 +41,11 @@ struct Args {
     /// Check the settings, say what is wrong or that all is well, and start nothing
     #[arg(long)]
     check_config: bool,
+    /// Whether the driver's library fits the module that the kernel has loaded (else status 69);
+    /// start nothing
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true,
+          default_missing_value = MODULE)]
+    check_driver: Option<PathBuf>,
     /// Where sockets and registrations lie [default: /run/gpushare]
     #[arg(long, value_name = "DIR")]
     runtime_dir: Option<PathBuf>,
@@ -102,6 +107,8 @@ fn bytes(text: &str) -> Result<Bytes, String> {
 /// The exit status for wrong settings, so that the starter can tell them from a machine on which no
 /// daemon can run: `EX_CONFIG` of sysexits.h.
 const WRONG_SETTINGS: u8 = 78;
+/// The exit status where the driver waits for a boot: `EX_UNAVAILABLE`.
+const WAITS_FOR_BOOT: u8 = 69;
 /// The exit status when another daemon owns the folder: `EX_TEMPFAIL`.
 const TAKEN: u8 = 75;
 
@@ -147,6 +154,12 @@ fn main() -> ExitCode {
             flags: args.flags(),
             named: args.config,
             private: args.private,
+        });
+    }
+    if let Some(why) = args.check_driver.as_deref().map(misfit) {
+        return why.map_or(ExitCode::SUCCESS, |why| {
+            let _ = writeln!(std::io::stderr(), "{why}");
+            ExitCode::from(WAITS_FOR_BOOT)
         });
     }
     let is_command = args.print_cdi;

@@ -204,3 +204,50 @@ fn a_flag_takes_the_place_of_the_files_setting_also_in_a_check() {
         assert_eq!(said.contains("leaves nothing"), status == 78, "{said}");
     }
 }
+
+/// `--check-driver` with an NVML of this file name, where the kernel's module is of this version.
+fn checks_driver(library: &str, module: Option<&str>) -> (String, Option<i32>) {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let (source, version) = (at("nvml.c"), at("version"));
+    std::fs::write(&source, "int none;\n").unwrap();
+    let mut cc = Command::new("cc");
+    let made = cc
+        .args(["-shared", "-fPIC", "-o"])
+        .args([at(library), source]);
+    assert!(made.status().unwrap().success());
+    if library != "libnvidia-ml.so.1" {
+        std::os::unix::fs::symlink(library, at("libnvidia-ml.so.1")).unwrap();
+    }
+    if let Some(module) = module {
+        std::fs::write(&version, format!("{module}\n")).unwrap();
+    }
+    let mut daemon = Command::new(env!("CARGO_BIN_EXE_gpushared"));
+    let said = daemon
+        .arg(format!("--check-driver={}", version.display()))
+        .env("LD_LIBRARY_PATH", folder.path())
+        .output()
+        .unwrap();
+    let text = String::from_utf8(said.stderr).unwrap();
+    (text, said.status.code())
+}
+
+#[test]
+fn a_driver_that_was_upgraded_is_told_before_the_daemon_starts() {
+    let new = "libnvidia-ml.so.550.54.14";
+    let (said, status) = checks_driver(new, Some("535.129.03"));
+    assert_eq!(status, Some(69), "{said}");
+    for word in ["of 550.54.14", "of 535.129.03", "reboot"] {
+        assert!(said.contains(word), "{said}");
+    }
+    for (library, module) in [
+        (new, Some("550.54.14")),
+        // Nothing is known of these.
+        (new, None),
+        ("libnvidia-ml.so.1", Some("535.129.03")),
+        (new, Some("of our own")),
+    ] {
+        let told = checks_driver(library, module);
+        assert_eq!(told, (String::new(), Some(0)), "{library}, {module:?}");
+    }
+}

@@ -6,6 +6,9 @@
  *   count              -> count NUMBER         launches and allocations so far
  *   info               -> info RESULT USED     NVML's memory of the first device
  *   alloc BYTES        -> alloc RESULT
+ *   load               -> load 0               a thread loads a module
+ *   loaded             -> loaded RESULT        it has
+ *   unload             -> unload RESULT
  *   stop               -> stop RESULT          the threads' first error
  *
  * At the end of the input it ends, whatever its threads do. */
@@ -22,11 +25,11 @@
 #define ML(name, ...) (((int (*)())symbol(nvml, #name))(__VA_ARGS__))
 #define TRY(call) do { int result_ = (call); if (result_) return result_; } while (0)
 
-static void *driver, *nvml, *context, *function, *stream, *card;
+static void *driver, *nvml, *context, *function, *stream, *card, *second;
 static atomic_int stopping, failed;
 static atomic_long done;
 static uint64_t work_ns;
-static pthread_t threads[2];
+static pthread_t threads[2], loader;
 
 static void *symbol(void *library, const char *name) {
     void *found = dlsym(library, name);
@@ -67,6 +70,12 @@ static void *goes(void *what) {
     return NULL;
 }
 
+static void *loads(void *nothing) {
+    int result = CU(cuCtxSetCurrent, context);
+    failed = result ? result : CU(cuModuleLoadData, &second, "another image");
+    return nothing;
+}
+
 int main(void) {
     char line[256], word[32];
     driver = dlopen("libcuda.so.1", RTLD_NOW);
@@ -92,7 +101,12 @@ int main(void) {
         } else if (IS("alloc")) {
             unsigned long long at;
             result = CU(cuMemAlloc_v2, &at, (size_t)one);
-        } else if (IS("stop")) {
+        } else if (IS("load")) result = pthread_create(&loader, NULL, loads, NULL);
+        else if (IS("loaded")) {
+            pthread_join(loader, NULL);
+            result = failed;
+        } else if (IS("unload")) result = CU(cuModuleUnload, second);
+        else if (IS("stop")) {
             stopping = 1;
             for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
             result = failed;

@@ -9,6 +9,9 @@
  *   unbind O OFFSET BYTES -> unbind RESULT  cuMulticastUnbind of device 0
  *   map I, unmap I     -> map RESULT        at an address of the slot's own
  *   retain I J         -> retain RESULT     cuMemRetainAllocationHandle at that address of I, into J
+ *   context I          -> context RESULT    cuCtxCreate
+ *   destroy I          -> destroy RESULT    cuCtxDestroy
+ *   sparse, levels     -> sparse RESULT     the array is made, by cuArray3DCreate or by cuMipmappedArrayCreate
  *   tiles I X Y W H    -> tiles RESULT      cuMemMapArrayAsync: all of I's memory behind W x H tiles from there
  *   untile X Y W H     -> untile RESULT     the same, unmapped
  *   tail I AT COUNT    -> tail RESULT       COUNT tiles of the tail; with I 8 they are unmapped
@@ -29,6 +32,7 @@ typedef unsigned long long dptr;
 typedef uint64_t handle;
 
 static handle slots[8];
+static void *contexts[8], *array = &slots;
 static size_t sizes[8];
 static int file;
 
@@ -62,7 +66,7 @@ struct map_info {
 
 /* An operation of memory of slot I, or of none. */
 static struct map_info operation(int i) {
-    struct map_info info = {.array = &slots, .operation = i < 8 ? 1 : 2, .memory = i < 8 ? slots[i] : 0, .devices = 1};
+    struct map_info info = {.array = array, .operation = i < 8 ? 1 : 2, .memory = i < 8 ? slots[i] : 0, .devices = 1};
     return info;
 }
 
@@ -83,6 +87,9 @@ static int tail(int i, unsigned at, unsigned count) {
     return send(&info);
 }
 
+struct descriptor { size_t width, height, depth; unsigned format, channels, flags; };
+static const struct descriptor SPARSE = {512, 512, 0, 1, 4, 0x40};
+
 static int run(const char *command, int i, size_t b, size_t c) {
     int j = b % 8;
     if (!strcmp(command, "init")) return CALL("cuInit", (unsigned))(0);
@@ -96,6 +103,10 @@ static int run(const char *command, int i, size_t b, size_t c) {
     if (!strcmp(command, "retain")) return CALL("cuMemRetainAllocationHandle", (handle *, void *))(&slots[j], (void *)(uintptr_t)place(i));
     if (!strcmp(command, "dmabuf"))
         return CALL("cuMemGetHandleForAddressRange", (void *, dptr, size_t, int, unsigned long long))(&file, place(i), b << 32, 1, 0);
+    if (!strcmp(command, "context")) return CALL("cuCtxCreate_v2", (void **, unsigned, int))(&contexts[i], 0, 0);
+    if (!strcmp(command, "destroy")) return CALL("cuCtxDestroy_v2", (void *))(contexts[i]);
+    if (!strcmp(command, "sparse")) return CALL("cuArray3DCreate_v2", (void **, const struct descriptor *))(&array, &SPARSE);
+    if (!strcmp(command, "levels")) return CALL("cuMipmappedArrayCreate", (void **, const struct descriptor *, unsigned))(&array, &SPARSE, 4);
     if (!strcmp(command, "close")) return close(file);
     if (!strcmp(command, "release")) return CALL("cuMemRelease", (handle))(slots[i]);
     return -1;

@@ -2,13 +2,17 @@
  * as NVIDIA's page of cuMemRelease says: memory and objects live until the last handle and the last
  * mapping is gone, and bound memory as long as it is bound. The array has one level of 8 x 8 tiles of
  * 64 x 64 elements, and a tail of 8 tiles of 64 KiB; a tile is mapped until something else is mapped
- * over it, or it is unmapped. A file of mapped memory keeps it until it is closed. `held` is what is
+ * over it, it is unmapped, or the context ends in which the array was made. A file of mapped memory keeps it until it is closed. `held` is what is
  * left: the bytes of memory that lives.
  * Anything else is the stub driver's. Built as libcuda.so.1. */
 #define cuMemCreate stub_create
 #define cuMemRelease stub_release
 #define cuMemMap stub_map
 #define cuMemUnmap stub_unmap
+#define cuCtxGetCurrent stub_current
+#define cuCtxSetCurrent stub_set_current
+#define cuCtxPushCurrent_v2 stub_push
+#define cuCtxPopCurrent_v2 stub_pop
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -17,6 +21,10 @@
 #undef cuMemRelease
 #undef cuMemMap
 #undef cuMemUnmap
+#undef cuCtxGetCurrent
+#undef cuCtxSetCurrent
+#undef cuCtxPushCurrent_v2
+#undef cuCtxPopCurrent_v2
 
 enum { MOST = 64 };
 
@@ -180,3 +188,35 @@ int cuMemMapArrayAsync(struct map_info *infos, unsigned count, void *stream) {
     }
     return SUCCESS;
 }
+
+/* The contexts of the one thread, behind the primary one. */
+static int context_places[4], contexts;
+static void *stack[16] = {&context_storage}, *owner;
+static int depth = 1;
+
+int cuCtxGetCurrent(void **context) { return *context = stack[depth - 1], SUCCESS; }
+int cuCtxSetCurrent(void *context) { return stack[depth - 1] = context, SUCCESS; }
+int cuCtxPushCurrent_v2(void *context) { return stack[depth++] = context, SUCCESS; }
+int cuCtxPopCurrent_v2(void **context) { return *context = stack[--depth], SUCCESS; }
+
+int cuCtxCreate_v2(void **context, unsigned flags, int device) {
+    (void)flags, (void)device;
+    return cuCtxPushCurrent_v2(*context = &context_places[contexts++]);
+}
+
+int cuCtxDestroy_v2(void *context) {
+    struct map_info none = {.operation = 2};
+    if (context == stack[depth - 1]) depth--;
+    for (int y = 0; owner == context && y < SIDE; y++) {
+        put_tile(&tail[y], &none);
+        for (int x = 0; x < SIDE; x++) put_tile(&tiles[y][x], &none);
+    }
+    return SUCCESS;
+}
+
+/* The array of the tiles. */
+int cuArray3DCreate_v2(void **array, const void *descriptor) {
+    (void)descriptor;
+    return *array = tiles, cuCtxGetCurrent(&owner);
+}
+int cuMipmappedArrayCreate(void **array, const void *descriptor, unsigned levels) { return (void)levels, cuArray3DCreate_v2(array, descriptor); }

@@ -55,6 +55,25 @@ fn an_environment_may_lower_registered_limits_and_never_raise_them() {
 }
 
 #[test]
+fn a_lower_limit_of_a_program_counts_what_its_siblings_hold() {
+    let gpu = Gpu::new("mem=16GiB");
+    let daemon = Daemon::start(&gpu);
+    let tenant = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
+    let mut sibling = tenant.client("quota", &[]).started();
+    assert_eq!(sibling.ask(&format!("alloc {GIB}")), "alloc 0");
+    for (own, fits) in [("3GiB", 8), ("1GiB", 0)] {
+        let mut guest = tenant.client("quota", &[("GPUSHARE_MEM_LIMIT", own)]);
+        assert_eq!(guest.ask("init"), "init 0");
+        let filled = guest.ask(&format!("fill {}", 256 * MIB));
+        assert_eq!(filled, format!("fill {fits} {OUT_OF_MEMORY}"), "{own}");
+        guest.finish().silently();
+        daemon.until("one", |row| row.processes.len() == 1);
+    }
+    let filled = sibling.ask(&format!("fill {}", 256 * MIB));
+    assert_eq!(filled, format!("fill 12 {OUT_OF_MEMORY}"), "it has none");
+}
+
+#[test]
 fn the_processes_of_a_tenant_share_its_limit() {
     let gpu = Gpu::new("mem=16GiB");
     let daemon = Daemon::start(&gpu);

@@ -1,12 +1,14 @@
 //! From the moment a lowered limit is set, no charge succeeds that leaves a tenant above it,
-//! however its processes race.
+//! however its processes race. Its pools and graphs use the memory that they have, and what they
+//! give back is credited.
 
 use gpushare_protocol::wire::{Control, ControlReply};
-use gpushare_tests::daemon::Commands;
-use gpushare_tests::{Daemon, Gpu, MIB, sweep};
+use gpushare_tests::daemon::{Commands, Tenant};
+use gpushare_tests::{Daemon, Gpu, Guest, MIB, sweep};
 
 const HIGH: u64 = 2048;
 const LOW: u64 = 256;
+const OUT_OF_MEMORY: &str = "2";
 
 fn set(commands: &mut Commands, mib: u64) {
     let changes = vec![("GPUSHARE_MEM_LIMIT".to_owned(), format!("{mib}MiB"))];
@@ -45,6 +47,69 @@ fn memory_freed_above_a_lowered_limit_is_not_charged_again() {
     assert_eq!(guests[0].ask("alloc 512"), "alloc 2");
     set(&mut commands, HIGH);
     assert_eq!(guests[0].ask(&format!("alloc {}", 512 * MIB)), "alloc 0");
+}
+
+/// The program `ordered` in the tenant "one" of 2 GiB: 1 GiB is allocated in stream 1, from a pool
+/// that keeps it if it does. Then the limit is lowered to 256 MiB.
+fn lowered_below_a_pool(daemon: &Daemon, keeps: bool) -> (Tenant, Guest) {
+    let tenant = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "2GiB")]);
+    let mut guest = tenant.client("ordered", &[]).started();
+    if keeps {
+        guest.does("keep");
+    }
+    guest.does(&format!("alloc {} 1", 1024 * MIB));
+    set(&mut daemon.commands(), LOW);
+    (tenant, guest)
+}
+
+#[test]
+fn memory_that_a_pool_gives_back_above_a_lowered_limit_is_credited() {
+    for (keeps, giving_back) in [(false, "sync 1"), (true, "trim -1")] {
+        let gpu = Gpu::new("mem=16GiB");
+        let daemon = Daemon::start(&gpu);
+        let (_tenant, mut guest) = lowered_below_a_pool(&daemon, keeps);
+        guest.does("free 0 1");
+        guest.does("sync-all");
+        guest.does(giving_back);
+        assert_eq!(daemon.row("one").charged, 0, "{giving_back}");
+        guest.does(&format!("alloc {} 1", LOW * MIB));
+        guest.answers(&format!("alloc {} 1", 32 * MIB), OUT_OF_MEMORY);
+        guest.finish().silently();
+    }
+}
+
+#[test]
+fn a_pool_above_a_lowered_limit_serves_what_it_has_and_does_not_grow() {
+    let gpu = Gpu::new("mem=16GiB");
+    let daemon = Daemon::start(&gpu);
+    let (_tenant, mut guest) = lowered_below_a_pool(&daemon, true);
+    guest.answers(&format!("alloc {} 1", 512 * MIB), OUT_OF_MEMORY);
+    guest.does("free 0 1");
+    guest.does(&format!("alloc {} 1", 512 * MIB));
+    guest.answers(&format!("alloc {} 1", 1024 * MIB), OUT_OF_MEMORY);
+    assert!(daemon.row("one").charged <= 1024 * MIB);
+    guest.finish().silently();
+}
+
+#[test]
+fn a_graph_that_has_its_memory_runs_above_a_lowered_limit() {
+    let gpu = Gpu::new("mem=16GiB");
+    let daemon = Daemon::start(&gpu);
+    let tenant = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "2GiB")]);
+    let mut guest = tenant.client("ordered", &[]).started();
+    for bytes in [1024 * MIB, 1536 * MIB] {
+        guest.does(&format!("graph {bytes} 1"));
+    }
+    guest.does("launch 0 1");
+    guest.does("sync 1");
+    set(&mut daemon.commands(), LOW);
+    guest.does("launch 0 1");
+    guest.answers("launch 1 1", OUT_OF_MEMORY);
+    guest.does("sync 1");
+    guest.does("trim-graphs");
+    assert_eq!(daemon.row("one").charged, 0);
+    guest.answers("launch 0 1", OUT_OF_MEMORY);
+    guest.finish().silently();
 }
 
 #[test]

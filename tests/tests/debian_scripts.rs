@@ -3,6 +3,7 @@
 
 mod others;
 mod settings;
+mod states;
 mod wrapper;
 
 use std::fs;
@@ -19,7 +20,7 @@ const HELPER: &str = "/usr/bin/deb-systemd-helper";
 /// A version that was installed before.
 const OLD: &str = "0.1.0-1";
 /// The folders of the scripts, each of which is below the test's root.
-const FOLDERS: [&str; 9] = [
+const FOLDERS: [&str; 11] = [
     "/etc/systemd/system",
     "/run/systemd/system",
     "/run/gpushare",
@@ -29,6 +30,8 @@ const FOLDERS: [&str; 9] = [
     "/usr/local/bin",
     "/usr/bin/gpushared",
     "/usr/bin/gpushare-runtime",
+    "/usr/bin/gpushare-exporter",
+    "/usr/bin/${1%",
 ];
 /// `systemctl` and `deb-systemd-invoke`: a unit runs where `active/UNIT` is, and does not start
 /// where `broken` is. What it is asked to do is in `asked`.
@@ -38,11 +41,13 @@ shift
 case "$act" in
     is-active) exec test -e "$ROOT/active/$2" ;;
     show) cat "$ROOT/exec-start" 2>/dev/null; exit 0 ;;
+    is-enabled) cat "$ROOT/enabled" 2>/dev/null; exit 1 ;;
 esac
 echo "$act $*" >>"$ROOT/asked"
 start() { [ ! -e "$ROOT/broken" ] || { rm -f "$ROOT/active/$1"; return 1; }; : >"$ROOT/active/$1"; }
 for unit; do
     case "${0##*/} $act" in
+        "systemctl restart") ;;
         "systemctl try-restart") [ ! -e "$ROOT/active/$unit" ] || start "$unit" ;;
         "deb-systemd-invoke start")
             [ ! -L "$ROOT/etc/systemd/system/multi-user.target.wants/$unit" ] || start "$unit" ;;
@@ -152,7 +157,7 @@ impl Node {
             "usr/lib/gpushare/wrapped.sh",
             &wrapped.expect("it is there"),
         );
-        for program in ["gpushared", "gpushare-runtime"] {
+        for program in ["gpushared", "gpushare-exporter", "gpushare-runtime"] {
             self.put(&format!("usr/bin/{program}"), "#!/bin/sh\n");
         }
         for unit in [DAEMON, EXPORTER] {
@@ -193,6 +198,7 @@ impl Node {
             "lib/gpushare/versions.sh",
             "lib/gpushare/wrapped.sh",
             "bin/gpushared",
+            "bin/gpushare-exporter",
             "bin/gpushare-runtime",
         ] {
             self.remove(&format!("usr/{file}"));

@@ -178,3 +178,29 @@ fn a_checkout_in_a_folder_with_a_blank_is_refused_before_it_compiles() {
         assert_eq!(refused, !compiles, "{name}: {said}");
     }
 }
+
+/// Debian's, Ubuntu's and Red Hat's Podman comes with crun alone.
+#[test]
+fn podman_is_asked_for_runc_only_where_that_is_installed() {
+    // The program itself: what is first in PATH may be a script.
+    let python = Command::new("python3")
+        .args(["-c", "import sys; print(sys.executable)"])
+        .output();
+    let python = String::from_utf8(python.expect("python3").stdout).expect("text");
+    for tools in [&["podman", "mount", "runc"][..], &["podman", "mount"]] {
+        let checkout = Checkout::new("checkout", 0, tools);
+        checkout.program("podman", "echo \"$@\" >&2");
+        let output = Command::new(python.trim())
+            .arg(repository().join("scripts/quickstart_containers.py"))
+            .arg("podman")
+            .env("PATH", &checkout.programs)
+            .envs([("LAB", &checkout.root), ("BUILD", &checkout.root)])
+            .env("SOFTGPU", "name=any")
+            .output();
+        let Output { stderr, .. } = output.expect("python3");
+        let asked = String::from_utf8(stderr).expect("text");
+        assert!(asked.contains("--security-opt label=disable"), "{asked}");
+        let named = asked.contains("--runtime runc ");
+        assert_eq!(named, tools.contains(&"runc"), "{asked}");
+    }
+}

@@ -77,3 +77,14 @@ fn memory_behind_a_tail_stays_charged_while_a_part_is_unmapped() {
     assert_eq!(program.held(), BYTES);
     program.lets_go_of(&["tail 8 5 3", "tail 8 1 1"]);
 }
+
+#[test]
+fn memory_behind_tiles_is_credited_when_the_context_of_their_array_ends() {
+    for making in ["sparse", "levels"] {
+        let mut program = Program::started();
+        program.does(&["context 1", making, &format!("make 0 {BYTES}")]);
+        program.does(&["tiles 0 0 0 8 8", "tail 0 0 8", "release 0", "context 2"]);
+        // Another one's end leaves it.
+        program.lets_go_of(&["destroy 2", "destroy 1"]);
+    }
+}

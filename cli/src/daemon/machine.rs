@@ -167,7 +167,7 @@ pub(super) fn wait(given: Patience) -> Result<Option<Talk>, Failure> {
         if waited >= patience {
             return Err(Failure::ours(format!(
                 "{silence} (waited {} s): start it (systemctl start gpushared), or give --daemon off to run without guarantees; \
-                 on a machine that is to have none, disable its unit and remove {NODE}",
+                 on a machine that is to have none: systemctl disable --now gpushared, and remove {NODE}",
                 waited.as_secs()
             )));
         }

@@ -65,13 +65,16 @@ pub(crate) fn charge_unasked(
     charge_asking(device, bytes, asking, call)
 }
 
-/// An empty booking, for a size that is known only afterwards.
+/// An empty booking, for a size that is known only afterwards. It needs no credit: the word of a
+/// tenant above a lowered limit has none.
 ///
 /// # Errors
 /// [`Refused`] if there is no account to book in.
 #[inline]
 pub(crate) fn charge_nothing(device: DeviceKey) -> Result<Charge, Refused> {
-    charge_asking(device, 0, Asking::Never, &Deadline::new())
+    let line = member().and_then(|member| member.line(device.index()));
+    let units = Units(0);
+    line.map(|_| Charge { device, units }).ok_or(Refused)
 }
 
 /// As [`charge`]; where a daemon could make room in time, the thread waits for it as the
@@ -142,8 +145,8 @@ impl Charge {
         self.units
     }
 
-    /// Corrects the booking to the `bytes` that the driver took. Never waits: callers may hold
-    /// locks.
+    /// Corrects the booking to the `bytes` that the driver took. Callers may hold locks: nothing is
+    /// waited for but the tenant's lock, and no signal handler runs meanwhile.
     ///
     /// # Errors
     /// [`Refused`] if that is more than was booked and the rest does not fit; the booking is

@@ -8,6 +8,7 @@ use std::time::Duration;
 use gpushare_protocol::page::{Line, MAX_DEVICES, Refusal, UNIT, take, units_within};
 
 use crate::guest::background::Uncancelled;
+use crate::guest::frames::Undisturbed;
 use crate::session::Deadline;
 
 use super::join::Membership;
@@ -46,6 +47,8 @@ pub(crate) fn grow(
         killpoint::hit();
         return Ok(booked);
     }
+    // The caller's lock must not be left by a jump out of a wait for the tenant's.
+    let _undisturbed = (asking == Asking::Never).then(Undisturbed::begin);
     let mut patience = Patience::new(asking, call);
     loop {
         let charged = match attempt(
@@ -139,6 +142,8 @@ fn pay_back(member: &Membership, device_index: usize) {
     else {
         return;
     };
+    // As in `grow`: arenas are followed, and give back, with their books locked.
+    let _undisturbed = Undisturbed::begin();
     let Ok(_held) = lock::take_within(&member.backend, &member.threads, BRIEFLY) else {
         // The next release tries again.
         return;

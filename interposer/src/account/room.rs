@@ -69,8 +69,8 @@ pub(super) fn here(waiting: Waiting) -> Waiting {
 pub(super) fn make(member: &Membership, short: Short, patience: &mut Patience<'_>) -> bool {
     let wanted = short.charged + u64::from(short.units);
     match &member.backend {
+        _ if patience.asking == Asking::Never => false,
         Backend::File(_) => limbo::wait(member, &short, patience.call),
-        Backend::Daemon(_) if patience.asking == Asking::Never => false,
         Backend::Daemon(_) if wanted > short.limit && !short.may_be_the_deads() => false,
         Backend::Daemon(session) => {
             if wanted > short.limit {

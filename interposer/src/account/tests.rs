@@ -238,6 +238,18 @@ fn a_dead_processs_bytes_can_be_had_once_nobody_lists_it() {
 }
 
 #[test]
+fn a_charge_under_a_lock_does_not_look_for_the_dead() {
+    let world = World::new();
+    let (a, b) = (world.join("100MiB"), world.join("100MiB"));
+    assert!(charge(&a, 70 * MIB) && charge(&b, 30 * MIB));
+    drop(a);
+    let call = crate::session::Deadline::new();
+    let grows = |asking| grow::grow(&b, b.device_indices[0], units(MIB), asking, &call).is_ok();
+    assert!(!grows(grow::Asking::Never));
+    assert!(grows(grow::Asking::Now));
+}
+
+#[test]
 fn slots_of_the_dead_are_used_again() {
     let world = World::new();
     let keeper = world.join("100MiB");

@@ -112,6 +112,17 @@ impl<V: Send + 'static> Map<V> {
         all
     }
 
+    /// The handles of everything that `wanted` accepts.
+    pub(crate) fn handles_if(&self, wanted: impl Fn(&V) -> bool) -> Vec<u64> {
+        let mut found = Vec::new();
+        for shard in self.shards() {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let accepted = shard.iter().filter(|(_, value)| wanted(value));
+            found.extend(accepted.map(|(handle, _)| *handle));
+        }
+        found
+    }
+
     /// Takes out everything that `wanted` accepts.
     pub(crate) fn drain_if(&self, wanted: impl Fn(u64, &V) -> bool) -> Vec<(u64, V)> {
         let mut taken = Vec::new();
@@ -142,6 +153,7 @@ mod tests {
         assert_eq!((MAP.take(0x1000), MAP.take(0x1000)), (Some(5), None));
         assert_eq!(MAP.fill(0x1000, 6), None);
         assert_eq!(MAP.take_if(0x1000, |value| *value == 6), Some(6));
+        assert_eq!(MAP.handles_if(|value| *value == 2), [0x1010]);
         assert_eq!(MAP.drain_if(|_, value| *value == 2), [(0x1010, 2)]);
         assert_eq!(MAP.take(0x1010), None);
     }

@@ -6,8 +6,9 @@
 //! starting that takes longer than CUDA may be held up. Under a daemon, `ps` has the daemon's own
 //! measurements.
 //!
-//! Other processes allocate meanwhile, so it is an estimate; [`PLAUSIBLE`] keeps a neighbour's
-//! allocation from being taken for it.
+//! Other processes allocate and free meanwhile, so it is an estimate; [`PLAUSIBLE`] keeps a
+//! neighbour's allocation from being taken for it. Whatever was added is taken off again: the sum
+//! that is shown is always the ledger's.
 
 use gpushare_cuda_abi::cuda::CUcontext;
 
@@ -68,11 +69,16 @@ fn free_in(context: CUcontext) -> Option<u64> {
 }
 
 /// Makes a call and measures how much memory it took on `device`: negative where it freed some.
+/// Memory that this process is charged with is no part of it: other threads allocate meanwhile.
 pub(crate) fn measured<R>(device: Option<DeviceKey>, call: impl FnOnce() -> R) -> (R, i64) {
     let gauge = device.and_then(Gauge::on);
-    let before = gauge.as_ref().and_then(Gauge::free);
+    let free = || {
+        let free = gauge.as_ref().and_then(Gauge::free)?;
+        Some(free.saturating_add(device.map_or(0, account::holds)))
+    };
+    let before = free();
     let answer = call();
-    let after = before.and_then(|_| gauge.as_ref().and_then(Gauge::free));
+    let after = before.and_then(|_| free());
     let took = match (before, after) {
         (Some(before), Some(after)) if before.abs_diff(after) <= PLAUSIBLE => {
             before.cast_signed().saturating_sub(after.cast_signed())
@@ -90,26 +96,41 @@ pub(crate) fn book_context(context: CUcontext, device: DeviceKey, bytes: i64) {
 
 /// Notes that the object `handle`, which goes with `context`, took `bytes`; more of it adds up.
 pub(crate) fn book(handle: u64, context: CUcontext, device: DeviceKey, bytes: i64) {
-    if bytes == 0 {
-        return;
+    let taken = Taken {
+        device,
+        context,
+        bytes,
+    };
+    let added = add(&LEDGER, handle, taken);
+    if added != 0 {
+        account::overhead_add(device, added);
     }
-    account::overhead_add(device, bytes);
-    let known = LEDGER.with(handle, |taken| {
-        taken.bytes = taken.bytes.saturating_add(bytes)
+}
+
+/// Adds to an object's memory in the ledger, and returns by how much that has changed: nothing
+/// takes less than no memory, though less may have been measured. Of a library with modules on
+/// several devices, what the others took counts as their contexts'.
+fn add(ledger: &Map<Taken>, handle: u64, more: Taken) -> i64 {
+    let own = more.context.0.addr() as u64;
+    let grow = |taken: &mut Taken| {
+        let before = taken.bytes;
+        taken.bytes = before.saturating_add(more.bytes).max(0);
+        taken.bytes - before
+    };
+    let known = |taken: &mut Taken| (taken.device == more.device).then(|| grow(taken));
+    let first = Taken {
+        bytes: more.bytes.max(0),
+        ..more
+    };
+    let added = ledger.with(handle, known).or_else(|| {
+        let is_first = first.bytes == 0 || ledger.fill(handle, first).is_none();
+        is_first.then_some(Some(first.bytes))
     });
-    if known.is_none()
-        && let Some(raced) = LEDGER.insert(
-            handle,
-            Taken {
-                device,
-                context,
-                bytes,
-            },
-        )
-    {
-        LEDGER.with(handle, |taken| {
-            taken.bytes = taken.bytes.saturating_add(raced.bytes)
-        });
+    // Another thread may have come first.
+    match added.or_else(|| ledger.with(handle, known)).flatten() {
+        Some(added) => added,
+        None if handle == own => 0,
+        None => add(ledger, own, more),
     }
 }
 
@@ -143,5 +164,42 @@ impl Going {
 pub(crate) fn context_gone(context: CUcontext) {
     for (_, taken) in LEDGER.drain_if(|_, taken| taken.context == context) {
         account::overhead_add(taken.device, taken.bytes.saturating_neg());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `bytes` that an object in this context took.
+    fn taken(context: usize, device_index: usize, bytes: i64) -> Taken {
+        Taken {
+            device: DeviceKey::of_index(device_index).expect("a device"),
+            context: CUcontext(core::ptr::without_provenance_mut(context)),
+            bytes,
+        }
+    }
+
+    #[test]
+    fn less_than_no_memory_is_neither_shown_nor_given_back() {
+        static LEDGER: Map<Taken> = Map::new();
+        let load = |bytes| add(&LEDGER, 7, taken(1, 0, bytes));
+        assert_eq!((load(-1024), LEDGER.take(7).map(|it| it.bytes)), (0, None));
+        assert_eq!((load(400), load(-100)), (400, -100));
+        assert_eq!((load(-1024), load(50)), (-300, 50));
+        assert_eq!(LEDGER.take(7).map(|it| it.bytes), Some(50));
+    }
+
+    #[test]
+    fn a_librarys_module_on_another_device_counts_as_its_contexts() {
+        static LEDGER: Map<Taken> = Map::new();
+        for (context, device_index) in [(1, 0), (1, 0), (2, 1), (2, 1)] {
+            assert_eq!(add(&LEDGER, 7, taken(context, device_index, 10)), 10);
+        }
+        let held = |handle| LEDGER.take(handle).map(|it| (it.device.index(), it.bytes));
+        assert_eq!(
+            [held(7), held(1), held(2)],
+            [Some((0, 20)), None, Some((1, 20))]
+        );
     }
 }

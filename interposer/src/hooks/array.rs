@@ -3,7 +3,7 @@
 //! error, which the program's tools would show as its own.
 //!
 //! Sparse arrays and arrays with deferred mapping own no memory: memory mapped into them was
-//! charged when it was created.
+//! charged when it was created. They are known, so that it is let go when their context ends.
 
 use core::ffi::c_void;
 
@@ -12,11 +12,13 @@ use gpushare_cuda_abi::cuda::{
     CUDA_ARRAY3D_DESCRIPTOR_v1, CUarray, CUmipmappedArray, CUresult,
 };
 
-use crate::account;
+use crate::account::{self, Units};
+use crate::driver::contexts::{self, ContextId, Here};
 use crate::entry::args::{In, Out, Plain};
 use crate::entry::hooks;
+use crate::holdings::objects::physical::Holds;
 use crate::holdings::objects::{self, ARRAYS, MIPMAPS, Map, Object};
-use crate::hooks::array_size::{Shape, bytes_of};
+use crate::hooks::array_size::{Shape, bytes_of, is_mapped_into};
 
 use super::early::Call;
 use super::{allocate, array_refusal, vmm};
@@ -79,23 +81,41 @@ where
     // Nothing to charge: calls that the driver will refuse, and arrays that own no memory.
     let sized = shape.and_then(|shape| Some((shape, bytes_of(shape, levels)?)));
     let Some((shape, bytes)) = sized else {
-        return ask();
+        let answer = ask();
+        if answer.is_success() && shape.is_some_and(is_mapped_into) {
+            note(map, contexts::here(), handle(), Units(0));
+        }
+        return answer;
     };
     let refusal = |device| array_refusal::refused(shape, device);
     allocate::booked(bytes, Call::Other, refusal, ask, |here, charge| {
-        let Some(handle) = handle() else {
-            return CUresult::SUCCESS;
-        };
-        let object = Object {
-            device: here.device,
-            context: here.context,
-            units: charge.keep(),
-        };
-        if let Some(stale) = map.insert(handle.expose_provenance() as u64, object) {
-            account::release(stale.device, stale.units);
+        let handle = handle();
+        if handle.is_some() {
+            note(map, Some(here), handle, charge.keep());
         }
         CUresult::SUCCESS
     })
+}
+
+/// An array has been made in the context `here`.
+fn note(map: &Map<Object>, here: Option<Here>, handle: Option<*mut c_void>, units: Units) {
+    let (Some(here), Some(handle)) = (here, handle) else {
+        return;
+    };
+    let object = Object {
+        device: here.device,
+        context: here.context,
+        units,
+    };
+    if let Some(stale) = map.insert(handle.expose_provenance() as u64, object) {
+        account::release(stale.device, stale.units);
+    }
+}
+
+/// A context may end now: what is mapped into its arrays, to be settled after it.
+pub(super) fn ending(context: ContextId) -> Vec<Holds> {
+    let arrays = objects::mapped_into(context);
+    arrays.into_iter().map(vmm::unmapping_tiles).collect()
 }
 
 fn gone(map: &Map<Object>, handle: *mut c_void, ask: impl Fn() -> CUresult) -> CUresult {

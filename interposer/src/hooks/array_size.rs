@@ -151,12 +151,16 @@ fn planar(format: Format) -> Option<Texel> {
     Some(Texel(bytes, 1, planes))
 }
 
+/// Whether the memory of an array is mapped into it later.
+pub(super) fn is_mapped_into(shape: Shape) -> bool {
+    shape.flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING) != 0
+}
+
 /// Bytes of an array of this shape, or of a mipmapped array with `levels` of them; the driver
 /// clamps the number, and makes one level for 0. `None` where it owns none: no width, sparse, or
 /// mapped later.
 pub(super) fn bytes_of(shape: Shape, levels: u32) -> Option<u64> {
-    let empty = CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING;
-    if shape.width == 0 || shape.flags & empty != 0 {
+    if shape.width == 0 || is_mapped_into(shape) {
         return None;
     }
     let layered = shape.flags & CUDA_ARRAY3D_LAYERED != 0;

@@ -29,6 +29,7 @@ use crate::hooks::context_refusal::{
 };
 use crate::hooks::context_turns::{turn, unsealed_turn};
 use crate::hooks::early::Call;
+use crate::hooks::{array, vmm};
 use crate::residency::{kept_marks, memory};
 
 hooks! {
@@ -229,13 +230,17 @@ fn ending_unsealed(
     call: impl FnOnce() -> CUresult,
     ended: impl FnOnce(CUresult) -> bool,
 ) -> CUresult {
-    let device = contexts::device_of_known(context);
+    let known = contexts::known(context);
     let going = contexts::going(context);
     drain::context_going(context);
     frees::context_going(context);
+    let tiles = known.map_or_else(Vec::new, |here| array::ending(here.context));
     let answer = call();
     let ended = ended(answer);
     drain::context_went(context, ended);
+    tiles
+        .into_iter()
+        .for_each(|tiles| vmm::settle(tiles, ended));
     if !ended {
         frees::context_stays(context);
         going.stays();
@@ -252,7 +257,7 @@ fn ending_unsealed(
         table::drain_context(number);
         objects::drain_context(number);
     }
-    device.into_iter().for_each(none_left);
+    known.into_iter().for_each(|here| none_left(here.device));
     answer
 }
 

@@ -3,6 +3,7 @@
 
 mod activity;
 mod fence;
+mod fit;
 mod health;
 mod instances;
 mod memory_limits;
@@ -13,6 +14,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 pub use fence::{DriverLimit, FenceError, Order, Outcome, carry_out};
+pub use fit::{MODULE, misfit};
 pub use health::Health;
 pub use nvml::{Nvml, NvmlError};
 

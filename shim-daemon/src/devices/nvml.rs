@@ -112,7 +112,7 @@ fn advice(error: &Wrapped, proc: &Path, dev: &Path) -> &'static str {
         }
         false => {
             "is the NVIDIA driver installed? If it is in a container, as the GPU Operator puts it, \
-             name its libraries' folder in this daemon's LD_LIBRARY_PATH"
+             name a folder of links to its libraries in this daemon's LD_LIBRARY_PATH"
         }
     }
 }

@@ -158,7 +158,8 @@ impl Doors {
     /// Returns whether the folder had been emptied: the stored registrations are gone, too.
     ///
     /// # Errors
-    /// If another daemon has taken the folder: two must not share out the same devices.
+    /// If another daemon has taken the folder: two must not share out the same devices. Or if the
+    /// machine's folder cannot be made anew for as long as this daemon lives.
     pub(super) fn tend(
         &mut self,
         folder: &Folder,
@@ -178,6 +179,12 @@ impl Doors {
                     self.lock = lock;
                 }
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Err(error),
+                // In the sandbox of its unit the folder is a mount, which went with it. The next
+                // daemon gets another one from systemd.
+                Err(error) if is_read_only(&error) && !folder.is_private() => {
+                    let why = folder.removed_for_good();
+                    return Err(io::Error::new(error.kind(), why));
+                }
                 Err(error) => {
                     tracing::error!(%error, "the runtime folder is gone");
                     return Ok(false);
@@ -266,6 +273,10 @@ impl Doors {
         }
         all
     }
+}
+
+fn is_read_only(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::ReadOnlyFilesystem
 }
 
 /// Whether an error of `accept` tells only that there is no caller any more. Errors of its network

@@ -164,6 +164,12 @@ impl Folder {
         fs::set_permissions(registered, Permissions::from_mode(0o700))
     }
 
+    /// Why the daemon of a folder ends that it can neither use nor make.
+    pub(super) fn removed_for_good(&self) -> String {
+        let folder = self.root.display();
+        format!("the runtime folder {folder} was removed, and this daemon may not make it anew")
+    }
+
     /// Whether it serves one user only.
     #[must_use]
     pub fn is_private(&self) -> bool {

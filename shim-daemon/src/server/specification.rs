@@ -102,7 +102,16 @@ fn write(record: &Path, paths: &[PathBuf]) -> io::Result<()> {
 }
 
 fn at(path: &Path) -> impl Fn(io::Error) -> String {
-    move |error| format!("{}: {error}", path.display())
+    move |error| {
+        let advice = match error.kind() {
+            ErrorKind::ReadOnlyFilesystem => {
+                "; the unit lets the daemon write in /run/cdi: name another folder in a drop-in \
+                 (ReadWritePaths=), and restart it, also where /run/cdi was made anew"
+            }
+            _ => "",
+        };
+        format!("{}: {error}{advice}", path.display())
+    }
 }
 
 /// Ensures that the specification is current. Whether a daemon wrote it: one that is not known to
@@ -166,5 +175,20 @@ fn may_be_mapped(library: &Path) -> Result<(), String> {
             library.display()
         )),
         false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_the_unit_hides_is_told_with_what_helps() {
+        let said = |kind: ErrorKind| at(Path::new("/etc/cdi/a.json"))(kind.into());
+        let hidden = said(ErrorKind::ReadOnlyFilesystem);
+        assert!(hidden.contains("/etc/cdi/a.json: "), "{hidden}");
+        assert!(hidden.contains("ReadWritePaths="), "{hidden}");
+        let other = said(ErrorKind::PermissionDenied);
+        assert!(!other.contains("ReadWritePaths="), "{other}");
     }
 }

@@ -14,21 +14,38 @@ fn unit_of(node: &Node, program: &str) {
     node.put(&format!("etc/systemd/system/{DAEMON}"), &unit);
 }
 
+/// The package's daemon.
+fn bin(node: &Node) -> String {
+    node.at("usr/bin/gpushared").display().to_string()
+}
+
 /// `/usr/local`, where the tarball goes by itself, and another folder.
 #[test]
 fn a_package_that_goes_leaves_another_installations_daemon_as_it_is() {
-    for other in [Some("usr/local"), Some("opt/gpushare"), None] {
+    let own = [
+        "/usr/bin/gpushared",
+        "/usr/bin/env -u A /usr/bin/gpushared -x",
+    ];
+    for (other, program) in [
+        (Some("usr/local"), ""),
+        (Some("opt/gpushare"), ""),
+        // A copy of the package's own unit, as `systemctl edit --full` makes it. The second one
+        // has a program in front of the daemon.
+        (None, own[0]),
+        (None, own[1]),
+    ] {
         let Some(node) = Node::new() else { return };
         node.install();
         match other {
             Some(prefix) => tarball(&node, prefix),
-            // A copy of the package's own unit, as `systemctl edit --full` makes it.
-            None => unit_of(&node, "/usr/bin/gpushared"),
+            None => unit_of(&node, &program.replace("/usr/bin/gpushared", &bin(&node))),
         }
         STATE.iter().for_each(|path| node.put(path, ""));
         let stays = other.is_some();
         let runs = || node.has(&format!("active/{DAEMON}"));
-        node.delete();
+        let said = node.delete();
+        let named = said.contains(&format!("/{DAEMON} starts a program that is removed now"));
+        assert_eq!(named, !stays, "{said}");
         assert_eq!((runs(), node.has("run/gpushare/removed")), (stays, !stays));
         node.purge();
         assert_eq!(
@@ -73,17 +90,15 @@ fn a_purge_leaves_what_the_tarball_put_into_usr_after_the_package() {
 
 #[test]
 fn a_package_that_is_hidden_by_another_installation_says_so() {
-    for hidden in [true, false] {
+    for (hidden, before) in [(true, ""), (false, ""), (false, "/usr/bin/env ")] {
         let Some(node) = Node::new() else { return };
         match hidden {
             true => tarball(&node, "usr/local"),
-            false => unit_of(&node, "/usr/bin/gpushared"),
+            false => unit_of(&node, &format!("{before}{}", bin(&node))),
         }
         let said = node.install();
-        assert_eq!(
-            said.contains("/usr/local/bin/gpushared and hides"),
-            hidden,
-            "{said}"
-        );
+        let named = said.contains("/usr/local/bin/gpushared and hides");
+        assert_eq!(named, hidden, "{said}");
+        assert_eq!(said.contains("hides"), hidden, "{said}");
     }
 }

@@ -1,12 +1,13 @@
 //! An upgrade while the settings are wrong that the next start would read: the daemon that serves
-//! has those of before.
+//! has those of before. So it is where the driver waits for the next boot.
 
 use super::*;
 
 /// A daemon that refuses its settings with this status. It writes down what it was asked.
 fn daemon(node: &Node, status: u8) {
     let text = format!(
-        "#!/bin/sh\necho \"$*\" >>\"$ROOT/checked\"\n[ {status} = 0 ] && echo accepted || \
+        "#!/bin/sh\n[ \"$1\" != --check-driver ] || exit 0\n\
+         echo \"$*\" >>\"$ROOT/checked\"\n[ {status} = 0 ] && echo accepted || \
          echo 'config.toml: line 3' >&2\nexit {status}\n"
     );
     node.put("usr/bin/gpushared", &text);
@@ -159,4 +160,62 @@ fn wrong_settings_say_nothing_of_a_daemon_that_does_not_run() {
     let (said, _) = upgrade(&node, 78);
     assert_eq!(said, "");
     assert_eq!(node.state(DAEMON), (true, false));
+}
+
+#[test]
+fn an_upgrade_leaves_the_daemon_whose_driver_waits_for_the_boot() {
+    let Some(node) = Node::new() else { return };
+    node.install();
+    let own = "Environment=A=b LD_LIBRARY_PATH=/run/nvidia/driver/usr/lib64\n";
+    for (status, environment, is_restarted) in [
+        (69, "Environment=\n", false),
+        // The unit has other libraries than this script.
+        (69, own, true),
+        (1, "Environment=\n", true),
+        (0, "Environment=\n", true),
+    ] {
+        node.put("asked", "");
+        node.put("exec-start", environment);
+        node.unpack();
+        let daemon = format!(
+            "#!/bin/sh\n[ \"$1\" = --check-driver ] || exit 0\necho of 550 >&2; exit {status}\n"
+        );
+        node.put("usr/bin/gpushared", &daemon);
+        let said = node.script("postinst", &["configure", OLD]);
+        let asked = fs::read_to_string(node.at("asked")).expect("text");
+        let restart = format!("try-restart {DAEMON}");
+        assert_eq!(asked.contains(&restart), is_restarted, "{status}: {asked}");
+        let word = "it would find no driver: reboot";
+        assert_eq!(said.contains(word), !is_restarted, "{said}");
+        assert!(is_restarted || said.contains("of 550"), "{said}");
+    }
+}
+
+/// Its unit starts whatever comes of it, so that `try-restart` succeeds.
+#[test]
+fn an_upgrade_leaves_the_exporter_whose_flags_the_next_one_refuses() {
+    let Some(node) = Node::new() else { return };
+    node.install();
+    node.enable(EXPORTER);
+    let strict = "#!/bin/sh\nfor one; do case $one in --listen=1) ;; --version) exit 0 ;;\n\
+                  *) echo \"unexpected $one\" >&2; exit 2 ;; esac; done\n";
+    for (flags, is_restarted) in [
+        (" --listen=1", true),
+        ("", true),
+        (" --swop", false),
+        (" --swop $HOW", true),
+    ] {
+        let shown = format!("ExecStart={{ argv[]=/usr/bin/gpushare-exporter{flags} ; pid=7 }}\n");
+        node.put("exec-start", &shown);
+        node.put("asked", "");
+        node.unpack();
+        node.put("usr/bin/gpushare-exporter", strict);
+        let said = node.script("postinst", &["configure", OLD]);
+        let asked = fs::read_to_string(node.at("asked")).expect("text");
+        let restart = format!("try-restart {EXPORTER}");
+        assert_eq!(asked.contains(&restart), is_restarted, "{flags}: {asked}");
+        let named = said.contains("would not accept its flags");
+        assert_eq!(named, !is_restarted, "{said}");
+        assert_eq!(said.contains("unexpected --swop"), !is_restarted, "{said}");
+    }
 }

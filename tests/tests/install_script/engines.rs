@@ -162,6 +162,24 @@ fn a_removal_names_what_leans_on_gpushare() {
     }
 }
 
+/// As CONTAINERS asks for it.
+#[test]
+fn a_removal_names_the_link_to_its_file_of_hooks() {
+    let folder = "share/containers/oci/hooks.d/gpushare.json";
+    for (prefix, names) in [("/opt/own", true), ("/opt/other", false)] {
+        let (unpacked, root) = (unpacked(), tempfile::tempdir().expect("a folder"));
+        let (unpacked, root) = (unpacked.path(), root.path());
+        install(unpacked, root, &["--prefix", "/opt/own"]);
+        let link = "etc/containers/oci/hooks.d/gpushare.json";
+        fs::create_dir_all(root.join("etc/containers/oci/hooks.d")).expect("made");
+        let to = format!("{prefix}/{folder}");
+        std::os::unix::fs::symlink(to, root.join(link)).expect("made");
+        let said = uninstall(unpacked, root);
+        let named = said.contains(&format!("run without limits: /{link}. Remove"));
+        assert_eq!(named, names, "{said}");
+    }
+}
+
 /// Podman passes over a file of hooks whose program is not there, and starts containers without it.
 #[test]
 fn an_upgrade_never_has_a_file_of_hooks_that_names_another_place() {

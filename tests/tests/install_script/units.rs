@@ -76,6 +76,23 @@ fn no_unit_is_started_again_with_what_its_program_does_not_accept() {
     }
 }
 
+/// By this the package's scripts ask before they restart it.
+#[test]
+fn the_exporter_says_its_version_behind_flags_that_it_accepts_alone() {
+    let program = gpushare_tests::artefacts::exporter();
+    for (flags, status) in [
+        (&[][..], 0),
+        (&["--listen", "127.0.0.1:1"], 0),
+        (&["--listen", "nowhere"], 2),
+        (&["--no-such-flag"], 2),
+    ] {
+        let mut exporter = std::process::Command::new(&program);
+        let done = exporter.args(flags).arg("--version").output();
+        let done = done.expect("it starts");
+        assert_eq!(done.status.code(), Some(status), "{done:?}");
+    }
+}
+
 /// `systemctl clean` removes what the unit calls its own.
 #[test]
 fn the_unit_owns_no_folder_that_others_write_to() {

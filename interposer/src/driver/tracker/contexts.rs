@@ -107,7 +107,8 @@ pub(crate) fn is_alive(number: ContextId) -> bool {
     contexts.any(|known| known.here.context == number)
 }
 
-fn known(handle: CUcontext) -> Option<Here> {
+/// The facts about a context, if it is known.
+pub(crate) fn known(handle: CUcontext) -> Option<Here> {
     let state = Tracker::get().lock();
     state.contexts.get(&handle).map(|known| known.here)
 }
@@ -188,11 +189,6 @@ pub(crate) fn alive_on(device_index: usize) -> Vec<Life> {
     here.filter(|(_, known)| known.here.device.index() == device_index)
         .map(|(handle, known)| known.life(*handle))
         .collect()
-}
-
-/// The device of a context that is known.
-pub(crate) fn device_of_known(handle: CUcontext) -> Option<DeviceKey> {
-    known(handle).map(|here| here.device)
 }
 
 /// The life of a context that is known.

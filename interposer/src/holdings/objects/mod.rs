@@ -8,7 +8,7 @@ use crate::driver::contexts::{self, ContextId};
 use crate::driver::device::DeviceKey;
 pub(crate) use crate::guest::map::Map;
 
-/// An array's charge.
+/// An array's charge. That of one whose memory is mapped into it is nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Object {
     /// Where it lies.
@@ -37,6 +37,13 @@ pub(crate) fn put_back(map: &Map<Object>, handle: u64, object: Object) {
     if let Some(over) = over {
         account::release(over.device, over.units);
     }
+}
+
+/// The arrays of a context whose memory is mapped into them.
+pub(crate) fn mapped_into(context: ContextId) -> Vec<u64> {
+    let is_one = |object: &Object| object.context == context && object.units == Units(0);
+    let maps = [&ARRAYS, &MIPMAPS].into_iter();
+    maps.flat_map(|map| map.handles_if(is_one)).collect()
 }
 
 /// Takes out and credits every array made in a context that is gone.
