@@ -316,8 +316,8 @@ mod tests {
     fn one_that_no_other_wants_it_from_stays() {
         let (token, mut hold) = (Token::new(), Hold::default());
         assert_eq!(hold.begins(&token, 0, NOW, SLICE), Ok(()));
-        assert!(!hold.emptied(&token, 0, NOW + 2 * STAY, true));
-        assert!(hold.is_held() && !takes(&token, 1, NOW + 2 * STAY));
-        assert!(hold.emptied(&token, 0, NOW + 2 * STAY, true), "now it does");
+        assert!(!hold.emptied(&token, 0, NOW + STAY, true));
+        assert!(hold.is_held() && !takes(&token, 1, NOW + STAY));
+        assert!(hold.emptied(&token, 0, NOW + STAY, true), "now it does");
     }
 }
