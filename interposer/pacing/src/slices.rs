@@ -41,13 +41,15 @@ pub struct Slices {
 }
 
 impl Slices {
-    /// Nothing is under way.
+    /// Nothing is under way. Whether a launch waited for that.
     #[inline]
-    pub fn emptied(&mut self) {
+    pub fn emptied(&mut self) -> bool {
         (self.used, self.count) = (0, 0);
-        if self.full.take().is_some() {
+        let waited = self.full.take().is_some();
+        if waited {
             self.strikes = 0;
         }
+        waited
     }
 
     /// Yielding is off now: no launch waits, but work in flight still counts.

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use gpushare_pacing::cap::Bucket;
 use gpushare_pacing::report::Words;
 use gpushare_protocol::cap::Cap;
+use gpushare_protocol::page::token::Token;
 use gpushare_protocol::units::Permille;
 
 use super::backend::Backend;
@@ -67,6 +68,13 @@ impl Compute {
             empty_at: &device.empty_at,
             cap,
         })
+    }
+
+    /// The tenant's token of a device, and this process's slot: under a daemon, which alone has
+    /// tenants yield.
+    pub(crate) fn token(&self, device_index: usize) -> Option<(&'static Token, usize)> {
+        let device = self.member.page.devices.get(device_index)?;
+        self.session.map(|_| (&device.token, self.member.slot))
     }
 
     /// Shows that an epoch has been drained.

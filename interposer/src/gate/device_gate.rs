@@ -14,12 +14,14 @@ use gpushare_cuda_abi::cuda::CUcontext;
 use gpushare_protocol::page::MAX_DEVICES;
 use gpushare_protocol::page::control::ControlDevice;
 use gpushare_protocol::page::lease::NO_DEADLINE;
+use gpushare_protocol::page::token::{Hold, Taken};
 
 mod books;
 mod going;
 mod looking;
 mod marking;
 mod owing;
+mod passing;
 mod rounds;
 mod telling;
 mod unreported;
@@ -92,6 +94,10 @@ pub(super) struct Inner {
     loading: u32,
     unreported: Unreported,
     slices: Slices,
+    /// Its hold of the tenant's token.
+    hold: Hold,
+    /// Until when a launch last waited for that.
+    waited: u64,
     sleepers: Sleepers,
     report: Report,
     published: Words,
@@ -132,6 +138,8 @@ pub(super) enum Told {
     Wait(u64),
     /// Outside the gate: once nothing is under way.
     Full(Full),
+    /// Outside the gate: once another process of the tenant has submitted its slice.
+    Taken(Taken),
     /// The gate is closed.
     Closed,
 }
@@ -232,8 +240,8 @@ impl DeviceGate {
         }
         let bounds = inner.bounds;
         let expected = inner.window.expected(bounds, key.number);
-        if !insists && let Some(full) = self.has_to_yield(&mut inner, now, stream_key, expected) {
-            return Told::Full(full);
+        if !insists && let Some(told) = self.has_to_yield(&mut inner, now, stream_key, expected) {
+            return told;
         }
         if self.has_spent(&mut inner, now) {
             return self.is_over(&mut inner, now);

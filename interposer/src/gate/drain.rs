@@ -118,6 +118,12 @@ pub(super) fn admit(target: &LaunchTarget, guard: &mut GateGuard) -> Option<Admi
                 gate.rest(full, thread_number());
                 guard.step_in();
             }
+            Told::Taken(taken) => {
+                end.get_or_insert_with(|| clock::now().saturating_add(PATIENCE));
+                guard.step_out();
+                gate.wait_for_token(taken);
+                guard.step_in();
+            }
             Told::Closed => {
                 end = None;
                 guard.step_out();

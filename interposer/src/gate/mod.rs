@@ -291,7 +291,18 @@ fn is_bound() -> bool {
     GATE.word.load() & ANY_SLOW != 0
 }
 
-/// Whether a thread waits for a closed device at `now`.
+/// A thread waits for its turn on an open device, until then.
+fn will_wait(device_index: usize, until: u64) {
+    GATE.waiting[device_index].fetch_max(until, Ordering::AcqRel);
+}
+
+/// It does not wait any more. Another one may.
+fn has_waited(device_index: usize, until: u64) {
+    let waiting = &GATE.waiting[device_index];
+    let _ = waiting.compare_exchange(until, 0, Ordering::AcqRel, Ordering::Relaxed);
+}
+
+/// Whether a thread waits for a device at `now`: a closed one, or its turn on an open one.
 fn is_waited_for(device_index: usize, now: u64) -> bool {
     GATE.waiting[device_index].load(Ordering::Acquire) > now
 }

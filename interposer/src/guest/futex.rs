@@ -34,6 +34,15 @@ impl FutexWaiter {
         }
     }
 
+    /// The same where the awaited condition was checked after the word was read as `seen`.
+    pub(crate) fn of_page_at(word: &'static AtomicU32, seen: u32) -> Self {
+        Self {
+            word,
+            seen,
+            scope: Scope::Shared,
+        }
+    }
+
     /// Sleeps while the word has that value, at most `longest`. May return early for no reason.
     pub(crate) fn sleep(self, longest: Duration) {
         sys::futex_wait(self.word, self.seen, longest, self.scope);
@@ -43,6 +52,11 @@ impl FutexWaiter {
 /// Wakes one sleeper on `word`, a word of this process's own. `false` if there is none.
 pub(crate) fn wake_one(word: &AtomicU32) -> bool {
     sys::futex_wake(word, 1, Scope::Private)
+}
+
+/// Wakes one sleeper on a word in a page that processes share.
+pub(crate) fn wake_one_of_page(word: &AtomicU32) {
+    sys::futex_wake(word, 1, Scope::Shared);
 }
 
 /// Wakes all sleepers on a word in a page that processes share.

@@ -20,6 +20,7 @@ use std::{
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
 };
 
+use super::token::Token;
 use super::watch::Watch;
 use super::word::Word;
 
@@ -68,9 +69,9 @@ pub struct Header {
     text: [AtomicU64; TEXT_MAX / 8],
 }
 
-/// One device of the tenant. Written under the tenant lock, but for the two last, which say
-/// how much of the cap is used that the tenant's processes keep together without a daemon: those
-/// are changed by compare-and-swap, without a lock.
+/// One device of the tenant. Written under the tenant lock, but for `paid_until` and `empty_at`,
+/// which say how much of the cap is used that the tenant's processes keep together without a
+/// daemon, and the token: those are changed by compare-and-swap, without a lock.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Device {
@@ -99,7 +100,9 @@ pub struct Device {
     /// `CLOCK_MONOTONIC` in nanoseconds at which the tenant's time was or will be used up: the
     /// inflow since then, at `cap` nanoseconds a microsecond, is left. In the future it is debt.
     pub empty_at: AtomicU64,
-    reserved_before_watch: [AtomicU64; 14],
+    reserved_before_token: [AtomicU64; 6],
+    /// Which of the tenant's processes submits while they yield. On a line of its own.
+    pub token: Token,
     /// Whether a remembered sum of all charges is still right. On a line that nothing else writes.
     pub watch: Watch,
     reserved: [AtomicU64; 7],
@@ -178,6 +181,7 @@ const _: () = {
     assert!(offset_of!(Slot, pid_namespace) == 24 && offset_of!(Slot, outer_pid) == 32);
     assert!(offset_of!(Slot, largest_refused) == 40);
     assert!(offset_of!(Device, by_request) == 20 && offset_of!(Device, watch) == 192);
+    assert!(offset_of!(Device, token) == 128 && size_of::<Token>() == 64);
     assert!(size_of::<Slot>() == 64 && size_of::<Line>() == 64);
     assert!(offset_of!(Page, devices) == 8192);
     assert!(offset_of!(Page, slots) == 12_288);

@@ -30,6 +30,7 @@ pub mod refused;
 pub mod residency;
 mod snapshot;
 mod sync;
+pub mod token;
 mod watch;
 mod word;
 

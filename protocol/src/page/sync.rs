@@ -2,6 +2,6 @@
 //! shipped code.
 
 #[cfg(all(loom, test))]
-pub(super) use loom::sync::atomic::{AtomicU64, Ordering, fence};
+pub(super) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(not(all(loom, test)))]
-pub(super) use std::sync::atomic::{AtomicU64, Ordering, fence};
+pub(super) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};

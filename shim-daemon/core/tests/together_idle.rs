@@ -160,12 +160,12 @@ fn a_tenant_yields_to_a_higher_one_that_pauses_for_a_moment() {
     assert!(!yields_to_a_frozen_one(500, 15 * MS));
 }
 
-/// The parts of all useful time of one with this request and of one without, beside so many that
-/// launched once and never again.
-fn beside_idle(percent: u16, idle: usize) -> [f64; 2] {
-    let what = format!("{percent} %, none, and {idle} idle");
+/// The parts of all useful time of one with this request and of one without, beside so many of
+/// those.
+fn beside(percent: u16, (others, program): (usize, &Program)) -> [f64; 2] {
+    let what = format!("{percent} %, none, and {others} beside");
     let mut programs = vec![Program::trainer(), Program::trainer()];
-    programs.extend((0..idle).map(|_| Program::queue(50 * US).pauses(50 * US, 3600 * S)));
+    programs.extend((0..others).map(|_| program.clone()));
     let case = Case::new(&what, &programs).of(0, 500, request(percent));
     let report = case.times(6 * S, 5 * S).h100().steered().report;
     [0, 1].map(|at| 100.0 * report.useful(at) / report.all_useful())
@@ -173,10 +173,23 @@ fn beside_idle(percent: u16, idle: usize) -> [f64; 2] {
 
 #[test]
 fn idle_tenants_take_no_part_from_one_without_a_request() {
-    for (percent, idle) in [(50, 3), (50, 9), (10, 9)] {
-        let [with, without] = beside_idle(percent, idle);
+    // They launched once, and never again.
+    let idle = Program::queue(50 * US).pauses(50 * US, 3600 * S);
+    for (percent, many) in [(50, 3), (50, 9), (10, 9)] {
+        let [with, without] = beside(percent, (many, &idle));
         near("the request", with, f64::from(percent), 1.0);
         near("the other", without, f64::from(100 - percent), 1.0);
+    }
+}
+
+/// Their pages go on saying that they have work.
+#[test]
+fn stopped_tenants_take_no_part_from_one_without_a_request() {
+    let stopped = Program::trainer().stalls(S, 100 * S);
+    for many in [1, 3] {
+        let [with, without] = beside(50, (many, &stopped));
+        near("the request", with, 50.0, 1.0);
+        near("the other", without, 50.0, 1.0);
     }
 }
 

@@ -31,16 +31,43 @@ fn a_tenant_yields_by_one_slice_however_many_processes_it_has() {
     }
 }
 
-/// Each of its contexts costs a change, which is what its slices are long for.
+/// They submit one after another, so the device changes to one of them at a time.
 #[test]
-fn a_request_beside_several_processes_costs_no_more_changes_than_it_may() {
-    for (processes, least) in [(1, 18.0), (2, 19.0), (4, 13.0), (8, 7.0)] {
+fn a_request_is_worth_as_much_beside_several_processes_as_beside_one() {
+    for (processes, least) in [(1, 18.0), (2, 18.5), (4, 18.0), (8, 17.5), (16, 16.5)] {
         let what = format!("a client of 50 % beside {processes} processes");
         let case = with(Case::new(&what, &[queue(), client()]), processes, queue);
         let report = case.h100().requests(&[50, 50]).steered().report;
         at_least(&what, report.useful(1), least);
         at_least(&what, report.useful(0), 50.0);
     }
+}
+
+/// Nothing was promised to it, and the driver alone leaves it 1 % beside 16.
+#[test]
+fn a_server_is_not_left_out_for_its_neighbours_processes() {
+    for (processes, least) in [(1, 18.0), (4, 14.0), (16, 13.0)] {
+        let what = format!("a server beside {processes} trainers of one tenant");
+        let programs = [Program::trainer(), Program::server()];
+        let case = with(Case::new(&what, &programs), processes, Program::trainer);
+        let pair = case.h100().pair();
+        at_least(&what, pair.steered.useful(1), least);
+        at_least("useful, of bare", pair.useful_of_bare(), 85.0);
+    }
+}
+
+/// The opposite of yielding: two that always have work are divided as before.
+#[test]
+fn processes_take_turns_of_their_own_only_while_their_tenant_yields() {
+    let programs = [Program::trainer(), Program::trainer()];
+    let case = with(Case::new("two tenants", &programs), 4, Program::trainer);
+    let report = case.h100().requests(&[50, 50]).steered().report;
+    near(
+        "the four",
+        100.0 * report.useful(0) / report.all_useful(),
+        50.0,
+        1.5,
+    );
 }
 
 /// The opposite: their contexts have no work.

@@ -114,6 +114,10 @@ impl Inner {
         clock::measure_ticks(now);
         let (mut room, mut age) = self.window.open(now, self.bounds)?;
         if let Some(slice) = self.rules.yields() {
+            if self.slices.is_new() {
+                // Its first launch needs the tenant's token.
+                return None;
+            }
             room = room.min(self.slices.room(now, slice, self.window.longest()));
         }
         if self.window.has_marks() {

@@ -62,7 +62,7 @@ impl DeviceGate {
         Facts {
             empty: inner.window.is_empty() && !unseen,
             quiet,
-            last_active: inner.window.last_active(),
+            last_active: inner.window.last_active().max(inner.waited),
             left: inner.window.left(now),
         }
     }

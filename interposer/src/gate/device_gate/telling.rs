@@ -61,7 +61,7 @@ impl DeviceGate {
         let is_free = inner.follower.stand() == GateState::Free;
         let is_empty = inner.window.is_empty();
         if is_empty {
-            inner.slices.emptied();
+            self.emptied(inner, now);
             self.wake_sleeper(inner);
         }
         // While the device is unbound no thread looks: work that may be in flight then is not

@@ -8,7 +8,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{DeviceGate, GateState, Inner, Relaxed, clock};
+use super::{DeviceGate, GateState, Inner, Relaxed, Told, clock};
 use crate::guest::exit;
 use crate::guest::frames;
 use crate::guest::futex;
@@ -81,25 +81,26 @@ enum Next {
 }
 
 impl DeviceGate {
-    /// Whether a launch in `stream_key` that is expected to take so long has to wait until nothing
-    /// is under way.
+    /// Whether a launch in `stream_key` that is expected to take so long has to wait: until nothing
+    /// is under way, or until it is this process's turn.
     pub(super) fn has_to_yield(
         &self,
         inner: &mut Inner,
         now: u64,
         stream_key: StreamKey,
         expected: Expected,
-    ) -> Option<Full> {
+    ) -> Option<Told> {
         let Some(slice) = inner.rules.yields() else {
-            inner.slices.rest();
+            self.rests(inner, now);
             return None;
         };
         if inner.window.is_empty() {
-            inner.slices.emptied();
+            self.emptied(inner, now);
         }
         let in_stream = inner.in_stream_with(stream_key, expected);
+        let takes = slice.max(expected.ns);
         if inner.slices.has_room(now, slice, expected.ns, in_stream) {
-            return None;
+            return self.begins_slice(inner, now, takes).map(Told::Taken);
         }
         let left = inner.window.left(now);
         if left == 0 && now.saturating_sub(inner.looked) >= RELOOK && inner.window.has_marks() {
@@ -115,7 +116,10 @@ impl DeviceGate {
             // The slice did not end in time.
             inner.window.goes_on(now);
         }
-        full
+        match full {
+            Some(full) => Some(Told::Full(full)),
+            None => self.begins_slice(inner, now, takes).map(Told::Taken),
+        }
     }
 
     /// Waits outside the gate until no work is in flight, or the wait is not needed any more.

@@ -1,12 +1,14 @@
 //! One process: its thread, and its submitted work.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use super::books::Books;
 use super::entry::Entry;
 use super::meeting::Meeting;
 use super::{Gate, Pattern, Program, Who};
 use crate::node::rng::Rng;
+use gpushare_protocol::page::token::{Hold, Token};
 use softgpu::model::Seat;
 
 /// The state of the thread.
@@ -73,6 +75,11 @@ pub struct Client {
     pub said_wanted: bool,
     pub said_drained: bool,
     pub gone: bool,
+    /// Its tenant's, and its hold of that.
+    pub token: Rc<Token>,
+    pub hold: Hold,
+    /// It waits for the token, and asks again at this time.
+    pub asks_at: Option<u64>,
     /// Its kernels wait for those of a peer.
     pub meeting: Option<Meeting>,
     entry: Entry,
@@ -90,7 +97,7 @@ pub struct Client {
 }
 
 impl Client {
-    pub fn new(who: Who, seat: Seat, program: Program, seed: u64) -> Self {
+    pub fn new(who: Who, seat: Seat, program: Program, token: Rc<Token>, seed: u64) -> Self {
         let mut rng = Rng(seed);
         let first = match program.pattern {
             Pattern::Poisson(mean) => Program::gap(mean, &mut rng),
@@ -107,6 +114,9 @@ impl Client {
             said_wanted: false,
             said_drained: false,
             gone: false,
+            token,
+            hold: Hold::default(),
+            asks_at: None,
             meeting: (program.meets.clone()).map(|(board, side)| Meeting::new(board, side)),
             entry: Entry::default(),
             flying: VecDeque::new(),
@@ -213,7 +223,7 @@ impl Client {
     fn at_gate(&mut self, now: u64, ns: u64, acts: &mut Vec<Act>) {
         let estimate = self.estimate(ns);
         self.thread = Thread::Gate(ns);
-        if self.passes(ns) {
+        if self.passes(now, ns) {
             self.entry.admit(estimate);
             self.thread = Thread::Launches(ns);
             acts.push(Act::GoAt(now + self.program.launch));
@@ -222,14 +232,42 @@ impl Client {
     }
 
     /// Whether the gate lets an operation of `ns` through now.
-    fn passes(&mut self, ns: u64) -> bool {
-        self.program.ungated || self.entry.admits(self.gate, self.estimate(ns))
+    fn passes(&mut self, now: u64, ns: u64) -> bool {
+        if self.program.ungated {
+            return true;
+        }
+        let estimate = self.estimate(ns);
+        self.entry.admits(self.gate, estimate) && self.has_token(now, estimate)
+    }
+
+    /// Whether it may begin a slice, if the operation begins one.
+    fn has_token(&mut self, now: u64, estimate: u64) -> bool {
+        let Some(slice) = self.entry.begins_slice(self.gate) else {
+            return true;
+        };
+        let (slot, expected) = (self.who.process, slice.max(estimate));
+        let taken = self.hold.begins(&self.token, slot, now, expected);
+        self.asks_at = taken.err().map(|taken| now + taken.nap);
+        taken.is_ok()
+    }
+
+    /// Whether a process of its tenant is to be woken: the token is free.
+    pub fn frees(&mut self, now: u64) -> bool {
+        let slot = self.who.process;
+        match self.gate.yields() {
+            None => self.hold.ends(&self.token, slot, now),
+            Some(_) if self.entry.is_empty() => {
+                let waits = self.waits();
+                self.hold.emptied(&self.token, slot, now, waits)
+            }
+            Some(_) => false,
+        }
     }
 
     /// Whether its thread waits at the gate for nothing any more.
-    pub fn could_pass(&mut self) -> bool {
+    pub fn could_pass(&mut self, now: u64) -> bool {
         match self.thread {
-            Thread::Gate(ns) => self.passes(ns),
+            Thread::Gate(ns) => self.passes(now, ns),
             _ => false,
         }
     }

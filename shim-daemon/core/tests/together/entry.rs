@@ -15,6 +15,12 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// Whether the next operation begins a slice, and how long that is: nothing is under way, and
+    /// the tenant yields.
+    pub fn begins_slice(&self, gate: Gate) -> Option<u64> {
+        gate.yields().filter(|_| self.count == 0)
+    }
+
     /// Whether an operation of `estimate` ns may go.
     pub fn admits(&mut self, gate: Gate, estimate: u64) -> bool {
         let (window, slice) = match gate {

@@ -1,11 +1,13 @@
 //! The device and everything around it: what happens, in the order in which it happens.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use super::client::{Act, Client, Thread};
 use super::report::{Meter, Report};
 use super::{Gate, MS, Pace, Program, S, Sample, Steering, US, Who};
 use crate::node::rng::Rng;
+use gpushare_protocol::page::token::Token;
 use softgpu::model::RoundRobin;
 
 /// Something that is going to happen. Numbers are of clients.
@@ -19,6 +21,8 @@ enum Mail {
     Looks(usize),
     /// The driver's samples are read.
     Reads,
+    /// It asks for its tenant's token.
+    Asks(usize),
     /// The copy for its operation of so many ns is complete.
     Copied(usize, u64),
     Busy(usize),
@@ -53,6 +57,8 @@ pub struct Rig<B> {
     /// What each process had since the driver's samples were last read.
     ran: Vec<u64>,
     rng: Rng,
+    /// Of each tenant.
+    tokens: BTreeMap<usize, Rc<Token>>,
 }
 
 /// The driver's samples are read so often.
@@ -77,6 +83,7 @@ impl<B: Steering> Rig<B> {
             meter: Meter::default(),
             ran: Vec::new(),
             rng: Rng(seed),
+            tokens: BTreeMap::new(),
         }
     }
 
@@ -98,7 +105,9 @@ impl<B: Steering> Rig<B> {
             self.post(self.now() + READ, Mail::Reads);
         }
         self.ran.push(0);
-        self.clients.push(Client::new(who, seat, program, seed));
+        let token = Rc::clone(self.tokens.entry(tenant).or_default());
+        self.clients
+            .push(Client::new(who, seat, program, token, seed));
         self.meter.add(tenant);
         self.post(from.max(self.now()), Mail::Joins(process));
     }
@@ -231,6 +240,7 @@ impl<B: Steering> Rig<B> {
         let now = self.now();
         match mail {
             Mail::Goes(at) => return self.goes(at),
+            Mail::Asks(at) => return self.attend(at),
             Mail::Looks(at) => return self.looks(at),
             Mail::Reads => return self.reads(),
             Mail::Copied(at, ns) => return self.submit(at, ns),
@@ -300,10 +310,16 @@ impl<B: Steering> Rig<B> {
     fn attend(&mut self, at: usize) {
         let (now, idle_after) = (self.now(), self.idle_after);
         let client = &mut self.clients[at];
-        if !client.woken && client.could_pass() {
+        if !client.woken && client.could_pass(now) {
             client.woken = true;
             let wake = self.wakes();
             self.post(now + wake, Mail::Goes(at));
+        }
+        if let Some(asks) = self.clients[at].asks_at.take() {
+            self.post(asks, Mail::Asks(at));
+        }
+        if self.clients[at].frees(now) {
+            self.wake_next(at);
         }
         let client = &mut self.clients[at];
         let closed = client.gate == Gate::Closed;
@@ -326,6 +342,20 @@ impl<B: Steering> Rig<B> {
         if client.thread == Thread::Ends && client.is_drained() && !client.gone {
             client.gone = true;
             self.say(Mail::Left(at));
+        }
+    }
+
+    /// The token is free: another process that waits for it is woken.
+    fn wake_next(&mut self, at: usize) {
+        let (tenant, all) = (self.clients[at].who.tenant, self.clients.len());
+        let mut others = (1..all).map(|step| (at + step) % all);
+        let next = others.find(|other| {
+            let other = &self.clients[*other];
+            other.who.tenant == tenant && other.waits() && other.is_drained()
+        });
+        if let Some(next) = next {
+            let wake = self.wakes();
+            self.post(self.now() + wake, Mail::Asks(next));
         }
     }
 

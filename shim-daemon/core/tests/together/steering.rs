@@ -24,6 +24,20 @@ pub enum Gate {
     Closed,
 }
 
+impl Gate {
+    /// How much may be submitted at a time (ns), where its tenant yields.
+    pub fn yields(self) -> Option<u64> {
+        match self {
+            Self::Open {
+                slice,
+                contended: true,
+                ..
+            } => slice.filter(|slice| *slice > 0),
+            _ => None,
+        }
+    }
+}
+
 /// A process's reports in memory that it shares with the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {

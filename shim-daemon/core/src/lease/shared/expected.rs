@@ -19,10 +19,9 @@ pub(super) fn yield_to_expected(
         return;
     };
     for (id, tenant) in pending {
-        let contexts = tenant.working();
         let slice = rules.yield_slice(&Visits {
             visitors: 1,
-            contexts,
+            contexts: 1,
             promised: true,
             dense: false,
             presence: first.own.habit.presence(),
@@ -30,7 +29,7 @@ pub(super) fn yield_to_expected(
         });
         let aim = gates.get_mut(id).filter(|aim| aim.gate == Gate::Noted);
         if let Some(aim) = aim.filter(|_| tenant.class() < first.class()) {
-            *aim = Gate::Slice(rules.of_each(slice, contexts)).of(by);
+            *aim = Gate::Slice(slice).of(by);
         }
     }
 }

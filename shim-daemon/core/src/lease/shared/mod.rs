@@ -178,7 +178,10 @@ impl Shared {
     /// asked for long give theirs up.
     fn count(&mut self) {
         let now = self.now;
-        let asks = |one: &Tenant| one.pending() > 0 || one.members.waits() || one.is_recent(now);
+        let asks = |one: &Tenant| {
+            let pending = one.pending() > 0 && !one.is_stuck();
+            pending || one.members.waits() || one.is_recent(now)
+        };
         if self.roster.count(asks) {
             self.reweigh();
         }

@@ -276,11 +276,6 @@ impl Rules {
         even - several + scaled(several, self.between_changes(), 1000)
     }
 
-    /// The slice of each of a tenant's contexts, where they submit so much together.
-    pub(super) fn of_each(&self, slice: Nanos, contexts: u64) -> Nanos {
-        Nanos(slice.0 / contexts.max(1)).max(self.least_slice())
-    }
-
     /// No slice is shorter.
     pub(super) fn least_slice(&self) -> Nanos {
         Nanos(self.slice.0 / 40)

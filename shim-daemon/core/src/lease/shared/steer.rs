@@ -433,8 +433,8 @@ impl Steering {
         // A class promises nothing against its own.
         let promised = case.visits.promised && (first.account.has_promise() || kept < class);
         let contexts = match filler {
-            Some((_, filler)) => filler.working(),
-            None => ahead.iter().map(|(_, tenant)| tenant.working()).sum(),
+            Some(_) => 1,
+            None => ahead.len() as u64,
         };
         let all = rules.yield_slice(&Visits {
             promised,
@@ -466,7 +466,7 @@ impl Steering {
             } else if is_blind {
                 Gate::Noted
             } else {
-                Gate::Slice(rules.of_each(slice, tenant.working()))
+                Gate::Slice(slice.max(rules.least_slice()))
             };
             gates.insert(*id, gate.of(by));
         }

@@ -146,9 +146,14 @@ impl Tenant {
         self.own.doubt.is()
     }
 
+    /// Whether it counts as asking for nothing, because it completed nothing where it could have.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.own.meter.is_stuck()
+    }
+
     /// Whether work of it that is said to be pending may run.
     pub(super) fn runs(&self) -> bool {
-        !self.is_shut() && !self.own.meter.is_stuck()
+        !self.is_shut() && !self.is_stuck()
     }
 
     /// It belongs to a gang of which this is decided, or to none. Whether that is new.
@@ -222,11 +227,6 @@ impl Tenant {
             0 => 0,
             _ => self.own.done.contexts,
         }
-    }
-
-    /// How many of its contexts had work, at its gate or on the device: one at least.
-    pub(super) fn working(&self) -> u64 {
-        self.own.done.contexts.div_ceil(1000).max(1)
     }
 
     /// For how many thousandths of the time it wanted its share: where its cap is used up it wants
