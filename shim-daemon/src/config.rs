@@ -17,8 +17,8 @@ use crate::cgroup;
 use crate::node::{Settings, Unmanaged};
 pub use flags::{Flags, read};
 use tables::{limits_of, refuse_swap};
-pub use values::{AMOUNT, amount};
 use values::{Amount, Change, Journal, Slice, Span, amount_or_nothing};
+pub use values::{given_amount, given_amount_or_nothing};
 
 /// The brain's terms of a tenant's limits.
 #[must_use]

@@ -12,7 +12,7 @@ use clap::Parser;
 use gpushare_journal::Readers;
 use gpushare_protocol::units::Bytes;
 use gpushared::config::file::is_absent;
-use gpushared::config::{AMOUNT, Flags, amount};
+use gpushared::config::{Flags, given_amount, given_amount_or_nothing};
 use gpushared::devices::{MODULE, Nvml, misfit};
 use gpushared::guard::Among;
 use gpushared::journal::{self, Files, Journal};
@@ -74,13 +74,13 @@ struct Args {
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
     /// Bytes of each device that are never given out, such as 512MiB
-    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = given_amount_or_nothing)]
     reserve: Option<Bytes>,
     /// Print the CDI specification of the classes in the configuration, and end
     #[arg(long, hide = true)]
     print_cdi: bool,
     /// Treat every device as if it had at most this much memory
-    #[arg(long, value_name = "SIZE", value_parser = some_bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = given_amount)]
     capacity: Option<Bytes>,
 }
 
@@ -92,18 +92,6 @@ impl Args {
         } = *self;
         Flags { reserve, capacity }
     }
-}
-
-/// As in the file: an amount, or nothing.
-fn bytes(text: &str) -> Result<Bytes, String> {
-    match text {
-        "0" => Ok(Bytes::ZERO),
-        _ => amount(text).ok_or_else(|| format!("accepted: 0, or {AMOUNT}")),
-    }
-}
-
-fn some_bytes(text: &str) -> Result<Bytes, String> {
-    amount(text).ok_or_else(|| format!("accepted: {AMOUNT}"))
 }
 
 /// The exit status for wrong settings, so that the starter can tell them from a machine on which no

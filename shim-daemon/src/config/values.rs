@@ -15,13 +15,32 @@ use super::nanos;
 pub(super) struct Amount(pub(super) Bytes);
 
 /// The accepted form of an amount.
-pub const AMOUNT: &str = "an amount of bytes, more than zero, such as 512MiB, 4GiB or 1.5GB";
+const AMOUNT: &str = "an amount of bytes, more than zero, such as 512MiB, 4GiB or 1.5GB";
 
 /// Reads an amount of bytes, which is more than zero and no part of a device.
-pub fn amount(text: &str) -> Option<Bytes> {
+fn amount(text: &str) -> Option<Bytes> {
     match Size::parse(text) {
         Ok(Size::Bytes(bytes)) => Some(Bytes(bytes)),
         _ => None,
+    }
+}
+
+/// An amount of a flag.
+///
+/// # Errors
+/// The accepted form.
+pub fn given_amount(text: &str) -> Result<Bytes, String> {
+    amount(text).ok_or_else(|| format!("accepted: {AMOUNT}"))
+}
+
+/// An amount of a flag, or nothing.
+///
+/// # Errors
+/// The accepted form.
+pub fn given_amount_or_nothing(text: &str) -> Result<Bytes, String> {
+    match text {
+        "0" => Ok(Bytes::ZERO),
+        _ => amount(text).ok_or_else(|| format!("accepted: 0, or {AMOUNT}")),
     }
 }
 
