@@ -18,6 +18,7 @@ mod job;
 pub(crate) mod lane;
 pub mod memop;
 pub mod model;
+mod needs;
 mod op;
 mod rng;
 mod share;
@@ -39,6 +40,7 @@ pub use stream::{StreamRef, context_for, resolve};
 
 pub(crate) use engine::{Item, OpId, Work};
 pub(crate) use job::Job;
+pub(crate) use needs::taken;
 pub(crate) use op::nanoseconds;
 pub(crate) use value::ValueWait;
 
