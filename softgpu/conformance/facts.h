@@ -107,5 +107,6 @@ void along_facts(void);
 void moves_facts(void);
 void marks_facts(void);
 void ending_facts(void);
+void free_facts(void);
 
 #endif
