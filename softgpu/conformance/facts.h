@@ -108,5 +108,6 @@ void moves_facts(void);
 void marks_facts(void);
 void ending_facts(void);
 void free_facts(void);
+void ended_facts(void);
 
 #endif
