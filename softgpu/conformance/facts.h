@@ -107,5 +107,7 @@ void along_facts(void);
 void moves_facts(void);
 void marks_facts(void);
 void ending_facts(void);
+void free_facts(void);
+void ended_facts(void);
 
 #endif

@@ -219,7 +219,7 @@ int main(int argc, char **argv) {
         {"green", green_as_context_facts}, {"green", green_undescribed_facts},
         {"ipc", ipc_facts},     {"values", values_facts},
         {"foreign", foreign_facts}, {"room", room_facts},       {"turn", turn_facts},   {"along", along_facts}, {"moves", moves_facts},
-        {"marks", marks_facts},     {"ending", ending_facts},  {"home", home_facts},     {"ipc", ipc_freed_facts}, {"full", full_facts},
+        {"marks", marks_facts},     {"ending", ending_facts},  {"free", free_facts},  {"ended", ended_facts},  {"home", home_facts},     {"ipc", ipc_freed_facts}, {"full", full_facts},
     };
     int beyond = argc > 1 && !strcmp(argv[1], "--beyond");
     if (beyond) argc--, argv++;

@@ -86,6 +86,28 @@ static void graph_across_a_remap(address base, handle stream, unsigned char *byt
     say_result("graph_of_unmapped.then.alloc", CU(cuMemAlloc_v2, &base, grain));
 }
 
+// A second file where pinned memory was mapped: copies are between the device and the pages that were pinned.
+static void file_at_pinned_addresses(address base, unsigned char *host, int pinned) {
+    enum { PART = 4096 };
+    static unsigned char seen[PART];
+    int second = memfd_create("other facts", MFD_CLOEXEC);
+    if (ftruncate(second, (off_t)(2 * grain))) must("ftruncate", 999);
+    unsigned char *at = mmap(host, 2 * grain, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, second, 0);
+    unsigned char *before = mmap(NULL, 2 * grain, PROT_READ | PROT_WRITE, MAP_SHARED, pinned, 0);
+    memset(at, 1, 2 * PART), memset(before, 2, 2 * PART);
+    must("cuMemsetD8", CU(cuMemsetD8_v2, base, 3, (size_t)PART));
+    say_result("copy_to_anothers_addresses", CU(cuMemcpyDtoH_v2, at, base, (size_t)PART));
+    say_bool("its_bytes_are_in_the_pinned_file", before[0] == 3 && before[PART - 1] == 3 && at[0] == 1 && at[PART - 1] == 1);
+    say_result("copy_from_anothers_addresses", CU(cuMemcpyHtoD_v2, base, at + PART, (size_t)PART));
+    say_result("unregister_anothers_addresses", CU(cuMemHostUnregister, at));
+    CU(cuMemcpyDtoH_v2, seen, base, (size_t)PART);
+    say_bool("its_bytes_are_of_the_pinned_file", seen[0] == 2 && seen[PART - 1] == 2);
+    say_result("register_the_second_file", CU(cuMemHostRegister_v2, at, 2 * grain, 1u));
+    must("cuMemsetD8", CU(cuMemsetD8_v2, base, 4, (size_t)PART));
+    CU(cuMemcpyDtoH_v2, at, base, (size_t)PART);
+    say_bool("its_bytes_are_in_the_second_file", at[0] == 4 && at[PART - 1] == 4 && before[0] == 3);
+}
+
 void moves_facts(void) {
     address base = 0, start = 0, linear = 0;
     unsigned long long memory[2] = {0, 0}, id[2], value = 0;
@@ -140,6 +162,7 @@ void moves_facts(void) {
     say_result("copy_to_shared_file", CU(cuMemcpyDtoHAsync_v2, host, base, 2 * grain, stream));
     say_result("await_copy", CU(cuStreamSynchronize, stream));
     say_bool("bytes_in_the_file_are_right", !memcmp(host, bytes, 2 * grain));
+    file_at_pinned_addresses(base, host, file);
 
     // What a free waits for, and an event behind a whole context.
     uint32_t *word = NULL;

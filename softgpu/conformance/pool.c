@@ -17,43 +17,59 @@ static unsigned long long read_attribute(handle pool, int which) {
     return value;
 }
 
-/* Whether an allocation of `bytes` leaves the pool's reserved memory unchanged. Frees it again. */
-static bool fits(handle pool, handle stream, size_t bytes) {
-    enum { RESERVED = 5 };
+enum { THRESHOLD = 4, RESERVED = 5, RESERVED_HIGH = 6, USED = 7, USED_HIGH = 8, MIB = 1 << 20, PART = 8 * MIB };
+
+/* Whether an allocation of `bytes` leaves the pool's reserved memory unchanged, and lies in the `of` bytes from `hole`. Frees it again. */
+static bool fits(handle pool, handle stream, size_t bytes, address hole, size_t of) {
     address at = 0;
     unsigned long long before = read_attribute(pool, RESERVED);
     if (CU(cuMemAllocAsync, &at, bytes, stream)) return false;
     bool same = read_attribute(pool, RESERVED) == before;
     CU(cuMemFreeAsync, at, stream);
-    return same;
+    return same && at >= hole && at + bytes <= hole + of;
+}
+
+/* A pool of one step without room: what a free serves while the work before it in its stream goes on, and a hole once it is over. */
+static void hole_facts(handle pool, handle stream, handle other, address hole) {
+    volatile uint32_t *word = NULL;
+    must("cuMemHostAlloc", CU(cuMemHostAlloc, (void **)&word, (size_t)4096, 2u));
+    *word = 0;
+    must("cuStreamWaitValue32", CU(cuStreamWaitValue32_v2, stream, (address)(uintptr_t)word, 1u, 0u));
+    CU(cuMemFreeAsync, hole, stream);
+    say_bool("a_free_under_way_serves_its_stream", fits(pool, stream, PART, hole, PART));
+    say_bool("a_free_under_way_serves_another_stream", fits(pool, other, PART, hole, PART));
+    *word = 1;
+    CU(cuCtxSynchronize);
+    /* Without what it grew by. */
+    CU(cuMemPoolTrimTo, pool, (size_t)0);
+    say_bool("a_hole_serves_its_size", fits(pool, stream, PART, hole, PART));
+    CU(cuCtxSynchronize);
+    say_bool("a_hole_serves_less", fits(pool, stream, 3 * MIB, hole, PART));
+    CU(cuCtxSynchronize);
+    say_bool("a_hole_serves_another_stream", fits(pool, other, PART, hole, PART));
+    CU(cuCtxSynchronize);
 }
 
 /* When a pool that keeps freed memory grows, and when it does not. */
 static void pool_room_facts(handle pool, handle stream) {
-    enum { THRESHOLD = 4, RESERVED = 5, MIB = 1 << 20 };
-    address at[3] = {0};
+    address at[4] = {0};
     handle other = NULL;
     unsigned long long value = ~0ULL;
     must("cuStreamCreate", CU(cuStreamCreate, &other, 1));
     CU(cuMemPoolSetAttribute, pool, THRESHOLD, &value);
     CU(cuMemPoolTrimTo, pool, (size_t)0);
-    CU(cuMemAllocAsync, &at[0], (size_t)8 * MIB, stream);
+    CU(cuMemAllocAsync, &at[0], (size_t)PART, stream);
     say_number("grows_by_mib", (long long)(read_attribute(pool, RESERVED) / MIB));
-    for (int i = 1; i < 3; i++) CU(cuMemAllocAsync, &at[i], (size_t)8 * MIB, stream);
-    CU(cuMemFreeAsync, at[1], stream);
-    say_bool("a_free_under_way_serves_its_stream", fits(pool, stream, 8 * MIB));
-    CU(cuCtxSynchronize);
-    say_bool("a_hole_serves_its_size", fits(pool, stream, 8 * MIB));
-    CU(cuCtxSynchronize);
-    say_bool("a_hole_serves_less", fits(pool, stream, 3 * MIB));
-    CU(cuCtxSynchronize);
-    say_bool("a_hole_serves_another_stream", fits(pool, other, 8 * MIB));
+    for (int i = 1; i < 4; i++) CU(cuMemAllocAsync, &at[i], (size_t)PART, stream);
+    say_bool("four_parts_fill_it", read_attribute(pool, RESERVED) == 4 * PART);
+    hole_facts(pool, stream, other, at[1]);
     CU(cuMemFreeAsync, at[0], stream);
     CU(cuCtxSynchronize);
-    say_bool("two_holes_that_touch_are_one", fits(pool, stream, 16 * MIB));
+    say_bool("two_holes_that_touch_are_one", fits(pool, stream, 2 * PART, at[0] < at[1] ? at[0] : at[1], 2 * PART));
     CU(cuMemFreeAsync, at[2], stream);
+    CU(cuMemFreeAsync, at[3], stream);
     CU(cuCtxSynchronize);
-    CU(cuMemAllocAsync, &at[0], (size_t)40 * MIB, stream);
+    CU(cuMemAllocAsync, &at[0], (size_t)5 * PART, stream);
     value = read_attribute(pool, RESERVED) / MIB;
     say_bool("grows_by_no_more_than_the_next_step", value <= 32 + 64);
     CU(cuMemFreeAsync, at[0], stream);
@@ -62,7 +78,6 @@ static void pool_room_facts(handle pool, handle stream) {
 }
 
 void pool_facts(void) {
-    enum { THRESHOLD = 4, RESERVED = 5, RESERVED_HIGH = 6, USED = 7, USED_HIGH = 8 };
     handle first = NULL, current = NULL, own = NULL, stream = NULL;
     address a = 0, b = 0;
     unsigned long long value = 0;

@@ -24,6 +24,7 @@
 //! | `room` | whether a thread that waits for room in a stream, or loads a module, keeps its context `locked` or `free` for other threads that submit | `free` |
 //! | `upload` | whether a synchronous copy of at most 64 KiB from pageable memory `waits` for its stream's work, or is sent `along` | `waits` |
 //! | `stage` | whether an asynchronous copy from pageable memory to a device `waits` for its stream's work, or is sent `along` | `along` |
+//! | `free` | whether `cuMemFree` `waits` for all work on the device, or returns `now` and the memory later; that of arrays and of the host waits | `waits` |
 //! | `vmm` | whether the devices have virtual memory management, `on` or `off`: vGPUs may lack it | `on` |
 //! | `managed` | the attribute `CONCURRENT_MANAGED_ACCESS`: managed pages move and are evicted (`concurrent`), or an allocation stays on its device (`fixed`) | `concurrent` |
 //! | `home` | the device memory of managed pages that a program has sent to the host: it stays taken until other memory needs it (`kept`), or is free (`freed`) | `kept` |
@@ -68,6 +69,7 @@
 //! - `stage`: NVIDIA's "API synchronization behavior" lets the driver do either: it "may
 //!   synchronize with the stream and stage the copy". No record says which one does
 //!   (`along.*.async_upload`).
+//! - `free`: by NVIDIA's page `cuMemFree` "may perform implicit synchronization"; no record says.
 //! - `decompress`: NVIDIA's page of `cuMemBatchDecompressAsync` names the memory that the engine
 //!   takes: that of `cuMemAlloc`, and what was made for it by a flag of `cuMemCreate` or of a pool.
 //!   The engine itself is not simulated.
@@ -101,7 +103,7 @@ mod words;
 use std::fmt;
 
 pub use words::{
-    Duplex, Exit, HomeMemory, Listed, ManagedAccess, Order, Reuse, Room, Stage, Stamp, Upload,
+    Duplex, Exit, Free, HomeMemory, Listed, ManagedAccess, Order, Reuse, Room, Stage, Stamp, Upload,
 };
 
 use values::{
@@ -170,6 +172,8 @@ pub struct Spec {
     /// Whether an asynchronous copy from pageable memory waits for the work before it. The default
     /// is unverified.
     pub stage: Stage,
+    /// Whether `cuMemFree` waits for work. The default is unverified.
+    pub free: Free,
     /// Whether the devices have virtual memory management. vGPUs may lack it.
     pub vmm: bool,
     /// Whether they have a decompression engine. What memory it takes is unverified.
@@ -231,6 +235,7 @@ impl Default for Spec {
             room: Room::Free,
             upload: Upload::Waits,
             stage: Stage::Along,
+            free: Free::Waits,
             vmm: true,
             decompress: false,
             managed: ManagedAccess::Concurrent,
@@ -406,6 +411,13 @@ fn set(spec: &mut Spec, key: &str, value: &str) -> Result<(), &'static str> {
                 _ => return Err("waits or along"),
             }
         }
+        "free" => {
+            spec.free = match value {
+                "waits" => Free::Waits,
+                "now" => Free::Now,
+                _ => return Err("waits or now"),
+            }
+        }
         "vmm" => spec.vmm = is_on(value)?,
         "decompress" => spec.decompress = is_on(value)?,
         "managed" => {
@@ -475,7 +487,7 @@ fn set(spec: &mut Spec, key: &str, value: &str) -> Result<(), &'static str> {
         _ => {
             return Err(
                 "one of the keys name, count, mem, sm, driver, link, bw, ctx, seed, linger, \
-                slice, switch, preempt, launch, load, inst, watchdog, stamp, room, upload, stage, vmm, managed, home, listed, reserved, sessions, fault, duplex, peer, pin, decompress, vmmcall, order, exit, reuse",
+                slice, switch, preempt, launch, load, inst, watchdog, stamp, room, upload, stage, free, vmm, managed, home, listed, reserved, sessions, fault, duplex, peer, pin, decompress, vmmcall, order, exit, reuse",
             );
         }
     }

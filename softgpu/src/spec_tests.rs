@@ -6,7 +6,7 @@ use super::*;
 fn every_key_is_read() {
     let spec: Spec =
         "name=a-1,count=2,mem=1.5GiB,sm=8,driver=13000,link=50GiB/s,bw=3TB/s,ctx=4MiB,seed=7,linger=20,\
-        slice=1ms,switch=50us,preempt=100us,launch=5us,load=1s,inst=10ns,watchdog=5000,stamp=any,room=free,upload=along,stage=waits,vmm=off,managed=fixed,home=freed,listed=all,reserved=512MiB,sessions=on,fault=30us,\
+        slice=1ms,switch=50us,preempt=100us,launch=5us,load=1s,inst=10ns,watchdog=5000,stamp=any,room=free,upload=along,stage=waits,free=now,vmm=off,managed=fixed,home=freed,listed=all,reserved=512MiB,sessions=on,fault=30us,\
         duplex=half,peer=off,pin=6GiB/s,decompress=on,vmmcall=20us,order=lenient,exit=refuse,reuse=lifo"
             .parse()
             .unwrap();
@@ -32,6 +32,7 @@ fn every_key_is_read() {
         room: Room::Free,
         upload: Upload::Along,
         stage: Stage::Waits,
+        free: Free::Now,
         vmm: false,
         managed: ManagedAccess::Fixed,
         home: HomeMemory::Freed,
@@ -140,6 +141,7 @@ fn an_invalid_spec_is_refused_with_key_value_and_accepted_form() {
         "room=1",
         "upload=late",
         "stage=late",
+        "free=never",
         "order=none",
         "exit=1",
         "managed=1",

@@ -5,6 +5,7 @@
  *   init                 -> init RESULT             cuInit, device 0, its primary context, 64 MiB twice, pinned memory as much
  *   make I FLAGS         -> make RESULT             stream I
  *   launch I NS          -> launch RESULT           a kernel of NS nanoseconds
+ *   hold I NS            -> hold RESULT             the same, which needs the first 64 MiB for all of its time
  *   first I NS           -> first RESULT            the same of a module loaded for it
  *   legacyown NS NS      -> legacyown RESULT        one in the legacy stream, by its handle, and one in the thread's own stream, by
  *                                                   cuLaunchKernel_ptsz
@@ -81,7 +82,7 @@ struct rectangle {
 #define PER_THREAD ((void *)2)
 
 enum { ROOM = 64 << 20, ROW = 1024, DEVICE = 2, UNIFIED = 4 };
-static void *context, *owner, *function, *streams[8], *events[8], *pinned, *pageable;
+static void *context, *owner, *function, *holding, *streams[8], *events[8], *pinned, *pageable;
 static dptr one, two, value;
 static atomic_int posted;
 
@@ -90,6 +91,7 @@ static atomic_int posted;
 static int load(void) {
     void *module;
     TRY(CALL("cuModuleLoadData", (void **, const void *))(&module, "any image"));
+    TRY(CALL("cuModuleGetFunction", (void **, void *, const char *))(&holding, module, "hold"));
     return CALL("cuModuleGetFunction", (void **, void *, const char *))(&function, module, "spin");
 }
 
@@ -113,6 +115,11 @@ static int spin_by(const char *name, uint64_t ns, void *stream) {
     return CALL(name, LAUNCH)(function, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL);
 }
 static int spin(uint64_t ns, void *stream) { return spin_by("cuLaunchKernel", ns, stream); }
+static int hold(uint64_t ns, void *stream) {
+    uint64_t bytes = ROOM;
+    void *parameters[] = {&ns, &one, &bytes};
+    return CALL("cuLaunchKernel", LAUNCH)(holding, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL);
+}
 static int own(uint64_t ns) { return spin_by("cuLaunchKernel_ptsz", ns, NULL); }
 
 static int owned(uint64_t ns) {
@@ -212,6 +219,7 @@ static int obey(const char *word, unsigned long long a, unsigned long long b) {
     if (IS("init")) return begin();
     if (IS("make")) return CALL("cuStreamCreate", (void **, unsigned))(stream, (unsigned)b);
     if (IS("launch")) return spin(b, *stream);
+    if (IS("hold")) return hold(b, *stream);
     if (IS("first")) { TRY(load()); return spin(b, *stream); }
     if (IS("legacyown")) { TRY(spin(a, LEGACY)); return own(b); }
     if (IS("ownlegacy")) { TRY(own(a)); return spin(b, LEGACY); }

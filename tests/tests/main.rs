@@ -54,6 +54,7 @@ mod daemon_exec;
 mod daemon_fallen;
 mod daemon_families;
 mod daemon_handover;
+mod daemon_held;
 mod daemon_joining;
 mod daemon_kept;
 mod daemon_limbo;

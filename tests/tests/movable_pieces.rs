@@ -4,8 +4,9 @@
 use std::fs;
 use std::path::Path;
 
+use gpushare_protocol::page::residency::Order;
 use gpushare_protocol::wire::Request;
-use gpushare_tests::movable::Scene;
+use gpushare_tests::movable::{Outcome, Scene};
 use gpushare_tests::process::{goes_on, is_stopped};
 use gpushare_tests::{MIB, until};
 
@@ -153,14 +154,18 @@ fn memory_at_an_address_that_the_driver_has_pinned_still_is_pinned_anew() {
     let environment = [("SOFTGPU_TRACE", path), ("SOFTGPU_FAIL", fail)];
     let mut scene = Scene::with(SPEC, "init", &environment);
     scene.dealer.store().answers_at_once();
-    scene.does(&[&*format!("alloc 0 {}", 16 * MIB), "fill 0 1"]);
+    let takes = [&*format!("alloc 0 {}", 16 * MIB), "fill 0 1"];
+    scene.does(&takes);
     until("it is pinned", || pins(trace.path()).len() == 1);
-    scene.leaves();
+    // Nothing lies in the range that goes, so nothing is fetched before another one is pinned.
+    scene.does(&["free 0"]);
+    assert_eq!(scene.ordered(Order::Leave), Outcome::Away(0));
     scene.dealer.spills(1);
     let is_drop = |said: &Request| matches!(said, Request::HostDrop { .. }).then_some(());
     scene.dealer.hears_some(is_drop);
     scene.dealer.spills(0);
     scene.returns();
+    scene.does(&takes);
     until("it is pinned again", || pins(trace.path()).len() > 3);
     until("it is settled", || {
         pins(trace.path()).ends_with(&["Register_v2 0".to_owned()])

@@ -3,6 +3,7 @@
 //! there. Memory that is on the host stays there, and what cannot be read is an error: never other
 //! bytes. The calls are read off a trace of what the daemon does.
 
+use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -83,15 +84,23 @@ fn comes_back(
     is_lost
 }
 
-/// Bytes of host memory that a process has.
+/// Bytes of host memory that a process has. The driver maps what it has pinned a second time.
 fn mapped(guest: &Guest) -> u64 {
+    const PAGE: u64 = 4096;
     let maps = fs::read_to_string(format!("/proc/{}/maps", guest.id())).expect("it lives");
     let ours = maps
         .lines()
         .filter(|line| line.contains("memfd:gpushare-host"));
-    let ends = ours.filter_map(|line| line.split(' ').next()?.split_once('-'));
     let number = |text| u64::from_str_radix(text, 16).expect("an address");
-    ends.map(|(from, to)| number(to) - number(from)).sum()
+    let pages = ours.flat_map(|line| {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        let (from, to) = words[0].split_once('-').expect("a range");
+        let (first, file) = (number(words[2]), words[4].to_owned());
+        let last = first + number(to) - number(from);
+        let page = move |offset| (file.clone(), offset);
+        (first / PAGE..last / PAGE).map(page)
+    });
+    pages.collect::<BTreeSet<_>>().len() as u64 * PAGE
 }
 
 /// The calls that a daemon makes for `run` once it serves: by function, from 1.

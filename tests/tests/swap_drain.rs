@@ -12,8 +12,9 @@ const DEVICE: &str = "mem=170MiB,ctx=2MiB";
 const LIMIT: (&str, &str) = ("GPUSHARE_MEM_LIMIT", "150MiB");
 /// Longer than the moves and the times to drain take on a busy machine.
 const PATIENCE: (&str, &str) = ("GPUSHARE_WAIT_TIMEOUT", "240s");
-/// A kernel's time, and how many are queued at least: three seconds and more.
-const KERNEL: &str = "launch 1 500000000";
+/// A kernel that needs its memory for half a second, and how many are queued at least: three
+/// seconds and more.
+const KERNEL: &str = "hold 1 500000000";
 const QUEUED: usize = 7;
 
 fn tenant(daemon: &Daemon, name: &str, resolvers: &str) -> (Tenant, Guest) {

@@ -10,6 +10,7 @@ mod exec_again;
 mod exec_asked;
 mod exec_capture;
 mod exec_faults;
+mod exec_free;
 mod exec_graph;
 mod exec_graph_memory;
 mod exec_green;

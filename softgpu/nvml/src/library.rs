@@ -7,7 +7,7 @@ use gpushare_cuda_abi::nvml::{nvmlDevice_t, nvmlReturn_t};
 use softgpu::inspect::DeviceTruth;
 use softgpu::spec::Spec;
 use softgpu::watch::Monitor;
-use softgpu::{fail, fallen, trace};
+use softgpu::{fail, fallen, hold, trace};
 
 /// The result of an NVML function.
 pub(crate) type Result<T = ()> = std::result::Result<T, nvmlReturn_t>;
@@ -101,14 +101,15 @@ pub(crate) fn device(device: nvmlDevice_t) -> Result<DeviceTruth> {
     Ok(look.devices.swap_remove(index as usize))
 }
 
-/// Runs one call: injects faults, checks that the library is initialised, runs the body, turns a
-/// panic into `UNKNOWN`, and writes the trace.
+/// Runs one call: waits for `SOFTGPU_HOLD`, injects faults, checks that the library is initialised,
+/// runs the body, turns a panic into `UNKNOWN`, and writes the trace.
 pub(crate) fn enter(
     symbol: &'static str,
     early: bool,
     body: impl FnOnce() -> Result,
 ) -> nvmlReturn_t {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
+        hold::pass(symbol);
         if let Some(error) = fail::injected_number(symbol) {
             return nvmlReturn_t(error).ok();
         }

@@ -24,6 +24,15 @@ impl Timeline {
             .collect()
     }
 
+    /// All incomplete operations on the device with this ordinal.
+    pub(super) fn of_device(&self, ordinal: u32) -> Vec<OpId> {
+        self.nodes
+            .iter()
+            .filter(|(_, node)| node.context.device().ordinal() == ordinal)
+            .map(|(op, _)| *op)
+            .collect()
+    }
+
     /// The last operations of the streams of a domain.
     pub(super) fn of_domain(&self, domain: u64) -> Vec<OpId> {
         self.queues

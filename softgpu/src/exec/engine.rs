@@ -16,7 +16,8 @@ use super::event::EventId;
 use super::host::HostCall;
 use super::job::{Job, Jobs};
 use super::lane::{Lane, PASSING};
-use super::op::{Demand, Effect, EngineKind, Touch};
+use super::needs::Needs;
+use super::op::{Demand, Effect, EngineKind};
 use super::rng::Rng;
 use super::share::Words;
 use super::stream::StreamId;
@@ -40,8 +41,8 @@ const LATE: (u64, u64) = (200_000, 2_000_000);
 pub(crate) enum Work {
     /// Nothing.
     Instant,
-    /// Time on an engine, and before it what is done to managed memory.
-    Engine(Demand, Option<Touch>),
+    /// Time on an engine, for which it needs memory.
+    Engine(Demand, Needs),
     /// Time on an engine, and then more time until a value is in memory.
     Spin(Demand, ValueWait),
     /// Time on an engine, and then more time until a job is done, which says how long it takes.
@@ -389,13 +390,8 @@ impl Timeline {
             Work::Engine(..) | Work::Spin(..) | Work::Runs(..) => {
                 let context = Arc::clone(&node.context);
                 let demand = match &node.work {
-                    Work::Engine(demand, Some(touch)) => Demand {
-                        ns: demand.ns.saturating_add(touch.ns(context.device())),
-                        ..*demand
-                    },
-                    Work::Engine(demand, None) | Work::Spin(demand, _) | Work::Runs(demand, _) => {
-                        *demand
-                    }
+                    Work::Engine(demand, needs) => needs.begin(*demand, &context),
+                    Work::Spin(demand, _) | Work::Runs(demand, _) => *demand,
                     _ => return None,
                 };
                 let key = (context.id(), demand.engine);

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use gpushare_cuda_abi::cuda::CUresult;
 
 use super::engine::{OpId, Timeline, Work};
+use super::needs::Needs;
 use super::threads::{nudge, without_signals};
 use super::{DONE, JOBS, apply, lock};
 use crate::error::Result;
@@ -72,7 +73,7 @@ impl Timeline {
         let Work::Runs(demand, _) = node.work else {
             return;
         };
-        node.work = Work::Engine(demand, None);
+        node.work = Work::Engine(demand, Needs::default());
         let key = (node.context.id(), demand.engine);
         if let Some((_, lane)) = self.lanes.get_mut(&key) {
             // `demand` counts what the operation was given; what is left of that it has not had.

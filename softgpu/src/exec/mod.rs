@@ -18,6 +18,7 @@ mod job;
 pub(crate) mod lane;
 pub mod memop;
 pub mod model;
+mod needs;
 mod op;
 mod rng;
 mod share;
@@ -39,6 +40,7 @@ pub use stream::{StreamRef, context_for, resolve};
 
 pub(crate) use engine::{Item, OpId, Work};
 pub(crate) use job::Job;
+pub(crate) use needs::taken;
 pub(crate) use op::nanoseconds;
 pub(crate) use value::ValueWait;
 
@@ -380,17 +382,47 @@ pub fn drain_green(green: &Green) -> Result {
 /// Waits until everything this process submitted on the device with this ordinal is complete.
 /// Ignores faults of the work. Freeing memory does this.
 pub fn drain_device(ordinal: u32) {
-    let work: Vec<OpId> = {
-        let timeline = lock();
-        let here = |op: &OpId| {
-            timeline
-                .nodes
-                .get(op)
-                .is_some_and(|node| node.context.device().ordinal() == ordinal)
-        };
-        timeline.nodes.keys().copied().filter(here).collect()
-    };
+    let work = lock().of_device(ordinal);
     wait::complete(&work);
+}
+
+/// Runs `effect` behind everything that this process submitted on the device of `context`: now, if
+/// that is over.
+pub(crate) fn behind_device(
+    context: &Arc<Context>,
+    effect: impl Fn() -> Result + Send + Sync + 'static,
+) {
+    let ordinal = context.device().ordinal();
+    apply_finished(ordinal);
+    let mut timeline = lock();
+    let now = timeline.catch_up();
+    let after = timeline.of_device(ordinal);
+    if after.is_empty() {
+        drop(timeline);
+        let _ = effect();
+        return;
+    }
+    let effect: Option<Effect> = Some(Arc::new(effect));
+    let context = Arc::clone(context);
+    let item = Item {
+        context,
+        after,
+        work: Work::Instant,
+        effect,
+        records: None,
+        stream: 0,
+    };
+    timeline.add(now, item);
+    threads::nudge(&timeline);
+}
+
+/// Lets all effects on a device happen that would have happened on hardware.
+pub(crate) fn apply_finished(ordinal: u32) {
+    let mut work = lock().of_device(ordinal);
+    work.sort_unstable();
+    for op in work {
+        let _over = wait::poll(&[op]);
+    }
 }
 
 fn settle(context: u64) {

@@ -8,8 +8,9 @@ use gpushare_cuda_abi::cuda::{CUDA_MEMCPY3D_v2, CUDA_MEMSET_NODE_PARAMS_v2};
 use super::engine::Work;
 use super::host::HostCall;
 use super::lane::Lane;
+use super::needs::Needs;
 use crate::error::Result;
-use crate::memory::{copy, managed, memset};
+use crate::memory::{self, copy, managed, memset};
 use crate::module::Launch;
 use crate::spec::{Duplex, Spec};
 use crate::world::Device;
@@ -114,18 +115,22 @@ impl Op {
         self
     }
 
-    /// The operation's effect on managed memory.
-    fn touches(&self) -> Option<Touch> {
-        if !managed::exists() {
-            return None;
+    /// What it needs of memory from its beginning on.
+    fn needs(&self) -> Needs {
+        let is_managed = managed::exists();
+        if !is_managed && !memory::vmm::is_used() {
+            return Needs::default();
         }
         let ranges = match &self.kind {
             Kind::Kernel(launch) => launch.accesses(),
             Kind::Copy(copy) => copy::accesses(&copy.0),
             Kind::Fill(fill) => memset::accesses(&fill.0),
-            Kind::Host(_) | Kind::Plain => return self.touch.clone(),
+            Kind::Host(_) | Kind::Plain => {
+                let touch = self.touch.clone().filter(|_| is_managed);
+                return Needs::of(touch, &[]);
+            }
         };
-        managed::touch(&ranges)
+        Needs::of(managed::touch(&ranges), &ranges)
     }
 
     /// The work it needs on a machine described by `spec`.
@@ -142,7 +147,7 @@ impl Op {
         }
         match (self.cost.demand(spec), spins) {
             (Some(demand), Some(value)) => Work::Spin(demand, value),
-            (Some(demand), None) => Work::Engine(demand, self.touches()),
+            (Some(demand), None) => Work::Engine(demand, self.needs()),
             (None, _) => Work::Instant,
         }
     }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::engine::{OpId, Phase, Timeline, Work};
+use super::needs::Needs;
 use crate::context::Context;
 
 /// Engine time that a spinning kernel requests at a time (ns): long enough that threads which wait
@@ -72,7 +73,7 @@ impl Timeline {
             return;
         };
         if let Work::Spin(demand, _) = node.work {
-            node.work = Work::Engine(demand, None);
+            node.work = Work::Engine(demand, Needs::default());
             let key = (node.context.id(), demand.engine);
             if let Some((_, lane)) = self.lanes.get_mut(&key) {
                 lane.settle(op, now, |left| left.min(1));

@@ -3,7 +3,8 @@
 //!
 //! # Safety
 //! Memory is allocated and freed with the same layout, stored in [`Owned`]. Registered memory is
-//! never accessed here; `madvise` populates pages and changes no byte.
+//! never accessed here; `madvise` populates pages and changes no byte. Copies reach the pages that
+//! were there when it was registered ([`pinned`](super::pinned)).
 #![allow(
     unsafe_code,
     reason = "allocates memory that the application frees by address"
@@ -14,6 +15,7 @@ use std::sync::Arc;
 
 use gpushare_cuda_abi::cuda::CUresult;
 
+use super::pinned::Pinned;
 use super::table::{self, Record, What};
 use crate::Result;
 use crate::context::Context;
@@ -40,6 +42,8 @@ pub(crate) struct HostMemory {
     pub(crate) flags: u32,
     /// The memory if the driver allocated it; `None` for registered memory.
     owned: Option<Owned>,
+    /// The pages of registered memory, if they are a part of a shared mapping.
+    pages: Option<Pinned>,
 }
 
 impl HostMemory {
@@ -49,7 +53,14 @@ impl HostMemory {
         Self {
             flags: 0,
             owned: None,
+            pages: None,
         }
+    }
+
+    /// Whether the file has lost a page of this part that was pinned.
+    pub(super) fn has_hole(&self, address: u64, len: u64) -> bool {
+        let pages = self.pages.as_ref();
+        pages.is_some_and(|pages| pages.has_hole(address, len))
     }
 
     /// Whether the application registered the memory.
@@ -90,9 +101,9 @@ impl Drop for Owned {
 
 /// Pinned memory of a pool.
 #[derive(Debug)]
-pub(crate) struct Pinned(Owned);
+pub(crate) struct OfPool(Owned);
 
-impl Pinned {
+impl OfPool {
     /// # Errors
     /// `OUT_OF_MEMORY` if the host lacks the memory.
     pub(crate) fn new(bytes: u64) -> Result<Self> {
@@ -105,7 +116,7 @@ impl Pinned {
     }
 }
 
-impl Drop for Pinned {
+impl Drop for OfPool {
     fn drop(&mut self) {
         // Nothing copies from it or to it when it goes.
         drop(table::exclusive());
@@ -133,6 +144,7 @@ pub fn alloc(context: &Context, size: u64, flags: u32) -> Result<u64> {
         HostMemory {
             flags,
             owned: Some(owned),
+            pages: None,
         },
     )?;
     Ok(base)
@@ -194,6 +206,7 @@ fn enter(context: &Context, base: u64, size: u64, memory: HostMemory) -> Result 
     let range = Range::on_host(size);
     let range = Range {
         writers: if reads { 0 } else { range.writers },
+        shift: memory.pages.as_ref().map_or(0, Pinned::shift),
         ..range
     };
     let record = Record {
@@ -236,8 +249,12 @@ pub fn register(context: &Context, address: u64, size: u64, flags: u32) -> Resul
         .ok_or(CUresult::INVALID_VALUE)?;
     populate(address, size, flags & REGISTER_READ_ONLY != 0)?;
     pins(context, size);
-    enter(context, address, size, HostMemory { flags, owned: None })
-        .map_err(|_| CUresult::HOST_MEMORY_ALREADY_REGISTERED)
+    let memory = HostMemory {
+        flags,
+        owned: None,
+        pages: Pinned::new(address, size),
+    };
+    enter(context, address, size, memory).map_err(|_| CUresult::HOST_MEMORY_ALREADY_REGISTERED)
 }
 
 /// Unpins memory that [`register`] pinned, after all work on its device.
@@ -261,7 +278,7 @@ fn take(address: u64, unknown: CUresult, which: impl Fn(&HostMemory) -> bool) ->
     exec::drain_device(record.device);
     let removed = table::remove_if(address, |now| now.id == record.id).ok_or(unknown)?;
     drop(record);
-    let _exclusive = table::exclusive();
+    drop(table::exclusive());
     drop(removed);
     Ok(())
 }

@@ -10,8 +10,9 @@ use super::heap::Heap;
 use super::phys::Region;
 use super::table::{self, Record, What};
 use crate::Result;
-use crate::context::Context;
+use crate::context::{self, Context};
 use crate::exec::{Cost, Op, StreamRef};
+use crate::spec::Free;
 use crate::va::Range;
 use crate::world::Kind;
 use crate::{exec, memory, va};
@@ -44,9 +45,20 @@ pub fn alloc(context: &Context, size: u64) -> Result<u64> {
     }
     let heap = heap(context);
     match try_alloc(context, &heap, size) {
-        Err(CUresult::OUT_OF_MEMORY) if heap.trim() => try_alloc(context, &heap, size),
+        Err(CUresult::OUT_OF_MEMORY) if returns(context) | heap.trim() => {
+            try_alloc(context, &heap, size)
+        }
         other => other,
     }
+}
+
+/// Has memory returned that was freed under work which is over.
+fn returns(context: &Context) -> bool {
+    let is_late = context.device().spec().free == Free::Now;
+    if is_late {
+        exec::apply_finished(context.device().ordinal());
+    }
+    is_late
 }
 
 fn try_alloc(context: &Context, heap: &Arc<Heap>, size: u64) -> Result<u64> {
@@ -87,8 +99,8 @@ pub fn alloc_pitch(context: &Context, width: u64, height: u64, element: u32) -> 
     Ok((alloc(context, size)?, pitch))
 }
 
-/// Frees device memory of any allocating function, after all work on its device. Address 0 is
-/// accepted and ignored.
+/// Frees device memory of any allocating function, after all work on its device; with `free=now` in
+/// SPEC it returns at once, and the memory later. Address 0 is accepted and ignored.
 ///
 /// # Errors
 /// `INVALID_VALUE` if the address is not the start of an allocation.
@@ -105,8 +117,16 @@ pub fn free(address: u64) -> Result {
             return Err(CUresult::INVALID_VALUE);
         }
     }
-    exec::drain_device(record.device);
     let id = record.id;
+    let context = context::live()
+        .into_iter()
+        .find(|live| live.id() == record.context);
+    if let Some(context) = context.filter(|live| live.device().spec().free == Free::Now) {
+        let free = freeing(address, id)?;
+        exec::behind_device(&context, free);
+        return Ok(());
+    }
+    exec::drain_device(record.device);
     let record = table::remove_if(address, |now| now.id == id).ok_or(CUresult::INVALID_VALUE)?;
     give_back(address, record);
     Ok(())
@@ -139,17 +159,22 @@ impl Drop for Freeing {
 /// until the stream reaches the free. The caller has checked that the stream is
 /// [ready](exec::ready).
 pub(crate) fn free_async(stream: &StreamRef, address: u64, id: u64) -> Result {
+    let free = freeing(address, id)?;
+    exec::append(stream, Op::plain(Cost::Instant, free));
+    Ok(())
+}
+
+/// Takes an allocation out of the table; the effect gives its memory back.
+fn freeing(address: u64, id: u64) -> Result<impl Fn() -> Result + Send + Sync + 'static> {
     let record = table::forget_if(address, |now| now.id == id).ok_or(CUresult::INVALID_VALUE)?;
     let freeing = Freeing {
         base: address,
         record: Mutex::new(Some(record)),
     };
-    let free = move || {
+    Ok(move || {
         freeing.finish();
         Ok(())
-    };
-    exec::append(stream, Op::plain(Cost::Instant, free));
-    Ok(())
+    })
 }
 
 /// Gives an allocation's memory back that is out of the table.

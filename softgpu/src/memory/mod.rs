@@ -17,6 +17,7 @@ pub mod managed;
 pub mod memset;
 mod module;
 mod phys;
+mod pinned;
 pub mod pointer;
 pub mod pool;
 mod table;
@@ -28,7 +29,7 @@ pub use copy::{Place, Transfer};
 pub use memset::Fill;
 pub(crate) use module::ModuleMemory;
 pub use table::{bytes, still};
-pub(crate) use table::{close, comes};
+pub(crate) use table::{close, comes, is_reached};
 
 use std::sync::Arc;
 

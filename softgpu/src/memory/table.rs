@@ -262,7 +262,29 @@ pub(crate) fn engine_bytes(
         });
     }
     va::check(allowed.trailing_zeros(), address, len, access)?;
+    if range.shift != 0 && has_hole(address, len) {
+        // A real driver copies to and from a page that is nobody's any more, and says nothing.
+        eprintln!("softgpu: {address:#x}: the file has lost pages that are pinned");
+        return Err(Fault {
+            addr: address,
+            absent: true,
+        });
+    }
     va::bytes(address, len)
+}
+
+/// Whether host memory was pinned with pages that its file has lost since.
+fn has_hole(address: u64, len: u64) -> bool {
+    overlaps_any(
+        address,
+        len,
+        |record| matches!(&record.what, What::Host(memory) if memory.has_hole(address, len)),
+    )
+}
+
+/// Whether the rights of any device reach all bytes now.
+pub(crate) fn is_reached(address: u64, len: u64, access: va::Access) -> bool {
+    engine_bytes(None, address, len, access).is_ok()
 }
 
 /// The bytes for work on the device with this ordinal: access rights apply. The caller holds

@@ -33,6 +33,7 @@ impl fmt::Display for Spec {
             room,
             upload,
             stage,
+            free,
             vmm,
             managed,
             home,
@@ -54,7 +55,7 @@ impl fmt::Display for Spec {
         write!(
             f,
             "count={count},mem={mem},sm={sm},driver={driver},link={link}/s,bw={bw}/s,ctx={ctx},seed={seed},\
-            linger={linger},slice={slice}ns,switch={switch}ns,preempt={preempt}ns,launch={launch}ns,load={load}ns,inst={inst}ns,watchdog={watchdog},stamp={stamp},room={room},upload={upload},stage={stage},vmm={vmm},\
+            linger={linger},slice={slice}ns,switch={switch}ns,preempt={preempt}ns,launch={launch}ns,load={load}ns,inst={inst}ns,watchdog={watchdog},stamp={stamp},room={room},upload={upload},stage={stage},free={free},vmm={vmm},\
             managed={managed},home={home},listed={listed},reserved={reserved},sessions={sessions},fault={fault}ns,duplex={duplex},peer={peer},pin={pin}/s,decompress={decompress},vmmcall={vmmcall}ns,order={order},exit={exit},reuse={reuse}"
         )
     }

@@ -75,6 +75,24 @@ impl fmt::Display for Stage {
     }
 }
 
+/// When `cuMemFree` returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Free {
+    /// Once all work of the process on the device is complete.
+    Waits,
+    /// At once; the memory is given back behind that work.
+    Now,
+}
+
+impl fmt::Display for Free {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Waits => "waits",
+            Self::Now => "now",
+        })
+    }
+}
+
 /// When memory of a pool is accessible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {

@@ -136,7 +136,7 @@ pub fn unmap(addr: u64, len: u64) -> Result {
 }
 
 /// Makes `base..base+len` accessible as `range` says. For host memory `range.host` is set and the
-/// bytes are at `base` itself.
+/// bytes are at `base` itself, or `range.shift` beyond it.
 ///
 /// # Errors
 /// `INVALID_VALUE` if the range is empty, or a part of it is published already.
@@ -194,13 +194,9 @@ pub fn bytes(addr: u64, len: u64) -> std::result::Result<*mut u8, Fault> {
     }
     let ranges = RANGES.read().unwrap_or_else(PoisonError::into_inner);
     ranges.check(None, addr, len, Access::Read)?;
-    let host = ranges.find(addr).is_some_and(|(_, range)| range.host);
+    let shift = ranges.shift(addr, len);
     drop(ranges);
-    let shift = if host {
-        0
-    } else {
-        Window::get().map(Window::shift).unwrap_or(0)
-    };
+    let shift = shift.unwrap_or_else(|| Window::get().map(Window::shift).unwrap_or(0));
     let at = usize::try_from(addr.wrapping_add(shift)).expect("addresses are 64 bits here");
     Ok(std::ptr::with_exposed_provenance_mut(at))
 }

@@ -55,8 +55,10 @@ pub struct Range {
     pub readers: u32,
     /// Ordinals that may write, one bit each.
     pub writers: u32,
-    /// Whether the bytes are at the address itself (pinned or registered host memory).
+    /// Whether it is host memory (pinned or registered).
     pub host: bool,
+    /// For host memory the distance from an address to its byte, 0 if that is at the address.
+    pub shift: u64,
     /// Whether peers of `home` may access it once peer access is enabled (linear memory; false for
     /// memory with its own access rights).
     pub peers: bool,
@@ -72,6 +74,7 @@ impl Range {
             readers: 1 << ordinal,
             writers: 1 << ordinal,
             host: false,
+            shift: 0,
             peers: true,
         }
     }
@@ -84,6 +87,7 @@ impl Range {
             readers: !0,
             writers: !0,
             host: true,
+            shift: 0,
             peers: false,
         }
     }
@@ -139,6 +143,14 @@ impl Ranges {
     pub(super) fn find(&self, addr: u64) -> Option<(u64, Range)> {
         let (base, range) = self.0.range(..=addr).next_back()?;
         (addr - base < range.len).then_some((*base, *range))
+    }
+
+    /// The distance from host memory at `addr` to its bytes; `None` for other memory. Ranges that
+    /// one access spans have their bytes at the addresses.
+    pub(super) fn shift(&self, addr: u64, len: u64) -> Option<u64> {
+        let (base, range) = self.find(addr).filter(|(_, range)| range.host)?;
+        let is_in_one = addr.saturating_add(len) <= base + range.len;
+        Some(if is_in_one { range.shift } else { 0 })
     }
 
     /// Walks adjacent ranges until `len` bytes are covered. Without `ordinal` only presence is

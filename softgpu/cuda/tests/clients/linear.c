@@ -1,5 +1,7 @@
 /* Linear, pinned and managed memory, copies and memsets. */
 #include "cu.h"
+
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <time.h>
 
@@ -247,6 +249,51 @@ static void asynchronous(void) {
     DO(cuStreamDestroy_v2(stream));
 }
 
+/* A page of a file in memory that is registered, device memory of ones, and the file mapped a second time. */
+static char *registered(dptr *ones, int *file, char **beside) {
+    start();
+    *file = memfd_create("pinned", 0);
+    TRUE(!ftruncate(*file, MIB));
+    char *at = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_SHARED, *file, 0);
+    *beside = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_SHARED, *file, 0);
+    DO(cuMemHostRegister_v2(at, MIB, 0));
+    DO(cuMemAlloc_v2(ones, MIB));
+    DO(cuMemsetD8_v2(*ones, 1, MIB));
+    DO(cuMemcpyDtoH_v2(at, *ones, MIB));
+    TRUE((*beside)[0] == 1 && (*beside)[MIB - 1] == 1 && at[5] == 1);
+    return at;
+}
+
+static void registered_pages_stay(void) {
+    dptr ones;
+    int file;
+    char *beside, *at = registered(&ones, &file, &beside);
+    memset(beside, 2, MIB);
+    at = mmap(at, MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    DO(cuMemcpyDtoH_v2(at + 4096, ones, 4096)); /* it goes where the pages are */
+    TRUE(at[4096] == 0 && beside[4096] == 1 && beside[8192] == 2);
+    memset(at, 3, MIB);
+    DO(cuMemcpyHtoD_v2(ones, at + 8192, 4096));
+    DO(cuMemHostUnregister(at));
+    DO(cuMemcpyDtoH_v2(beside, ones, 4096));
+    TRUE(beside[0] == 2);
+    DO(cuMemcpyDtoH_v2(at, ones, 4096)); /* now it is plain memory */
+    TRUE(at[0] == 2);
+    DO(cuMemHostRegister_v2(at, MIB, 0));
+    DO(cuMemsetD8_v2((dptr)(uintptr_t)at, 4, 4096));
+    DO(cuCtxSynchronize());
+    TRUE(at[4095] == 4 && at[4096] == 3);
+}
+
+static void registered_with_a_hole(void) {
+    dptr ones;
+    int file;
+    char *beside, *at = registered(&ones, &file, &beside);
+    TRUE(!fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 8192, 4096));
+    DO(cuMemcpyDtoH_v2(at, ones, 8192)); /* beside it */
+    IS(ILLEGAL_ADDRESS, cuMemcpyDtoH_v2(at, ones, 12288));
+}
+
 static void managed(void) {
     start();
     dptr at;
@@ -375,6 +422,6 @@ static void speed(void) {
            (seconds() - middle) * 1e9 / MANY);
 }
 
-TESTS(T(without_context), T(in_a_stream_alone), T(exhaustion), T(wrong_arguments), T(round_trips), T(fills), T(pitched), T(pinned), T(register_checks), T(register_read_only),
+TESTS(T(without_context), T(in_a_stream_alone), T(exhaustion), T(wrong_arguments), T(round_trips), T(fills), T(pitched), T(pinned), T(register_checks), T(register_read_only), T(registered_pages_stay), T(registered_with_a_hole),
       T(asynchronous),
       T(managed), T(oversubscribed), T(context_takes_all_with_it), T(attributes), T(speed))

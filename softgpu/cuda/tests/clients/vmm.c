@@ -3,6 +3,10 @@
 
 #define PAGE (2 * MIB)
 
+result cuModuleLoadData(handle *, const void *), cuModuleGetFunction(handle *, handle, const char *);
+result cuLaunchKernel(handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, handle, void **, void **);
+result cuEventRecord(handle, handle), cuEventSynchronize(handle);
+
 static struct alloc_prop prop(int handles) { return (struct alloc_prop){ .type = 1, .handles = handles, .location = { 1, 0 } }; }
 
 static void allow(dptr at, size_t bytes, int flags) {
@@ -137,6 +141,109 @@ static void unmapped_under_work(void) {
     IS(ILLEGAL_ADDRESS, cuStreamSynchronize(stream));
 }
 
+/* A page at `at`. */
+static void mapped(dptr at) {
+    DO(cuMemMap(at, PAGE, 0, memory(PAGE), 0));
+    allow(at, PAGE, 3);
+}
+
+/* A kernel of so many milliseconds, which has the page at `at` for all of them. */
+static void launch(handle stream, unsigned long long ms, dptr at) {
+    static handle module, function;
+    unsigned long long ns = ms * 1000000, bytes = PAGE;
+    void *params[] = { &ns, &at, &bytes };
+    if (!function) {
+        DO(cuModuleLoadData(&module, "image"));
+        DO(cuModuleGetFunction(&function, module, "hold"));
+    }
+    DO(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL));
+}
+
+/* Two pages, and a stream in which a kernel of the first has begun. */
+static dptr held(handle *stream, unsigned long long ms) {
+    dptr at;
+    start();
+    DO(cuStreamCreate(stream, 1));
+    DO(cuMemAddressReserve(&at, 2 * PAGE, 0, 0, 0));
+    mapped(at), mapped(at + PAGE);
+    launch(*stream, ms, at);
+    return at;
+}
+
+static void unmapped_and_back(void) {
+    handle stream;
+    dptr at = held(&stream, 300);
+    DO(cuMemUnmap(at, PAGE));
+    mapped(at); /* it is there again before the kernel ends */
+    IS(ILLEGAL_ADDRESS, cuStreamSynchronize(stream));
+}
+
+static void unmapped_beside(void) {
+    handle stream;
+    dptr at = held(&stream, 100);
+    DO(cuMemUnmap(at + PAGE, PAGE));
+    mapped(at + PAGE);
+    DO(cuStreamSynchronize(stream));
+    DO(cuMemUnmap(at, PAGE)); /* its work is known to be over */
+    mapped(at);
+    launch(stream, 0, at);
+    DO(cuStreamSynchronize(stream));
+}
+
+static void rights_taken(void) {
+    handle stream;
+    dptr at = held(&stream, 300);
+    allow(at, PAGE, 0);
+    allow(at, PAGE, 3);
+    IS(ILLEGAL_ADDRESS, cuStreamSynchronize(stream));
+}
+
+/* An ended kernel that nobody has waited for may still run on a slower device. After two milliseconds it is over here, so a
+ * busy machine may need several tries. */
+static void unmapped_before_the_wait(void) {
+    handle stream;
+    dptr at = held(&stream, 0);
+    int faulted = 0;
+    for (int n = 0; n < 1000 && !faulted; n++) {
+        launch(stream, 0, at);
+        DO(cuMemUnmap(at, PAGE));
+        mapped(at);
+        faulted = cuStreamSynchronize(stream) == ILLEGAL_ADDRESS;
+    }
+    TRUE(faulted);
+}
+
+/* A kernel that begins while its memory is away, which is there again at its end. */
+static void began_without(void) {
+    static int go;
+    handle stream, event;
+    dptr at = held(&stream, 0);
+    DO(cuEventCreate(&event, 0));
+    DO(cuStreamSynchronize(stream));
+    DO(cuLaunchHostFunc(stream, wait_until_set, &go));
+    DO(cuEventRecord(event, stream));
+    launch(stream, 300, at);
+    DO(cuMemUnmap(at, PAGE)); /* it has not begun */
+    __atomic_store_n(&go, 1, __ATOMIC_RELEASE);
+    IS(ILLEGAL_ADDRESS, cuEventSynchronize(event)); /* what is before it is over */
+    mapped(at);
+    IS(ILLEGAL_ADDRESS, cuStreamSynchronize(stream));
+}
+
+/* Its opposite: the memory is there again before it begins. */
+static void began_with(void) {
+    static int go;
+    handle stream;
+    dptr at = held(&stream, 0);
+    DO(cuStreamSynchronize(stream));
+    DO(cuLaunchHostFunc(stream, wait_until_set, &go));
+    launch(stream, 1, at);
+    DO(cuMemUnmap(at, PAGE));
+    mapped(at);
+    __atomic_store_n(&go, 1, __ATOMIC_RELEASE);
+    DO(cuStreamSynchronize(stream));
+}
+
 static void side_by_side(void) {
     start();
     dptr at, base;
@@ -183,5 +290,5 @@ static void exhaustion(void) {
     }
 }
 
-TESTS(T(handle_first), T(mapping_first), T(wrong_arguments), T(no_access), T(read_only), T(unmapped_under_work), T(side_by_side),
-      T(exhaustion))
+TESTS(T(handle_first), T(mapping_first), T(wrong_arguments), T(no_access), T(read_only), T(unmapped_under_work), T(unmapped_and_back),
+      T(unmapped_beside), T(rights_taken), T(unmapped_before_the_wait), T(began_without), T(began_with), T(side_by_side), T(exhaustion))

@@ -28,6 +28,8 @@ cases! {
     pinned_memory_has_one_address_for_host_and_device = "linear" "pinned" "mem=256MiB";
     registering_takes_the_pages_of_its_whole_range = "linear" "register_checks" "mem=256MiB";
     a_copy_to_memory_that_was_registered_for_reading_faults = "linear" "register_read_only" "mem=256MiB";
+    copies_reach_the_pages_that_were_registered = "linear" "registered_pages_stay" "mem=256MiB";
+    a_copy_to_registered_pages_that_the_file_has_lost_faults = "linear" "registered_with_a_hole" "mem=256MiB";
     pageable_memory_is_read_at_the_call_and_written_before_it_returns = "linear" "asynchronous" "mem=256MiB";
     a_prefetch_makes_managed_memory_resident_at_its_target = "linear" "managed" "mem=256MiB,home=freed";
     managed_memory_at_home_keeps_its_device_memory_until_other_needs_it = "managed" "kept" "mem=256MiB";
@@ -61,6 +63,12 @@ cases! {
     a_mapping_without_rights_is_refused = "vmm" "no_access" "mem=256MiB";
     writing_a_read_only_mapping_is_refused = "vmm" "read_only" "mem=256MiB";
     unmapping_under_work_faults = "vmm" "unmapped_under_work" "mem=256MiB";
+    unmapping_under_a_kernel_faults_though_the_memory_is_back = "vmm" "unmapped_and_back" "mem=256MiB";
+    a_mapping_beside_a_kernels_memory_may_go = "vmm" "unmapped_beside" "mem=256MiB";
+    taking_the_rights_from_a_kernels_memory_faults = "vmm" "rights_taken" "mem=256MiB";
+    unmapping_before_work_is_waited_for_faults = "vmm" "unmapped_before_the_wait" "mem=256MiB";
+    a_kernel_that_begins_while_its_memory_is_away_faults = "vmm" "began_without" "mem=256MiB";
+    a_kernel_that_begins_once_its_memory_is_back_succeeds = "vmm" "began_with" "mem=256MiB";
     copies_may_span_adjacent_mappings = "vmm" "side_by_side" "mem=256MiB";
     physical_memory_is_exhausted_and_freed = "vmm" "exhaustion" "mem=256MiB";
 

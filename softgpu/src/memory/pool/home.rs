@@ -8,7 +8,7 @@ use gpushare_cuda_abi::cuda::{
 };
 
 use crate::Result;
-use crate::memory::host::Pinned;
+use crate::memory::host::OfPool;
 use crate::memory::managed::{Location, Managed};
 use crate::memory::phys::Region;
 use crate::spec::ManagedAccess;
@@ -180,7 +180,7 @@ pub(super) enum Segment {
     /// Pages of a device.
     Device(Region),
     /// Memory of the host.
-    Host(Pinned),
+    Host(OfPool),
     /// Managed memory.
     Managed(Arc<Managed>),
 }
@@ -194,7 +194,7 @@ impl Segment {
                 let region = Region::new(device, Kind::Pool, bytes)?;
                 Self::Device(region.noted(device, Kind::Pool, bytes))
             }
-            Home::Host => Self::Host(Pinned::new(bytes)?),
+            Home::Host => Self::Host(OfPool::new(bytes)?),
             Home::Managed(place) => {
                 let managed = Managed::new(device, bytes, bytes, None)?;
                 if let Some(place) = place {

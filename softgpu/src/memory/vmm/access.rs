@@ -81,6 +81,9 @@ pub fn set_access(address: u64, len: u64, rights: &[(u32, Rights)]) -> Result {
             right.apply(*ordinal, &mut readers, &mut writers);
         }
         va::set_access(base, readers, writers);
+        if readers == 0 {
+            exec::taken(base, range.len);
+        }
     }
     Ok(())
 }

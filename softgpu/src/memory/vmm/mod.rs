@@ -14,8 +14,8 @@ use gpushare_cuda_abi::cuda::CUresult;
 pub(crate) use access::reachable;
 pub use access::{Rights, access, set_access};
 pub use physical::{Properties, create, export, import, properties, release, retain};
-pub(crate) use reserve::find as reservation;
 pub use reserve::{address_free, address_reserve};
+pub(crate) use reserve::{find as reservation, is_used};
 
 use super::table::{self, Record, What};
 use crate::Result;
@@ -117,6 +117,7 @@ pub fn unmap(address: u64, len: u64) -> Result {
             let exclusive = table::exclusive();
             let undone = va::unmap(base, gone.size);
             drop(exclusive);
+            exec::taken(base, gone.size);
             undone?;
         }
     }

@@ -66,3 +66,9 @@ pub(crate) fn find(address: u64) -> Option<(u64, u64)> {
     let (&base, &len) = reserved.range(..=address).next_back()?;
     (address - base < len).then_some((base, len))
 }
+
+/// Whether the application has reserved addresses.
+pub(crate) fn is_used() -> bool {
+    let reserved = RESERVED.read().unwrap_or_else(PoisonError::into_inner);
+    !reserved.is_empty()
+}

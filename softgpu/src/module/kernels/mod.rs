@@ -5,6 +5,7 @@
 //! | `spin` | `uint64 ns`: occupies the engine for `ns` |
 //! | `spin_grid` | `uint64 ns`: occupies the engine for `ns` for each block of the grid, so the launches of one function differ in length |
 //! | `meet` | `uint64 ns, uint32 *own, const uint32 *peer, uint32 value`: occupies the engine for `ns`, writes `value` to `own`, and continues until `peer` has reached `value` |
+//! | `hold` | `uint64 ns, uint8 *at, uint64 n`: occupies the engine for `ns`, and needs the `n` bytes for all of that time |
 //! | `fill` | `uint32 *dst, uint64 n, uint32 value` |
 //! | `vadd` | `const float *a, const float *b, float *out, uint64 n` |
 //! | `saxpy` | `float a, const float *x, float *y, uint64 n` |
@@ -17,6 +18,7 @@
 pub(crate) mod access;
 mod checksum;
 mod fill;
+mod hold;
 mod meet;
 mod saxpy;
 mod spin;
@@ -83,6 +85,7 @@ static ALL: &[&Builtin] = &[
     &spin::SPIN,
     &spin_grid::SPIN_GRID,
     &meet::MEET,
+    &hold::HOLD,
     &fill::FILL,
     &vadd::VADD,
     &saxpy::SAXPY,
@@ -126,7 +129,7 @@ impl Builtin {
     /// Whether its time is what its parameters say. A kernel of a PTX text with its name measures
     /// the device's timer to the same end.
     pub(super) fn is_timed(&self) -> bool {
-        ["spin", "spin_grid", "meet"].contains(&self.name)
+        ["spin", "spin_grid", "meet", "hold"].contains(&self.name)
     }
 
     /// Whether it waits on the device for a value.
