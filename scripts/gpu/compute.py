@@ -12,7 +12,7 @@ SHORT = 4  # for one about caps or waiting
 PRESETS = (("equal", SECONDS), ("lengths", SECONDS), ("sync", SECONDS), ("graphs", SECONDS), ("three", SECONDS), ("cap10", SHORT), ("cap30", SHORT), ("cap50", SHORT),
            ("processes", SHORT))
 # Presets that compare tenants with gaps with and without gpushare.
-AGAINST = ("gaps-2", "serving-1", "gaps-4", "gaps-sync", "serving-first", "curve-5ms", "decode-10ms", "copies-trainer", "mixed")
+AGAINST = ("gaps-2", "serving-1", "serving-workers", "gaps-4", "gaps-sync", "serving-first", "curve-5ms", "decode-10ms", "copies-trainer", "mixed")
 # One that waits for each short kernel and was promised a part, beside one that waits for each long
 # one: on softgpu the first had 27.9 of the 40 (ADR 173).
 REQUEST = ("a", "name=a,kernel=50us,mode=sync,share=40"), ("b", "name=b,kernel=3ms,mode=sync")

@@ -28,6 +28,7 @@ OPEN = (
     "conformance transcript",  # The facts of ADR 268 that are `unverified`: first of all those of mappings in captures.
     "time, without and with: gaps-sync",
     "time, without and with: a request beside loops",
+    "time, without and with: serving-workers",  # ADR 274
     "words in managed memory",
     "the driver's limits for cgroups",
     "a second context beside a request",
@@ -58,8 +59,6 @@ OPEN = (
     "time, without and with: serving-1",
     "time, without and with: mixed",
     "time: sync",
-    "time: lengths",
-    "time: equal",
     "time: cap10",
     "collision: wait, PyTorch",
     "time: what gpushare costs",

@@ -6,6 +6,8 @@ use std::sync::atomic::Ordering;
 
 use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
 use gpushare_tests::{Dealer, Gpu, Guest, assert_measured, until};
+use nix::sys::signal::{Signal, kill};
+use nix::time::{ClockId, clock_gettime};
 use softgpu::inspect::Observer;
 
 const US: u64 = 1_000;
@@ -28,6 +30,12 @@ fn shared(epoch: u64, contended: bool, slice: u64) -> Turn {
         slice,
         ..Turn::default()
     }
+}
+
+/// The clock of pages (ns).
+fn now() -> u64 {
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("a clock");
+    u64::try_from(now.tv_sec() * 1_000_000_000 + now.tv_nsec()).expect("it is positive")
 }
 
 /// A gap this short (ns) does not count: the device continues with queued work.
@@ -252,6 +260,85 @@ fn work_that_does_not_end_keeps_no_launch_waiting_for_ever() {
     assert_eq!(launched, "launch 0");
     assert_eq!(guest.ask(&format!("launch 1 {KERNEL}")), "launch 0");
     guest.kill();
+}
+
+/// Two processes of one tenant, which yields, with a queue each.
+fn two(dealer: &Dealer) -> [Guest; 2] {
+    dealer.deal(&shared(1, false, SLICE));
+    let mut both = [started(dealer), started(dealer)];
+    for guest in &mut both {
+        works(guest, KERNEL);
+        guest.goes_on(50);
+    }
+    dealer.deal(&shared(1, true, SLICE));
+    both
+}
+
+/// Waits until the process of each of these slots has had the tenant's token.
+fn each_has_it(dealer: &Dealer, slots: &[usize]) {
+    let token = &dealer.usage().devices[0].token;
+    let mut left = slots.to_vec();
+    until("each process submits in its turn", || {
+        let holder = token.holder(now());
+        left.retain(|slot| Some(*slot) != holder);
+        left.is_empty()
+    });
+}
+
+#[test]
+fn two_processes_of_a_tenant_that_yields_submit_one_after_another() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    let mut both = two(&dealer);
+    let mut books = Books::of(&gpu);
+    books.until_shorter_than(SLICE + SLIGHTLY, 20);
+    each_has_it(&dealer, &[0, 1]);
+    let stretches = books.stretches(200);
+    let long = stretches.iter().filter(|ns| **ns > SLICE + SLIGHTLY);
+    let long = long.count();
+    // A slice that another tenant's turn made late lets the next process begin.
+    assert_measured!(long * 20 <= stretches.len(), "{long} of {stretches:?}");
+    for guest in &mut both {
+        guest.goes_on(50);
+        rests(guest);
+    }
+    both.into_iter()
+        .for_each(|guest| _ = guest.finish().silently());
+}
+
+#[test]
+fn a_process_that_has_the_token_and_stops_or_dies_keeps_no_other_waiting() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    let [mut first, mut second] = two(&dealer);
+    each_has_it(&dealer, &[0, 1]);
+    let pid = first.pid();
+    gpu.stop(pid);
+    second.goes_on(100);
+    kill(pid, Signal::SIGCONT).expect("it lives");
+    each_has_it(&dealer, &[0, 1]);
+    kill(pid, Signal::SIGKILL).expect("it lives");
+    second.goes_on(100);
+    rests(&mut second);
+    second.finish().silently();
+}
+
+#[test]
+fn processes_of_a_tenant_that_yields_no_more_wait_for_no_token() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    let mut both = two(&dealer);
+    each_has_it(&dealer, &[0, 1]);
+    dealer.deal(&shared(1, false, 0));
+    let token = &dealer.usage().devices[0].token;
+    until("no process has it", || token.holder(now()).is_none());
+    for guest in &mut both {
+        guest.goes_on(50);
+        rests(guest);
+    }
+    assert_eq!(token.holder(now()), None);
+    both.into_iter()
+        .for_each(|guest| _ = guest.finish().silently());
 }
 
 #[test]

@@ -200,6 +200,14 @@ const PRESETS: [Row; 24] = [
         ],
     ),
     (
+        "serving-workers",
+        "a server of 300 us every 1 ms that requests 30 % beside a pool of eight workers",
+        &[
+            "name=server,share=30,kernel=300us,mode=sync,every=1ms",
+            "name=workers,kernel=500us,procs=8",
+        ],
+    ),
+    (
         "serving-first",
         "a server of higher priority beside a deep queue",
         &[
@@ -348,7 +356,7 @@ mod tests {
         assert_eq!(possible(gang, 2).unwrap().0.len(), 1);
         assert!(possible(all, 2).unwrap().1.is_empty());
         assert_eq!(find("gaps").unwrap().len(), 4);
-        assert_eq!(find("serving").unwrap().len(), 7);
+        assert_eq!(find("serving").unwrap().len(), 8);
         assert!(find("serv").is_err() && find("").is_err());
         assert!(find("none").unwrap_err().message.contains("lengths"));
     }

@@ -2,6 +2,7 @@
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p gpushare-protocol --release model`.
 
+use super::token::{GRACE, Token};
 use super::{Word, take};
 use loom::sync::{Arc, Mutex};
 
@@ -105,5 +106,45 @@ fn a_reclaim_never_takes_what_a_racing_charge_uses() {
             "one of the two fits, and one does: {mine} {theirs}"
         );
         tenant.check();
+    });
+}
+
+/// Long after the machine's start (ns).
+const NOW: u64 = 1 << 40;
+const SLICE: u64 = 500_000;
+
+#[test]
+fn one_of_two_processes_has_the_token_and_the_other_is_told_when_to_ask() {
+    loom::model(|| {
+        let token = Arc::new(Token::new());
+        let other = Arc::clone(&token);
+        let thread = loom::thread::spawn(move || other.take(1, NOW, SLICE).is_ok());
+        let mine = token.take(0, NOW, SLICE).is_ok();
+        let theirs = thread.join().unwrap();
+        assert!(mine != theirs, "{mine} {theirs}");
+        assert_eq!(token.holder(NOW), Some(usize::from(theirs)));
+        assert!(token.is_wanted(NOW));
+    });
+}
+
+#[test]
+fn a_token_that_is_freed_wakes_the_process_that_was_refused() {
+    loom::model(|| {
+        let token = Arc::new(Token::new());
+        assert!(token.take(0, NOW, SLICE).is_ok());
+        let other = Arc::clone(&token);
+        let thread = loom::thread::spawn(move || {
+            let taken = other.take(1, NOW, SLICE).err()?;
+            // A sleep on a word that has changed ends at once.
+            let sleeps = other.freed.load(loom::sync::atomic::Ordering::SeqCst) == taken.seen;
+            Some(sleeps)
+        });
+        let wakes = token.free(0, NOW);
+        match thread.join().unwrap() {
+            Some(true) => assert!(wakes, "it sleeps, and no process is woken"),
+            Some(false) => assert!(token.take(1, NOW, SLICE).is_ok()),
+            None => assert_eq!(token.holder(NOW), Some(1)),
+        }
+        assert!(token.take(1, NOW + GRACE, SLICE).is_ok());
     });
 }

@@ -120,7 +120,7 @@ impl Token {
             if !may {
                 let nap = (place.until - now).clamp(UNIT, NAP);
                 let until = now.saturating_add(nap).saturating_add(GRACE);
-                self.wanted_until.fetch_max(until, Ordering::AcqRel);
+                self.wanted_until.fetch_max(until, Ordering::SeqCst);
                 return Err(Taken { seen, nap });
             }
             let taken =
@@ -154,13 +154,21 @@ impl Token {
         if freed.is_err() {
             return false;
         }
-        self.freed.fetch_add(1, Ordering::AcqRel);
+        // Of a process that is about to sleep either this is seen, or its wish is.
+        self.freed.fetch_add(1, Ordering::SeqCst);
         self.is_wanted(now)
+    }
+
+    /// The slot of the process that has it now.
+    pub fn holder(&self, now: u64) -> Option<usize> {
+        let place = Place::of(self.word.load(Ordering::Acquire));
+        let slot = usize::try_from(place.who.checked_sub(1)?).ok();
+        slot.filter(|_| place.held && place.until > now)
     }
 
     /// Whether a process waits for it, or did just now.
     pub fn is_wanted(&self, now: u64) -> bool {
-        self.wanted_until.load(Ordering::Acquire) > now
+        self.wanted_until.load(Ordering::SeqCst) > now
     }
 }
 
@@ -248,12 +256,15 @@ mod tests {
     #[test]
     fn one_has_it_and_the_others_wait_until_it_is_free() {
         let token = Token::new();
+        assert_eq!(token.holder(NOW), None);
         assert!(takes(&token, 0, NOW) && takes(&token, 0, NOW + 1));
+        assert_eq!(token.holder(NOW + 1), Some(0));
         let taken = token.take(3, NOW + 1, SLICE).unwrap_err();
         assert!(taken.nap <= NAP && taken.seen == 0);
         assert!(!token.free(3, NOW + 2), "it is not the holder");
         assert!(token.free(0, NOW + 2), "one is to be woken");
         assert_eq!(token.freed.load(Ordering::Relaxed), 1);
+        assert_eq!(token.holder(NOW + 2), None);
         assert!(!takes(&token, 0, NOW + 3), "it is left to the other");
         assert!(takes(&token, 3, NOW + 3) && !takes(&token, 0, NOW + 4));
     }
