@@ -43,7 +43,7 @@ pub(crate) type Row = (&'static str, &'static str, &'static [&'static str]);
 
 /// Experiments on shares, caps and turns, and on programs that leave gaps between kernels; more are
 /// in [`together::PRESETS`].
-const PRESETS: [Row; 24] = [
+const PRESETS: [Row; 25] = [
     (
         "equal",
         "70:30, equal kernels",

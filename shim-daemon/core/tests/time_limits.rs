@@ -194,10 +194,10 @@ fn an_end_is_shown_before_it_and_until_sigkill() {
         Some(EndView { at, why, told })
     };
     node.pass(secs(99));
-    assert_eq!(shown(&node), end(secs(100), false));
+    assert_eq!(shown(&node), end(secs(101), false));
     node.pass(secs(4));
     assert_eq!(node.guests[&tenant].signals, [Signal::Terminate]);
-    assert_eq!(shown(&node), end(secs(110), true));
+    assert_eq!(shown(&node), end(secs(111), true));
     node.pass(secs(9));
     assert_eq!(node.guests[&tenant].signals.last(), Some(&Signal::Kill));
     assert_eq!(shown(&node), end(node.world.now(), true));

@@ -46,7 +46,7 @@ impl Needs {
     pub(super) fn begin(&self, demand: Demand, context: &Context) -> Demand {
         let lacks =
             |(address, len, access): &(u64, u64, Access)| !is_reached(*address, *len, *access);
-        if self.mapped.iter().any(lacks) {
+        if context.check().is_ok() && self.mapped.iter().any(lacks) {
             context.poison(CUresult::ILLEGAL_ADDRESS);
         }
         let more = self
@@ -75,11 +75,13 @@ impl Timeline {
     }
 }
 
-/// Loses the contexts of all work under way that needs a part of a mapping, which is taken now.
+/// Loses the contexts of all work under way that needs a part of a mapping, which is taken now. Of a
+/// context that was lost before nothing runs any more, and no wait tells that it is over.
 pub(crate) fn taken(base: u64, len: u64) {
     let mut timeline = lock();
     timeline.catch_up();
-    for node in timeline.under_way() {
+    let runs = |node: &&Operation| node.context.check().is_ok();
+    for node in timeline.under_way().filter(runs) {
         if let Work::Engine(_, needs) = &node.work
             && needs.overlap(base, len)
         {

@@ -5,7 +5,7 @@
 
 result cuModuleLoadData(handle *, const void *), cuModuleGetFunction(handle *, handle, const char *);
 result cuLaunchKernel(handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, handle, void **, void **);
-result cuEventRecord(handle, handle), cuEventSynchronize(handle);
+result cuEventRecord(handle, handle), cuEventSynchronize(handle), cuEventQuery(handle);
 
 static struct alloc_prop prop(int handles) { return (struct alloc_prop){ .type = 1, .handles = handles, .location = { 1, 0 } }; }
 
@@ -178,6 +178,26 @@ static void unmapped_and_back(void) {
     IS(ILLEGAL_ADDRESS, cuStreamSynchronize(stream));
 }
 
+/* What a context that was lost before had under way costs no other one anything. */
+static void unmapped_after_a_loss(void) {
+    handle lost, stream, own, first;
+    dptr at;
+    setenv("SOFTGPU_FAIL", "cuEventQuery:1:CUDA_ERROR_ECC_UNCORRECTABLE!!", 1);
+    first = start();
+    at = held(&own, 0);
+    DO(cuCtxSynchronize());
+    DO(cuCtxCreate_v2(&lost, 0, 0));
+    DO(cuStreamCreate(&stream, 1));
+    DO(cuMemsetD8Async(at, 1, PAGE, stream));
+    IS(ECC_UNCORRECTABLE, cuEventQuery(NULL));
+    IS(ECC_UNCORRECTABLE, cuStreamSynchronize(stream));
+    DO(cuMemUnmap(at, PAGE));
+    DO(cuCtxSetCurrent(first));
+    mapped(at);
+    DO(cuMemsetD8Async(at, 2, PAGE, own));
+    DO(cuStreamSynchronize(own));
+}
+
 static void unmapped_beside(void) {
     handle stream;
     dptr at = held(&stream, 100);
@@ -290,5 +310,5 @@ static void exhaustion(void) {
     }
 }
 
-TESTS(T(handle_first), T(mapping_first), T(wrong_arguments), T(no_access), T(read_only), T(unmapped_under_work), T(unmapped_and_back),
+TESTS(T(handle_first), T(mapping_first), T(wrong_arguments), T(no_access), T(read_only), T(unmapped_under_work), T(unmapped_and_back), T(unmapped_after_a_loss),
       T(unmapped_beside), T(rights_taken), T(unmapped_before_the_wait), T(began_without), T(began_with), T(side_by_side), T(exhaustion))

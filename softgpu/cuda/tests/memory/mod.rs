@@ -64,6 +64,7 @@ cases! {
     writing_a_read_only_mapping_is_refused = "vmm" "read_only" "mem=256MiB";
     unmapping_under_work_faults = "vmm" "unmapped_under_work" "mem=256MiB";
     unmapping_under_a_kernel_faults_though_the_memory_is_back = "vmm" "unmapped_and_back" "mem=256MiB";
+    unmapping_what_a_lost_context_had_under_way_costs_no_other = "vmm" "unmapped_after_a_loss" "mem=256MiB";
     a_mapping_beside_a_kernels_memory_may_go = "vmm" "unmapped_beside" "mem=256MiB";
     taking_the_rights_from_a_kernels_memory_faults = "vmm" "rights_taken" "mem=256MiB";
     unmapping_before_work_is_waited_for_faults = "vmm" "unmapped_before_the_wait" "mem=256MiB";
