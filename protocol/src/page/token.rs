@@ -11,7 +11,7 @@
 //! one takes it after some milliseconds; two processes that submit at the same time are what there
 //! is without a token.
 
-use super::sync::{AtomicU32, AtomicU64, Ordering};
+use super::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// For how long a process keeps the token while others want it (ns): two of the driver's slices,
 /// which its contexts get from the driver one after another. The device waits for a wake then.
@@ -120,7 +120,10 @@ impl Token {
             if !may {
                 let nap = (place.until - now).clamp(UNIT, NAP);
                 let until = now.saturating_add(nap).saturating_add(GRACE);
-                self.wanted_until.fetch_max(until, Ordering::SeqCst);
+                self.wanted_until.fetch_max(until, Ordering::AcqRel);
+                // Either this sees that the token is freed, as it goes to sleep, or the process that
+                // frees it sees the wish.
+                fence(Ordering::SeqCst);
                 return Err(Taken { seen, nap });
             }
             let taken =
@@ -154,8 +157,8 @@ impl Token {
         if freed.is_err() {
             return false;
         }
-        // Of a process that is about to sleep either this is seen, or its wish is.
-        self.freed.fetch_add(1, Ordering::SeqCst);
+        self.freed.fetch_add(1, Ordering::AcqRel);
+        fence(Ordering::SeqCst);
         self.is_wanted(now)
     }
 
@@ -168,7 +171,7 @@ impl Token {
 
     /// Whether a process waits for it, or did just now.
     pub fn is_wanted(&self, now: u64) -> bool {
-        self.wanted_until.load(Ordering::SeqCst) > now
+        self.wanted_until.load(Ordering::Acquire) > now
     }
 }
 

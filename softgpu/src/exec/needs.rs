@@ -75,8 +75,8 @@ impl Timeline {
     }
 }
 
-/// Loses the contexts of all work under way that needs a part of a mapping, which is taken now. Of a
-/// context that was lost before nothing runs any more, and no wait tells that it is over.
+/// Loses the contexts of all work under way that needs a part of a mapping, which is taken now.
+/// Nothing runs any more in a context that was lost before, though no wait says that it is over.
 pub(crate) fn taken(base: u64, len: u64) {
     let mut timeline = lock();
     timeline.catch_up();
