@@ -121,8 +121,8 @@ impl Token {
                 let nap = (place.until - now).clamp(UNIT, NAP);
                 let until = now.saturating_add(nap).saturating_add(GRACE);
                 self.wanted_until.fetch_max(until, Ordering::AcqRel);
-                // Either this sees that the token is freed, as it goes to sleep, or the process that
-                // frees it sees the wish.
+                // Either this sees, as it goes to sleep, that the token is free, or the process
+                // that frees it sees the wish.
                 fence(Ordering::SeqCst);
                 return Err(Taken { seen, nap });
             }
