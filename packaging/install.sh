@@ -70,7 +70,7 @@ put_unit() {
     put 644 "$2" "$noted"
 }
 
-# What an older version brought and this one does not. The hook, its file and the wrapper stay until a
+# Files that an older version brought and this one does not. The hook, its file and the wrapper stay until a
 # removal, which says who calls them: without them engines start containers without limits, or none.
 drop_old() {
     [ -f "$lib/installed" ] || return 0
@@ -156,7 +156,7 @@ install_all() {
     fi
 }
 
-# What becomes of the daemon, in state.
+# The outcome for the daemon, in state.
 restart() {
     systemctl restart gpushared.service || state="did not start (journalctl -u gpushared; without a GPU driver, with one that was upgraded since the boot, or with settings that it refuses, it cannot)"
 }

@@ -56,7 +56,7 @@ fn a_default_does_not_raise_what_a_tenant_says_in_another_grammar() {
     }
 }
 
-/// What is left of a GPU of 16 GiB beside a context that is not measured yet.
+/// The rest of a GPU of 16 GiB beside a context that is not measured yet.
 const BESIDE_A_CONTEXT: u64 = 16 * GIB - 512 * MIB;
 
 #[test]

@@ -1,4 +1,4 @@
-//! What a user's command asks, and what waits of it, is bounded before it is kept.
+//! A user's command is bounded before it is kept: what it asks, and what of it waits.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use crate::container_node::*;

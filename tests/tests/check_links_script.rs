@@ -22,8 +22,8 @@ fn said(call: &str) -> Vec<String> {
     lines.map(str::to_owned).collect()
 }
 
-/// What is said of decision 1, which says this of itself and has this row in the index, beside 2,
-/// which amends it.
+/// The faults told of decision 1, which says this of itself and has this row in the index, beside
+/// 2, which amends it.
 fn of_amended(status: &str, row: &str) -> Vec<String> {
     let pages = [page(1, status), page(2, "Amends [1](0001-a.md) (a part).")].join(", ");
     let index = format!("| [1](0001-a.md) | A | {row} |\\n| [2](0002-b.md) | B | accepted |");
@@ -54,7 +54,7 @@ fn a_decision_that_is_only_mentioned_need_not_name_the_other() {
     );
 }
 
-/// What is said of a walk with these names of files, where `b.rs` is in two folders.
+/// The faults told of a walk with these names of files, where `b.rs` is in two folders.
 fn of_walk(names: &str) -> Vec<String> {
     said(&format!(
         "strays('### A walk\\n\\n1. {names}\\n', ['x/a.rs', 'x/b.rs', 'y/b.rs'])"

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// How often a tenant is measured alone while other machines disturb it.
 const TRIES: usize = 3;
 
-/// What a tenant had when it was alone.
+/// The time that a tenant had when it was alone.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Alone {
     /// Device time per elapsed time on each of its GPUs.
@@ -37,7 +37,7 @@ impl Alone {
 }
 
 impl Bench<'_> {
-    /// What each tenant has when it is alone without limits; `None` if that is not measured.
+    /// The time that each tenant has when it is alone without limits; `None`: not measured.
     pub(super) fn alone(&mut self, tenants: &[Tenant]) -> Result<Option<Vec<Alone>>, Failure> {
         // A tenant of a job would wait for its peers for ever if it ran alone.
         let waits = tenants.iter().any(|tenant| !tenant.job.is_empty());

@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(visit(&long, &log, from, u64::MAX).asked.round(), 100e6);
     }
 
-    /// What a process requested and got, in ms, in its first and its second 100 ms. Its requests
+    /// The time that a process requested and got (ms) in its first and second 100 ms. Its requests
     /// take 10 ms, and end at these.
     fn visited(text: &str, ends: &[u64]) -> [(f64, f64); 2] {
         const MS: u64 = 1_000_000;

@@ -85,7 +85,7 @@ pub(crate) fn share(arguments: &BenchShare) -> Result<ExitCode, Failure> {
         output::data(&note)?;
     }
     let ended = bench.compare(possible, bare.as_ref(), &mut all);
-    // What follows others has all of it once, also where a later experiment has failed.
+    // A pipe gets all of it once, also where a later experiment has failed.
     let written = all.write(arguments, |path| !output::is_replaced(path));
     ended.and(written).map(|()| ExitCode::SUCCESS)
 }
@@ -144,7 +144,7 @@ fn experiments(arguments: &BenchShare) -> Result<Vec<Experiment>, Failure> {
 struct Bench<'a> {
     backend: Backend,
     arguments: &'a BenchShare,
-    /// What tenants had that ran alone, by their workload.
+    /// The times of tenants that ran alone, by their workload.
     alone: HashMap<String, Alone>,
 }
 

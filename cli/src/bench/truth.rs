@@ -18,7 +18,7 @@ pub(crate) struct Look {
 
 #[cfg(test)]
 impl Look {
-    /// One of a device that had given these processes so much by then.
+    /// A look at a device that had given these processes so much by then.
     pub(crate) fn of(at: u64, device: [u8; 16], had: &[(u32, u64)]) -> Self {
         let key = |pid: u32| (Uuid(device).to_string(), pid);
         let served = had.iter().map(|(pid, ns)| (key(*pid), *ns));

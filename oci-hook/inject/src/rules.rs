@@ -35,7 +35,7 @@ pub fn fit(patterns: &[(String, String)], labels: &[(String, String)]) -> bool {
 pub fn cover(patterns: &[(String, String)], others: &[(String, String)]) -> bool {
     patterns.iter().all(|(kind, pattern)| {
         let mut others = others.iter().filter(|(of, _)| of == kind);
-        // What ends in `*` fits a pattern that does only by the part before.
+        // All texts that fit `ab*` begin with `ab`: `a*` covers it, as it fits such a text.
         others.any(|(_, other)| pattern == other || pattern.ends_with('*') && fits(pattern, other))
     })
 }

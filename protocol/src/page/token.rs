@@ -83,7 +83,7 @@ fn who(slot: usize) -> u64 {
 }
 
 impl Token {
-    /// One that no process has had.
+    /// A token that no process has had.
     pub fn new() -> Self {
         let zero = || AtomicU64::new(0);
         Self {

@@ -227,7 +227,7 @@ pub struct EndRow {
     pub told: bool,
 }
 
-/// What ends a tenant.
+/// The cause of a tenant's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum EndsBy {

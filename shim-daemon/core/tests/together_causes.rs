@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::together::{Brain, Case, MS, Program, Rig, S, US, limit, request};
 use gpushare_core::{Cause, Compute, Nanos, ShareState, Steered, TenantId};
 
-/// What steers a tenant, seen every 100 us for two seconds after the first.
+/// The causes that steer a tenant, seen every 100 us for two seconds after the first.
 fn seen(rig: &mut Rig<Brain>, tenant: u64) -> BTreeSet<(String, Option<u64>)> {
     rig.run(S);
     let mut all = BTreeSet::new();

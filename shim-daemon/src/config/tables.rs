@@ -12,7 +12,7 @@ fn line(text: &str, table: &Table, name: &str) -> usize {
     text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
 }
 
-/// What is wrong with a variable of the table `[title]`.
+/// The fault of a variable of the table `[title]`.
 fn refused(text: &str, (title, table): (&str, &Table), error: &LimitError) -> String {
     let line = line(text, table, &error.variable);
     format!("line {line}, [{title}]: {error}")

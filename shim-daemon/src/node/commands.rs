@@ -145,7 +145,7 @@ impl Node {
             self.may_wait(from, tenant)?;
             return Ok(self.keep(tenant, (from, id)));
         }
-        // One that joins has what root may have given its tenant.
+        // A process that joins has what root may have given its tenant.
         self.may_ask(from, environment)?;
         machine_holds(&limits, &spec)?;
         self.may_have_another(from)?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use gpushare_cuda_abi::nvml::nvmlReturn_t;
 use softgpu_nvml as _;
 
-/// One call of the C library.
+/// A call of the C library.
 macro_rules! c {
     ($call:expr) => {{
         // SAFETY: every pointer points to a local as large as the call is told.

@@ -15,10 +15,10 @@ use crate::memory::managed::{Accessed, Manner};
 use crate::memory::{is_reached, vmm};
 use crate::va::Access;
 
-/// What an operation needs.
+/// The needs of an operation.
 #[derive(Debug, Default)]
 pub(crate) struct Needs {
-    /// What is done to managed memory when it begins.
+    /// The touch of managed memory when it begins.
     pub(super) touch: Option<Touch>,
     /// The ranges in reservations of the application: address, bytes, access.
     mapped: Vec<(u64, u64, Access)>,

@@ -115,7 +115,7 @@ impl Op {
         self
     }
 
-    /// What it needs of memory from its beginning on.
+    /// Its needs of memory from its beginning on.
     fn needs(&self) -> Needs {
         let is_managed = managed::exists();
         if !is_managed && !memory::vmm::is_used() {

@@ -99,7 +99,7 @@ fn an_installation_that_starts_nothing_is_known_to_systemd() {
     let (unpacked, root) = (unpacked.path(), root.path());
     let (_, asked) = with_systemd(unpacked, root, &["--no-start"], "");
     assert_eq!(asked, "daemon-reload\n");
-    // What goes away is stopped in any case.
+    // A unit that goes away is stopped in any case.
     let (_, asked) = with_systemd(unpacked, root, &["--uninstall", "--no-start"], "");
     assert!(asked.contains("disable --now gpushared.service"), "{asked}");
 }

@@ -103,7 +103,7 @@ fn on_a_shared_device_no_more_is_expected_of_a_tenant_than_it_has_alone() {
     let entitled = |outcome: &Outcome| [0, 1].map(|at| outcome.tenants[at].entitled);
     assert_eq!(entitled(&could), [Some(0.3), Some(0.7)]);
     assert!(near(could.tenants[0].error_pp, 0.0));
-    // One that could have its half is expected to have it.
+    // A tenant that could have its half is expected to have it.
     let half = halves(Had::Together(0), [300, 700], [0.6, 1.0]);
     assert_eq!(entitled(&half), [Some(0.5), Some(0.5)]);
 }
@@ -187,7 +187,7 @@ fn a_gang_is_judged_by_the_time_it_occupies_its_device() {
     assert!(near(gang.error_pp, part) && near(other.error_pp, -part));
     let said = "GOT is by the software GPU's books";
     assert!(report::text(&known).contains(said), "{known:?}");
-    // What it completes says less: its kernels wait for each other.
+    // Its completed work says less: its kernels wait for each other.
     let unknown = beside_a_gang(halves, None);
     assert!(unknown.tenants.iter().all(|row| row.error_pp.is_none()));
     assert!(!report::text(&unknown).contains(said));
@@ -263,7 +263,7 @@ fn one_that_is_alone_and_always_has_work_is_told_below_its_cap() {
     assert!(near(lone.tenants[0].cap_error_pp, -2.0), "{lone:?}");
     let said = "a: worst second 2.00 pp below its cap";
     assert!(report::text(&lone).contains(said));
-    // One that pauses has no use for all of it.
+    // A tenant that pauses has no use for all of it.
     let paced = ["name=a,cap=30,mode=sync,every=10ms"];
     let paced = second_by_second(&paced, &[50, 50]);
     assert!(near(paced.tenants[0].cap_error_pp, 0.0), "{paced:?}");

@@ -287,7 +287,7 @@ fn refusals_for_another_reason_say_nothing_of_what_was_missing() {
     tally.read(PROCESS, 0, refused(1));
     let told = tally.take_untold(0, at(3), false).unwrap();
     assert_eq!((told.cycle, told.short), (1, Bytes::ZERO));
-    // What it was denied at once it waited for.
+    // It waited for each allocation that was denied at once.
     denied(&mut tally, Denial::NoRoom { short: Bytes(9) });
     tally.asks(ASK, 0, Bytes(5), false);
     tally.waits(ASK, at(4));
