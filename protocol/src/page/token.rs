@@ -16,9 +16,14 @@ use super::sync::{AtomicU32, AtomicU64, Ordering, fence};
 /// For how long a process keeps the token while others want it (ns): two of the driver's slices,
 /// which its contexts get from the driver one after another. The device waits for a wake then.
 pub const STAY: u64 = 4_000_000;
-/// How much later than twice its expected time the end of a slice is waited for (ns): the tenant to
-/// which it yields may have the device meanwhile.
-pub const LATE: u64 = 4_000_000;
+/// How much later than twice its expected time the end of a slice is waited for (ns): tenants to
+/// which it yields may have the device meanwhile, three of them for 7.5 ms on an H100.
+pub const LATE: u64 = 8_000_000;
+/// After so many slices in a row that did not end in time a process needs no token for
+/// [`SPARED`]: its work may wait for that of another process, which waits for the token.
+const LOST: u32 = 3;
+/// For how long it needs none (ns).
+const SPARED: u64 = 1_000_000_000;
 /// For how long the process that freed the token leaves it to the others (ns).
 pub const GRACE: u64 = 300_000;
 /// How long a process that waits sleeps at most (ns).
@@ -169,6 +174,12 @@ impl Token {
         slot.filter(|_| place.held && place.until > now)
     }
 
+    /// Whether it is this process's, though another one may take it by now.
+    fn is_of(&self, slot: usize) -> bool {
+        let place = Place::of(self.word.load(Ordering::Acquire));
+        place.held && place.who == who(slot)
+    }
+
     /// Whether a process waits for it, or did just now.
     pub fn is_wanted(&self, now: u64) -> bool {
         self.wanted_until.load(Ordering::Acquire) > now
@@ -186,6 +197,10 @@ impl Default for Token {
 pub struct Hold {
     /// Since when it has the token.
     since: Option<u64>,
+    /// Slices in a row in which another process took it.
+    lost: u32,
+    /// It needs none before.
+    spared_until: u64,
 }
 
 impl Hold {
@@ -200,9 +215,29 @@ impl Hold {
         now: u64,
         expected: u64,
     ) -> Result<(), Taken> {
+        self.note(token, slot, now);
+        if now < self.spared_until {
+            return Ok(());
+        }
         let taken = token.take(slot, now, expected);
         self.since = taken.is_ok().then(|| self.since.unwrap_or(now));
         taken
+    }
+
+    /// Counts the slices in which it lost the token.
+    fn note(&mut self, token: &Token, slot: usize, now: u64) {
+        if self.since.is_none() {
+            return;
+        }
+        if token.is_of(slot) {
+            self.lost = 0;
+            return;
+        }
+        self.since = None;
+        self.lost += 1;
+        if self.lost >= LOST {
+            (self.lost, self.spared_until) = (0, now.saturating_add(SPARED));
+        }
     }
 
     /// Nothing of the process is under way. `waits`: a launch of it waited for that. Whether a
@@ -219,6 +254,7 @@ impl Hold {
     /// It yields no more, or its launches do not wait for their slices' ends. Whether processes are
     /// to be woken.
     pub fn ends(&mut self, token: &Token, slot: usize, now: u64) -> bool {
+        self.note(token, slot, now);
         self.since.take().is_some() && token.free(slot, now)
     }
 
@@ -324,6 +360,44 @@ mod tests {
         assert!(takes(&token, 1, NOW + SLICE));
         assert!(hold.begins(&token, 0, NOW + SLICE, SLICE).is_err());
         assert!(!hold.is_held());
+    }
+
+    /// Begins a slice that does not end before another process takes the token.
+    fn loses(token: &Token, hold: &mut Hold, now: u64) {
+        assert_eq!(hold.begins(token, 0, now, SLICE), Ok(()));
+        let late = now + 2 * SLICE + LATE + UNIT;
+        assert!(takes(token, 1, late));
+        let _ = token.free(1, late);
+    }
+
+    #[test]
+    fn one_whose_slices_wait_for_other_processes_needs_no_token_for_a_second() {
+        let (token, mut hold) = (Token::new(), Hold::default());
+        let at = |nth: u64| NOW + nth * 100 * MS;
+        (0..3).for_each(|nth| loses(&token, &mut hold, at(nth)));
+        assert!(takes(&token, 1, at(3)), "another has it");
+        assert_eq!(hold.begins(&token, 0, at(3), SLICE), Ok(()));
+        assert!(!hold.is_held() && !hold.emptied(&token, 0, at(3), true));
+        assert!(takes(&token, 1, at(3) + SPARED));
+        assert!(
+            hold.begins(&token, 0, at(3) + SPARED + UNIT, SLICE)
+                .is_err()
+        );
+    }
+
+    #[test]
+    fn a_slice_that_ends_in_time_forgives_those_before() {
+        let (token, mut hold) = (Token::new(), Hold::default());
+        for nth in 0..10 {
+            let now = NOW + nth * 1_000 * MS;
+            loses(&token, &mut hold, now);
+            loses(&token, &mut hold, now + 100 * MS);
+            assert_eq!(hold.begins(&token, 0, now + 200 * MS, SLICE), Ok(()));
+            let _ = hold.emptied(&token, 0, now + 201 * MS, false);
+            assert!(takes(&token, 1, now + 300 * MS));
+            assert!(hold.begins(&token, 0, now + 300 * MS, SLICE).is_err());
+            let _ = token.free(1, now + 300 * MS);
+        }
     }
 
     #[test]
