@@ -37,7 +37,7 @@ impl HostFile {
         Ok(Self(Arc::new(Foreign::new(file, lane))))
     }
 
-    /// Takes one that a client of an earlier daemon presents. One that is refused is closed on its
+    /// Takes a file that a client of an earlier daemon presents. If refused, it is closed on its
     /// lane: the kernel frees all its memory in its last close.
     ///
     /// # Errors

@@ -47,7 +47,7 @@ impl Log {
     fn turn(&mut self) -> io::Result<()> {
         let old = self.path.with_added_extension("1");
         let moved = fs::rename(&self.path, old);
-        // It is gone where somebody removed it, or where the last turn got no new file.
+        // It is gone if it was removed, or if the last turn got no new file.
         let is_gone = moved
             .as_ref()
             .is_err_and(|error| error.kind() == io::ErrorKind::NotFound);

@@ -173,7 +173,7 @@ impl UsagePage {
     }
 
     /// Takes a page that a client of an earlier daemon presents. One of a later minor may be
-    /// longer. One that is refused is closed on its lane.
+    /// longer. A file that is refused is closed on its lane.
     ///
     /// # Errors
     /// If it is not sealed as ours, too short or too long, or its header is not a usage page's. Its

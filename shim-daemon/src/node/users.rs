@@ -179,7 +179,7 @@ impl Node {
         Err(WireError::retry(ErrorCode::Full, text))
     }
 
-    /// The commands whose connections somebody needs: each is the only one that keeps some tenant,
+    /// The commands whose connections are needed: each is the only one that keeps some tenant,
     /// waits for an answer, or follows events.
     pub(crate) fn needed_commands(&self) -> BTreeSet<ConnId> {
         let mut needed: BTreeSet<ConnId> = self.followers().collect();

@@ -1,8 +1,8 @@
-//! Which keys a mode reads. One that it does not read is refused: it would change nothing.
+//! Which keys a mode reads. A key that it does not read is refused: it would change nothing.
 
 use super::{MODES, Mode};
 
-/// Keys that not every mode reads, and the modes that do. What depends on other keys too is in
+/// Keys that not every mode reads, and the modes that do. Rules about other keys too are in
 /// [`super::Tenant::check`].
 const OF_MODES: [(&str, &[Mode]); 3] = [
     (
