@@ -6,9 +6,9 @@ use super::{Lives, Trace};
 use crate::daemon::{self, Talk};
 use crate::failure::Failure;
 use crate::select::Wanted;
-use gpushare_protocol::wire::{LeasesRow, SeriesRow};
+use gpushare_protocol::wire::{LeasesRow, Place, SeriesRow};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The part that is shown. States that began before it are shown from its begin on.
 #[derive(Clone, Debug, Default)]
@@ -31,6 +31,8 @@ pub(super) struct Kept {
     pub(super) waiting: Vec<WaitsNow>,
     pub(super) series: Vec<SeriesRow>,
     pub(super) leases: Vec<LeasesRow>,
+    /// Tenants whose memory of a device can move and is there.
+    pub(super) inside: BTreeSet<(String, [u8; 16])>,
 }
 
 impl Kept {
@@ -64,6 +66,9 @@ impl Kept {
         for row in rows {
             self.waiting.extend(WaitsNow::of(&row));
         }
+        let rows = daemon.residency()?.into_iter();
+        let rows = rows.filter(|row| row.place == Place::In && has(&row.name, row.device));
+        self.inside.extend(rows.map(|row| (row.name, row.device)));
         let rows = daemon.history()?.into_iter();
         self.series
             .extend(rows.filter(|row| has(&row.name, row.device)));

@@ -4,6 +4,7 @@
 use super::Trace;
 use gpushare_protocol::wire::EventRecord;
 use serde_json::json;
+use std::collections::BTreeSet;
 
 /// A tenant's track of its memory in files.
 pub(super) const FILES: u32 = 4;
@@ -36,6 +37,24 @@ impl Trace {
             _ => return false,
         }
         true
+    }
+
+    /// Ends the absence of memory that is `inside` its device now, where a daemon took its tenant
+    /// over from another one since: without a daemon memory comes back by itself, and the next one
+    /// tells no return of it.
+    pub(super) fn return_all(&mut self, inside: &BTreeSet<(String, [u8; 16])>) {
+        for (name, device) in inside {
+            let Some(track) = self.gpus.get(device).map(|gpu| MOVES + gpu) else {
+                continue;
+            };
+            let left = self.open.get(&(name.clone(), track));
+            let left = left.map(|(since, _)| *since);
+            let admitted = self.admitted.get(name).copied();
+            let taken_over = admitted.filter(|at| left.is_some_and(|left| left < *at));
+            if let Some(at) = taken_over {
+                self.end(name, track, at);
+            }
+        }
     }
 
     /// A move that is over, with its bytes. The state before it ends where it began.
