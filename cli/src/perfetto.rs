@@ -64,7 +64,7 @@ fn trace(records: &[EventRecord], kept: &Kept, now_ms: u64) -> Value {
         trace.tell(record);
     }
     let last = records.last().map_or(now_ms, |last| last.at_ms);
-    trace.return_all(&kept.inside);
+    trace.return_all(kept);
     trace.close(&kept.lives, last, now_ms);
     trace.show_waits(kept, last, now_ms);
     trace.clip(kept.window.from_ms);

@@ -6,7 +6,7 @@ use super::{Lives, Trace};
 use crate::daemon::{self, Talk};
 use crate::failure::Failure;
 use crate::select::Wanted;
-use gpushare_protocol::wire::{LeasesRow, Place, SeriesRow};
+use gpushare_protocol::wire::{LeasesRow, Place, SeriesRow, SwapRow};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,6 +33,8 @@ pub(super) struct Kept {
     pub(super) leases: Vec<LeasesRow>,
     /// Tenants whose memory of a device can move and is there.
     pub(super) inside: BTreeSet<(String, [u8; 16])>,
+    /// Tenants whose memory can move, with none of it in files.
+    pub(super) without_files: BTreeSet<String>,
 }
 
 impl Kept {
@@ -69,6 +71,15 @@ impl Kept {
         let rows = daemon.residency()?.into_iter();
         let rows = rows.filter(|row| row.place == Place::In && has(&row.name, row.device));
         self.inside.extend(rows.map(|row| (row.name, row.device)));
+        // A tenant has the same figure on each of its devices.
+        for row in daemon.swaps()? {
+            if let SwapRow::Tenant(row) = row
+                && row.in_files == 0
+                && has(&row.name, row.device)
+            {
+                self.without_files.insert(row.name);
+            }
+        }
         let rows = daemon.history()?.into_iter();
         self.series
             .extend(rows.filter(|row| has(&row.name, row.device)));

@@ -1,10 +1,9 @@
 //! Moves of tenants' memory as tracks: of each device when it moved out, was off the device, and
 //! moved in; and when it lay in files.
 
-use super::Trace;
+use super::{Kept, Trace};
 use gpushare_protocol::wire::EventRecord;
 use serde_json::json;
-use std::collections::BTreeSet;
 
 /// A tenant's track of its memory in files.
 pub(super) const FILES: u32 = 4;
@@ -39,21 +38,27 @@ impl Trace {
         true
     }
 
-    /// Ends the absence of memory that is `inside` its device now, where a daemon took its tenant
-    /// over from another one since: without a daemon memory comes back by itself, and the next one
-    /// tells no return of it.
-    pub(super) fn return_all(&mut self, inside: &BTreeSet<(String, [u8; 16])>) {
-        for (name, device) in inside {
-            let Some(track) = self.gpus.get(device).map(|gpu| MOVES + gpu) else {
-                continue;
-            };
-            let left = self.open.get(&(name.clone(), track));
-            let left = left.map(|(since, _)| *since);
-            let admitted = self.admitted.get(name).copied();
-            let taken_over = admitted.filter(|at| left.is_some_and(|left| left < *at));
-            if let Some(at) = taken_over {
-                self.end(name, track, at);
+    /// Ends the absence of memory that is back, where a daemon took its tenant over from another
+    /// one since: without a daemon memory comes back by itself, and the next one tells nothing of
+    /// that.
+    pub(super) fn return_all(&mut self, kept: &Kept) {
+        for (name, device) in &kept.inside {
+            if let Some(gpu) = self.gpus.get(device).copied() {
+                self.taken_over(name, MOVES + gpu);
             }
+        }
+        for name in &kept.without_files {
+            self.taken_over(name, FILES);
+        }
+    }
+
+    /// Ends a tenant's state where a daemon took it over since.
+    fn taken_over(&mut self, name: &str, track: u32) {
+        let began = self.open.get(&(name.to_owned(), track));
+        let began = began.map(|(since, _)| *since);
+        let admitted = self.admitted.get(name).copied();
+        if let Some(at) = admitted.filter(|at| began.is_some_and(|began| began < *at)) {
+            self.end(name, track, at);
         }
     }
 
