@@ -64,6 +64,7 @@ fn trace(records: &[EventRecord], kept: &Kept, now_ms: u64) -> Value {
         trace.tell(record);
     }
     let last = records.last().map_or(now_ms, |last| last.at_ms);
+    trace.return_all(kept);
     trace.close(&kept.lives, last, now_ms);
     trace.show_waits(kept, last, now_ms);
     trace.clip(kept.window.from_ms);
@@ -90,8 +91,9 @@ struct Trace {
     names: Names,
     window: Window,
     events: Vec<Value>,
-    /// When each tenant's last event was.
+    /// When each tenant's last event was, and when a daemon last began to have it.
     told: BTreeMap<String, u64>,
+    admitted: BTreeMap<String, u64>,
     tenants: BTreeMap<String, u32>,
     gpus: BTreeMap<[u8; 16], u32>,
     /// Since when a tenant is in a state, by track and the state's name.
@@ -140,6 +142,9 @@ impl Trace {
                     self.span(pid, LIFE, (at.saturating_sub(queued), at), "queued");
                 }
                 self.begin(&name, LIFE, at, "runs");
+                // A daemon that took it over from another one counts its idle time anew.
+                self.end(&name, WORK, at);
+                self.admitted.insert(name, at);
             }
             "gone" => {
                 let ran = record.number_of("ran_ms").unwrap_or(0);

@@ -1,6 +1,6 @@
 //! How a device's time is shared, as `gpushare ps` shows it.
 
-use gpushare_exporter::Had;
+use gpushare_exporter::{Had, due};
 use gpushare_protocol::wire::{ShareRow, ShareState, Steered, SteeredBy, TenantRow};
 use serde_json::{Value, json};
 
@@ -52,14 +52,14 @@ pub(crate) fn text(share: Option<&ShareRow>, mps: bool) -> String {
         return format!("mps{cap}");
     }
     let had = Had::of(share);
-    match (&share.state, share.weight) {
+    match (&share.state, due(share)) {
         (ShareState::Free, _) => match had.part {
             Some(part) => format!("{} alone{cap}", percent(part)),
             None => format!("free{cap}"),
         },
         // It is not on the device.
-        (ShareState::Idle, 0) if share.over_ms == 0 => format!("-{cap}"),
-        (doing, weight) => {
+        (_, None) => format!("-{cap}"),
+        (doing, Some(weight)) => {
             let (state, _) = state(doing);
             let had = had.part.map_or_else(|| "-".to_owned(), percent);
             format!("{had} of {}{cap}, {state}", percent(weight))

@@ -18,5 +18,5 @@ pub use host::host;
 pub use metrics::{Used, families};
 pub use names::Names;
 pub use page::{Report, page};
-pub use snapshot::{Had, Snapshot, above_limit, device_name, without_use};
+pub use snapshot::{Had, STRANDED, Snapshot, above_limit, device_name, due, without_use};
 pub use text::{Family, Format, Kind, Sample, Value, encode};

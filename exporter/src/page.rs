@@ -10,11 +10,13 @@ use gpushare_protocol::histogram::BOUNDS;
 use gpushare_protocol::wire::{DeviceRow, EventRecord, ProcessState, SeriesRow, TenantRow};
 
 use crate::names::Names;
-use crate::snapshot::{Had, Snapshot, above_limit, device_name, without_use};
+use crate::snapshot::{Had, STRANDED, Snapshot, above_limit, device_name, due, without_use};
 use picture::{Line, Reach, picture};
 
 /// Events shown, the newest first.
 const EVENTS: usize = 200;
+/// Figures of a tenant in its table.
+const FIGURES: usize = 10;
 
 /// All that the page shows.
 #[derive(Clone, Debug, Default)]
@@ -203,7 +205,8 @@ fn lines(
 fn tenants(out: &mut String, report: &Report, names: &Names) {
     let snapshot = &report.snapshot;
     out.push_str("<h2>Tenants</h2>\n");
-    if snapshot.tenants.is_empty() {
+    let mut lost = snapshot.stranded().peekable();
+    if snapshot.tenants.is_empty() && lost.peek().is_none() {
         out.push_str("<p class=\"note\">There are none.</p>\n");
         return;
     }
@@ -217,6 +220,12 @@ fn tenants(out: &mut String, report: &Report, names: &Names) {
         let mut measures = snapshot.measures.iter();
         let measures = measures.find(|one| one.name == row.name && one.device == row.device);
         let share = snapshot.share(&row.name, row.device);
+        // Of what MPS shares it is due no part.
+        let mps = snapshot.mps.contains(&row.name);
+        let had = match mps {
+            true => Some("mps".to_owned()),
+            false => snapshot.had(&row.name, row.device).and_then(had),
+        };
         let part = |part: Option<u32>| {
             or_dash(part.map(|part| format!("{:.1} %", f64::from(part) / 10.0)))
         };
@@ -224,14 +233,14 @@ fn tenants(out: &mut String, report: &Report, names: &Names) {
             one.refused_limit + one.refused_wait_timeout + one.refused_no_room + one.refused_driver
         });
         let warn = if refused > 0 { " class=\"warn\"" } else { "" };
-        let cells = [
+        let cells: [String; FIGURES] = [
             ordinal(&ordinals, row.device),
             bytes(row.charged),
             bytes(row.limit),
             bytes(row.request),
             or_dash(measures.map(|one| bytes(one.peak))),
-            or_dash(snapshot.had(&row.name, row.device).and_then(had)),
-            part(share.map(|one| one.weight)),
+            or_dash(had),
+            part(share.filter(|_| !mps).and_then(due)),
             part(share.and_then(|one| one.cap)),
             or_dash(measures.map(|one| p99(one.gate_waits.quantile(990)))),
             or_dash(measures.map(|one| one.allocation_waits.count().to_string())),
@@ -240,6 +249,12 @@ fn tenants(out: &mut String, report: &Report, names: &Names) {
         let more = without_use(more).map(|text| format!("<br>{text}"));
         let words = processes(row) + &more.unwrap_or_default();
         out.push_str(&line(names.shown(&row.name), &cells, &refused, &words));
+    }
+    for one in lost {
+        let cells = [(); FIGURES].map(|()| or_dash(None));
+        let refused = format!("<td>{}</td>", or_dash(None));
+        let words = format!("<span class=\"warn\">{STRANDED}</span>");
+        out.push_str(&line(names.shown(&one.name), &cells, &refused, &words));
     }
     out.push_str("</table>\n");
     note(

@@ -57,6 +57,18 @@ impl Had {
     }
 }
 
+/// The part of a device's time that a tenant is due, in thousandths; 0 where a higher priority
+/// leaves it none. `None`: it has no process there.
+#[must_use]
+pub fn due(share: &ShareRow) -> Option<u32> {
+    // Without a process nothing is counted, and its weight is 0 whatever it requests.
+    let is_there = (share.weight, share.over_ms) != (0, 0) || share.state != ShareState::Idle;
+    is_there.then_some(share.weight)
+}
+
+/// The state of a tenant whose devices are all lost.
+pub const STRANDED: &str = "its GPU is lost";
+
 /// See the module's page. Each list is in the daemon's order.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {

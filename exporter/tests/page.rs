@@ -284,3 +284,72 @@ fn gpus_that_a_tenant_never_used_have_no_line() {
         "{table}"
     );
 }
+
+/// The table of the tenants.
+fn tenants(text: &str) -> &str {
+    let (_, table) = text.split_once("<h2>Tenants</h2>").expect("a table");
+    table.split_once("<h2>").map_or(table, |(own, _)| own)
+}
+
+#[test]
+fn tenants_whose_gpus_are_lost_are_on_the_page() {
+    let mut lost = report();
+    lost.snapshot.residency.clear();
+    lost.snapshot.tenants.clear();
+    let text = page(&lost);
+    assert!(tenants(&text).contains("There are none."), "they have left");
+    lost.snapshot.devices[0]
+        .capabilities
+        .push("lost".to_owned());
+    let text = page(&lost);
+    let table = tenants(&text);
+    assert!(!table.contains("There are none."), "{table}");
+    for name in ["serve", "research/train-0/main"] {
+        assert!(
+            table.contains(&format!("<tr><td>{name}</td><td>–</td>")),
+            "{table}"
+        );
+    }
+    assert_eq!(table.matches("its GPU is lost").count(), 2, "{table}");
+    // Each row is as wide as the first one.
+    let wide = |row: &str| row.matches("<td").count() + row.matches("<th").count();
+    let rows: Vec<usize> = table
+        .lines()
+        .filter(|row| row.contains("<tr>"))
+        .map(wide)
+        .collect();
+    assert!(rows.windows(2).all(|two| two[0] == two[1]), "{rows:?}");
+}
+
+#[test]
+fn the_page_has_a_due_only_where_a_tenant_has_a_process() {
+    let due = |(weight, over_ms): (u32, u64)| {
+        let mut one = report();
+        let share = &mut one.snapshot.shares[0];
+        (share.weight, share.over_ms, share.state) = (weight, over_ms, ShareState::Idle);
+        let text = page(&one);
+        let (_, row) = text.split_once("<tr><td>serve</td>").expect("a row");
+        row.split("<td>").nth(7).expect("a cell").to_owned()
+    };
+    assert_eq!(due((700, 9_000)), "70.0 %</td>");
+    assert_eq!(due((0, 9_000)), "0.0 %</td>");
+    assert_eq!(due((0, 0)), "–</td>");
+}
+
+#[test]
+fn the_page_has_no_time_of_a_tenant_with_mps_clients() {
+    let mut one = report();
+    let row = |one: &Report| {
+        let text = page(one);
+        let (_, row) = text
+            .split_once("<td>research/train-0/main</td>")
+            .expect("a row");
+        let cells = row.split("<td>").skip(6).take(3);
+        cells
+            .map(|cell| cell.trim_end_matches("</td>").to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(row(&one), ["mps", "–", "30.0 %"]);
+    one.snapshot.mps.clear();
+    assert_eq!(row(&one), ["69.0 %", "70.0 %", "30.0 %"]);
+}

@@ -2,7 +2,7 @@
 
 use gpushare_exporter::{Family, Format, Sample, Snapshot, encode, families};
 use gpushare_protocol::histogram::Histogram;
-use gpushare_protocol::wire::{TenantMetrics, TenantRow};
+use gpushare_protocol::wire::{ShareState, TenantMetrics, TenantRow};
 
 use crate::sample::{self, GPU};
 
@@ -83,7 +83,7 @@ fn may_use_eight(tenants: usize, uses: impl Fn(u8) -> bool) -> Snapshot {
             (moves.name, moves.device) = (name(), device);
             if !used {
                 (place.movable, place.away, place.moved) = (0, 0, 0);
-                share.weight = 0;
+                (share.weight, share.over_ms, share.state) = (0, 0, ShareState::Idle);
             }
             node.shares.push(share);
             node.residency.push(place);
@@ -120,14 +120,23 @@ fn a_device_that_a_tenant_never_used_has_only_what_it_may() {
     assert!(on(&node, 3).len() > 25, "{:?}", on(&node, 3));
 }
 
-/// Without a process there it has no part that could be told.
+/// Without a process there it has no part that could be told, and nothing is counted. A higher
+/// priority leaves one that has a process a part of 0.
 #[test]
 fn a_tenant_has_a_share_of_a_device_once_it_has_a_process_there() {
     let name = "gpushare_tenant_share_ratio";
-    for (weight, is_there) in [(700, true), (0, false)] {
+    for (weight, over_ms, state, is_there) in [
+        (700, 9_000, ShareState::Idle, true),
+        (700, 0, ShareState::Idle, true),
+        (0, 9_000, ShareState::Idle, true),
+        (0, 0, ShareState::Held { for_us: 1 }, true),
+        (0, 0, ShareState::Idle, false),
+    ] {
         let mut node = may_use_eight(1, |_| true);
-        node.shares[0].weight = weight;
-        assert_eq!(on(&node, 0).contains(&name), is_there, "{weight}");
+        let share = &mut node.shares[0];
+        (share.weight, share.over_ms, share.state) = (weight, over_ms, state);
+        let told = on(&node, 0).contains(&name);
+        assert_eq!(told, is_there, "{:?}", node.shares[0]);
         assert!(on(&node, 1).contains(&name), "another device");
     }
 }

@@ -27,6 +27,7 @@ mod containers_users;
 mod counts;
 mod defaults;
 mod doors;
+mod ended;
 mod excess;
 mod failing_looks;
 mod fence_orders;

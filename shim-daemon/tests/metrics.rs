@@ -416,6 +416,11 @@ fn a_tenant_that_is_ended_by_a_command_loses_its_process_and_is_told() {
     assert_eq!(node(&daemon).ended_command, 1);
     let done: ControlReply = daemon.command().call(&end);
     assert_eq!((done, node(&daemon).ended_command), (ControlReply::Done, 1));
+    // Its next program is ended anew.
+    let _next = Client::register(&a);
+    until("its next process is there", || processes("a") == Some(1));
+    let done: ControlReply = daemon.command().call(&end);
+    assert_eq!((done, node(&daemon).ended_command), (ControlReply::Done, 2));
 }
 
 #[test]

@@ -6,9 +6,9 @@ use super::{Lives, Trace};
 use crate::daemon::{self, Talk};
 use crate::failure::Failure;
 use crate::select::Wanted;
-use gpushare_protocol::wire::{LeasesRow, SeriesRow};
+use gpushare_protocol::wire::{LeasesRow, Place, SeriesRow, SwapRow};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The part that is shown. States that began before it are shown from its begin on.
 #[derive(Clone, Debug, Default)]
@@ -31,6 +31,10 @@ pub(super) struct Kept {
     pub(super) waiting: Vec<WaitsNow>,
     pub(super) series: Vec<SeriesRow>,
     pub(super) leases: Vec<LeasesRow>,
+    /// Tenants whose memory of a device can move and is there.
+    pub(super) inside: BTreeSet<(String, [u8; 16])>,
+    /// Tenants whose memory can move, with none of it in files.
+    pub(super) without_files: BTreeSet<String>,
 }
 
 impl Kept {
@@ -63,6 +67,18 @@ impl Kept {
         let rows = rows.filter(|row| has(&row.name, row.device));
         for row in rows {
             self.waiting.extend(WaitsNow::of(&row));
+        }
+        let rows = daemon.residency()?.into_iter();
+        let rows = rows.filter(|row| row.place == Place::In && has(&row.name, row.device));
+        self.inside.extend(rows.map(|row| (row.name, row.device)));
+        // A tenant has the same figure on each of its devices.
+        for row in daemon.swaps()? {
+            if let SwapRow::Tenant(row) = row
+                && row.in_files == 0
+                && has(&row.name, row.device)
+            {
+                self.without_files.insert(row.name);
+            }
         }
         let rows = daemon.history()?.into_iter();
         self.series

@@ -24,6 +24,8 @@ impl Trace {
     /// The leases of all tenants until `now_ms`, each tenant's until its end.
     pub(super) fn leases(&mut self, rows: &[LeasesRow], lives: &Lives, now_ms: u64) {
         let mut devices: BTreeMap<[u8; 16], Vec<Step<'_>>> = BTreeMap::new();
+        // From when on the states of all tenants of a device are known.
+        let mut known: BTreeMap<[u8; 16], u64> = BTreeMap::new();
         for row in rows {
             let steps = steps(row, lives, now_ms);
             let (gpu, tenant) = (self.gpu(row.device), self.tenant(&row.name));
@@ -35,6 +37,13 @@ impl Trace {
                     self.exact(tenant, track, span, said(was));
                 }
             }
+            let begin = steps
+                .first()
+                .filter(|_| row.changes.len() >= LeasesRow::MOST);
+            if let Some((begin, ..)) = begin {
+                let known = known.entry(row.device).or_default();
+                *known = (*known).max(*begin);
+            }
             devices.entry(row.device).or_default().extend(steps);
         }
         if self.window.has_some {
@@ -43,12 +52,14 @@ impl Trace {
         for (device, mut steps) in devices {
             steps.sort_by_key(|(at, ..)| *at);
             let gpu = self.gpu(device);
-            for (span, name) in regimes(&steps, now_ms * 1000) {
+            let known = known.get(&device).copied().unwrap_or(0);
+            let all = regimes(&steps, now_ms * 1000).into_iter();
+            for ((from, to), name) in all.filter(|((_, to), _)| *to > known) {
                 let name = match name.strip_prefix(TURN) {
                     Some(tenant) => format!("{TURN}{}", self.names.shown(tenant)),
                     None => name,
                 };
-                self.exact(gpu, SHARING, span, &name);
+                self.exact(gpu, SHARING, (from.max(known), to), &name);
             }
         }
     }
@@ -142,7 +153,11 @@ fn regime(now: &BTreeMap<&str, LeaseWas>) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::{group, of};
+    use super::super::{Kept, trace};
     use super::*;
+    use gpushare_protocol::wire::LeaseChange;
+    use serde_json::Value;
 
     fn regimes_of(steps: &[(u64, &'static str, Option<LeaseWas>)]) -> Vec<(Span, String)> {
         regimes(steps, 100)
@@ -190,5 +205,51 @@ mod tests {
             named(40, 100, "together"),
         ];
         assert_eq!(told, wanted);
+    }
+
+    /// The spans of the GPU's track, with one tenant of so many changes from a time on beside one
+    /// that has none, in microseconds.
+    fn shared_beside(many: usize, from: u64) -> Vec<Span> {
+        let now_ms = 20_000;
+        let change = |at: u64, was| LeaseChange {
+            ago_us: now_ms * 1000 - at,
+            was,
+        };
+        let toggles = [LeaseWas::Closed, LeaseWas::Shared].into_iter().cycle();
+        let toggles = (from..).zip(toggles).take(many);
+        let row = |name: &str, changes| LeasesRow {
+            name: name.to_owned(),
+            device: [7; 16],
+            changes,
+        };
+        let leases = vec![
+            row("a", toggles.map(|(at, was)| change(at, was)).collect()),
+            row("b", vec![change(0, LeaseWas::Shared)]),
+        ];
+        let kept = Kept {
+            leases,
+            ..Kept::default()
+        };
+        let told = trace(&[], &kept, now_ms);
+        let gpu = group(&told, "GPU-07070707-0707-0707-0707-070707070707");
+        let all = of(&told, "X").into_iter();
+        let all = all.filter(|event| event["pid"] == gpu && event["tid"] == SHARING);
+        let number = |event: &Value, name: &str| event[name].as_u64().expect("a number");
+        let span = |event: &Value| {
+            let begin = number(event, "ts");
+            (begin, begin + number(event, "dur"))
+        };
+        all.map(span).collect()
+    }
+
+    #[test]
+    fn a_gpu_is_told_of_from_where_the_rows_of_all_its_tenants_begin() {
+        // The row may be cut: whether its tenant was open before is not known.
+        let cut = shared_beside(LeasesRow::MOST, 50_000);
+        assert_eq!(cut.first().map(|(begin, _)| *begin), Some(50_000));
+        assert_eq!(cut.last().map(|(_, end)| *end), Some(20_000_000));
+        // It is whole: its tenant was not there before.
+        let whole = shared_beside(LeasesRow::MOST - 1, 50_000);
+        assert_eq!(whole.first(), Some(&(0, 50_000)));
     }
 }

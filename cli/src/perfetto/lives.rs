@@ -171,4 +171,53 @@ mod tests {
         // Its daemon has left, so nothing is known of it after the last event.
         assert_eq!(of("tenant burst"), [named("runs", 1_000, 3_000)]);
     }
+
+    /// The next daemon tells `active` and `returned` only of what it has told itself.
+    #[test]
+    fn a_state_that_a_daemon_told_ends_where_the_next_one_began() {
+        let told = |is_there: bool, admitted: &[u64]| {
+            let mut records = vec![
+                record(2_000, "idle", "web", &[]),
+                record(3_000, "left", "web", &[]),
+                record(4_000, "spilled", "web", &[]),
+            ];
+            let admitted = admitted
+                .iter()
+                .map(|at| record(*at, "admitted", "web", &[]));
+            records.extend(admitted);
+            records.sort_by_key(|record| record.at_ms);
+            let mut kept = Kept::default();
+            kept.lives.is_present("web".to_owned());
+            if is_there {
+                kept.inside.insert(("web".to_owned(), [7; 16]));
+                kept.without_files.insert("web".to_owned());
+            }
+            let mut all = spans(&trace(&records, &kept, NOW), "tenant web");
+            all.retain(|(name, ..)| ["idle", "in files", "off the GPU"].contains(&&**name));
+            all.sort();
+            all
+        };
+        let there = [
+            named("idle", 2_000, 5_000),
+            named("in files", 4_000, 5_000),
+            named("off the GPU", 3_000, 5_000),
+        ];
+        assert_eq!(told(true, &[1_000, 5_000]), there);
+        // Its memory is still off the GPU.
+        let away = [
+            named("idle", 2_000, 5_000),
+            named("in files", 4_000, NOW),
+            named("off the GPU", 3_000, NOW),
+        ];
+        assert_eq!(told(false, &[1_000, 5_000]), away);
+        // The same daemon has it all the time.
+        let same = [
+            named("idle", 2_000, NOW),
+            named("in files", 4_000, NOW),
+            named("off the GPU", 3_000, NOW),
+        ];
+        for is_there in [true, false] {
+            assert_eq!(told(is_there, &[1_000]), same);
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Moves of tenants' memory as tracks: of each device when it moved out, was off the device, and
 //! moved in; and when it lay in files.
 
-use super::Trace;
+use super::{Kept, Trace};
 use gpushare_protocol::wire::EventRecord;
 use serde_json::json;
 
@@ -36,6 +36,30 @@ impl Trace {
             _ => return false,
         }
         true
+    }
+
+    /// Ends the absence of memory that is back, where a daemon took its tenant over from another
+    /// one since: without a daemon memory comes back by itself, and the next one tells nothing of
+    /// that.
+    pub(super) fn return_all(&mut self, kept: &Kept) {
+        for (name, device) in &kept.inside {
+            if let Some(gpu) = self.gpus.get(device).copied() {
+                self.taken_over(name, MOVES + gpu);
+            }
+        }
+        for name in &kept.without_files {
+            self.taken_over(name, FILES);
+        }
+    }
+
+    /// Ends a tenant's state where a daemon took it over since.
+    fn taken_over(&mut self, name: &str, track: u32) {
+        let began = self.open.get(&(name.to_owned(), track));
+        let began = began.map(|(since, _)| *since);
+        let admitted = self.admitted.get(name).copied();
+        if let Some(at) = admitted.filter(|at| began.is_some_and(|began| began < *at)) {
+            self.end(name, track, at);
+        }
     }
 
     /// A move that is over, with its bytes. The state before it ends where it began.

@@ -56,6 +56,15 @@ pub(super) fn bound(ns: u64) -> String {
     format!("{ns}ns")
 }
 
+/// A time in nanoseconds that 99 % do not exceed, by a histogram: `<3ms`; `>300s` above its last
+/// bound.
+pub(super) fn within(ns: u64) -> String {
+    match ns {
+        u64::MAX => ">300s".to_owned(),
+        ns => format!("<{}", bound(ns)),
+    }
+}
+
 /// Thousandths in whole percent.
 pub(super) fn percent(permille: u32) -> String {
     format!("{}%", permille.saturating_add(5) / 10)
@@ -96,6 +105,7 @@ mod tests {
             [bound(30_000), bound(3_000_000), bound(300_000_000_000)],
             ["30us", "3ms", "300s"]
         );
+        assert_eq!([within(3_000_000), within(u64::MAX)], ["<3ms", ">300s"]);
         assert_eq!(
             [percent(695), percent(0), percent(1000)],
             ["70%", "0%", "100%"]

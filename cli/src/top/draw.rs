@@ -1,10 +1,11 @@
 //! The model on a screen.
 
-use super::amounts::{bound, bytes, span};
+mod devices;
+
+use super::amounts::{bytes, span};
 use super::model::{Model, Typing};
 use super::rows::Row;
-use gpushare_exporter::device_name;
-use gpushare_protocol::wire::{DeviceRow, ShareState, TenantRow};
+use devices::devices;
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
 use ratatui_core::style::{Color, Modifier, Style};
@@ -95,11 +96,7 @@ pub(super) fn draw(model: &mut Model, buffer: &mut Buffer) -> usize {
         None => BOLD,
     };
     pen.line(&title, style);
-    let devices: Vec<DeviceRow> = model.snapshot.devices.clone();
-    let tall = devices.len() * 3 <= usize::from(area.height) / 3;
-    for (at, row) in devices.iter().enumerate() {
-        device(&mut pen, model, (at, row), tall);
-    }
+    devices(&mut pen, model);
     let below = 2 + if model.shows_events {
         usize::from(area.height) / 3
     } else {
@@ -150,118 +147,6 @@ fn title(model: &Model, more: bool) -> String {
         true => format!("{left}  every {}", model.every),
         false => left,
     }
-}
-
-fn device(pen: &mut Pen<'_>, model: &Model, (at, row): (usize, &DeviceRow), tall: bool) {
-    let name = device_name(row);
-    let name: String = name.chars().take(12).collect();
-    let mode = model
-        .snapshot
-        .sharing
-        .iter()
-        .find(|one| one.device == row.uuid);
-    let mode = mode.map_or_else(String::new, |one| {
-        format!("{:?}", one.regime).to_lowercase()
-    });
-    let state = [mode, model.snapshot.health_text(row.uuid)];
-    let state = state.iter().filter(|part| !part.is_empty());
-    let state: String = state.map(|part| format!("  {part}")).collect();
-    let own = model.snapshot.tenants.iter();
-    let own = own.filter(|tenant| tenant.device == row.uuid);
-    let own: Vec<_> = own.collect();
-    let width = usize::from(pen.area.width);
-    let away = model.snapshot.residency.iter();
-    let away = away
-        .filter(|one| one.device == row.uuid)
-        .map(|one| one.away);
-    let excess = model.snapshot.excess_on(row.uuid);
-    let (bar, amounts) = memory(row, (&own, away.sum(), excess), width);
-    if !tall {
-        // The bar and the state go last: a narrow terminal cuts them first.
-        let short = format!("GPU {at} {} {name}  {amounts}  {bar}{state}", row.name);
-        return pen.line(&short, PLAIN);
-    }
-    pen.line(&format!("GPU {at} {} {name}{state}", row.name), BOLD);
-    pen.line(&format!(" mem {bar} {amounts}"), PLAIN);
-    let mut parts = Vec::new();
-    let works = model.snapshot.shares.iter().filter(|share| {
-        let works = matches!(
-            share.state,
-            ShareState::Free
-                | ShareState::Holding { .. }
-                | ShareState::Sharing { .. }
-                | ShareState::Yielding { .. }
-        );
-        works && share.device == row.uuid
-    });
-    let works = works.map(|share| model.names.shown(&share.name));
-    let works: Vec<&str> = works.take(4).collect();
-    if !works.is_empty() {
-        parts.push(format!("now {}", works.join(", ")));
-    }
-    if let Some(counted) = model
-        .snapshot
-        .counted
-        .iter()
-        .find(|one| one.device == row.uuid)
-    {
-        if let Some(p99) = counted.handoffs.quantile(990) {
-            parts.push(format!("handoff p99 <{}", bound(p99)));
-        }
-        let idle = counted.idle_capped_ns + counted.idle_held_ns;
-        if idle > 0 {
-            parts.push(format!("idle while wanted {} in all", bound(idle)));
-        }
-    }
-    pen.line(&format!(" {}", parts.join("  ")), DIM);
-}
-
-/// The widest bar.
-const BAR: usize = 40;
-
-/// Memory in use, promised and not in use, free: as a bar, and in numbers that go before it.
-fn memory(
-    row: &DeviceRow,
-    (tenants, away, excess): (&[&TenantRow], u64, u64),
-    width: usize,
-) -> (String, String) {
-    let others = row.overhead + row.limbo + row.unmanaged + excess;
-    let charged = tenants.iter().map(|tenant| tenant.charged).sum::<u64>();
-    // Of managed memory more may be charged than the device has.
-    let charged = charged.saturating_sub(away).min(row.granted);
-    // Guaranteed memory is promised, whether it is granted yet or not.
-    let kept = tenants
-        .iter()
-        .map(|one| one.request.saturating_sub(one.grant));
-    let promised = row.granted + kept.sum::<u64>() + others;
-    let mut text = format!(
-        "used {} promised {} of {}",
-        bytes(charged + others),
-        bytes(promised),
-        bytes(row.capacity)
-    );
-    for (name, amount) in [
-        ("dead", row.limbo),
-        ("unmanaged", row.unmanaged),
-        ("excess", excess),
-    ] {
-        if amount > 0 {
-            text.push_str(&format!("  {name} {}", bytes(amount)));
-        }
-    }
-    let wide = width.saturating_sub(text.len() + 8).clamp(10, BAR);
-    let part = |bytes: u64| {
-        let part = u128::from(bytes) * wide as u128 / u128::from(row.capacity.max(1));
-        usize::try_from(part).unwrap_or(wide).min(wide)
-    };
-    let (used, filled) = (part(charged + others), part(promised));
-    let bar = format!(
-        "[{}{}{}]",
-        "#".repeat(used.min(filled)),
-        "=".repeat(filled.saturating_sub(used)),
-        ".".repeat(wide - filled)
-    );
-    (bar, text)
 }
 
 /// The columns that fit, and the width of names of which the longest is so long.

@@ -299,10 +299,12 @@ impl Model {
 /// Whether a tenant queues, and for how long it has, or has been admitted, in milliseconds.
 fn stage(snapshot: &Snapshot, name: &str) -> Option<(bool, u64)> {
     let mut admitted = snapshot.identities.iter();
-    let mut queued = snapshot.queued.iter();
     let admitted = admitted.find(|one| one.name == *name);
-    admitted.map(|one| (false, one.age_ms)).or_else(|| {
-        let queued = queued.find(|one| one.name == *name);
-        queued.map(|one| (true, one.for_ms))
-    })
+    let admitted = admitted.map(|one| (false, one.age_ms));
+    let mut queued = snapshot.queued.iter();
+    let queued = queued.find(|one| one.name == *name);
+    let queued = queued.map(|one| (true, one.for_ms));
+    // It was admitted between two lists of the snapshot: that of tenants is the later one.
+    let came = || snapshot.tenants.iter().any(|row| row.name == *name);
+    admitted.or(queued).or_else(|| came().then_some((false, 0)))
 }

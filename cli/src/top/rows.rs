@@ -1,8 +1,8 @@
 //! The tenants as rows: what is shown of them, and in which order. No terminal, no clock.
 
-use super::amounts::{bound, bytes, count, percent, span};
+use super::amounts::{bytes, count, percent, span, within};
 use crate::residency;
-use gpushare_exporter::{Had, Names, Snapshot, above_limit, without_use};
+use gpushare_exporter::{Had, Names, STRANDED, Snapshot, above_limit, due, without_use};
 use gpushare_protocol::histogram::Histogram;
 use gpushare_protocol::wire::{
     Identity, Place, ProcessState, ShareRow, ShareState, TenantMetrics, TenantRow,
@@ -117,7 +117,10 @@ impl Facts<'_> {
         let key = (row.name.clone(), Some(row.device));
         let measures = self.measures(row);
         let share = self.snapshot.share(&row.name, row.device);
+        // MPS shares the time of its clients: they are billed nothing, and take no turns.
+        let mps = self.snapshot.mps.contains(&row.name);
         let had = self.snapshot.had(&row.name, row.device);
+        let had = had.filter(|_| !mps);
         let at = self.snapshot.ordinals().get(&row.device).copied();
         let waits = measures.map(|row| row.gate_waits).unwrap_or_default();
         let p99 = self.waits_before.and_then(|all| {
@@ -141,11 +144,8 @@ impl Facts<'_> {
             memory: format!("{}/{}", bytes(row.charged), bytes(row.limit)),
             request: bytes(row.request),
             peak: measures.map_or_else(dash, |row| bytes(row.peak)),
-            time: share.zip(had).map_or_else(dash, time),
-            wait: p99.map_or_else(dash, |ns| match ns {
-                u64::MAX => ">300s".to_owned(),
-                ns => format!("<{}", bound(ns)),
-            }),
+            time: share.map_or_else(dash, |share| time(share, had)),
+            wait: p99.map_or_else(dash, within),
             refused: count(refused),
             state,
             details: self.details(row, had, more),
@@ -190,7 +190,7 @@ impl Facts<'_> {
             time: dash(),
             wait: dash(),
             refused: dash(),
-            state: "its GPU is lost".to_owned(),
+            state: STRANDED.to_owned(),
             alarms: true,
             ..Row::default()
         }
@@ -313,14 +313,14 @@ impl Facts<'_> {
     }
 }
 
-/// A tenant's part of the time: what it had, what it is due, and its cap.
-fn time((row, had): (&ShareRow, Had)) -> String {
+/// A tenant's part of the time: what it had, what it is due, and its cap. `had` is `None` of one
+/// with MPS clients.
+fn time(row: &ShareRow, had: Option<Had>) -> String {
     let cap = row.cap.map_or_else(dash, percent);
-    let due = match (row.weight, row.request) {
-        (0, None) => dash(),
-        (0, Some(request)) => percent(request),
-        (weight, _) => percent(weight),
+    let Some(had) = had else {
+        return format!("mps/-/{cap}");
     };
+    let due = due(row).map_or_else(dash, percent);
     let got = match (had.part, had.is_alone) {
         (Some(part), _) => percent(part),
         (None, true) => "alone".to_owned(),

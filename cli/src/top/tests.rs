@@ -14,6 +14,7 @@ use std::time::Instant;
 #[allow(unreachable_pub, reason = "it is a module of the exporter's tests too")]
 mod sample;
 
+mod gpus;
 mod shown;
 
 const NOW: u64 = 1_800_000_000_000;
@@ -263,23 +264,40 @@ fn an_order_is_for_no_tenant_once_the_chosen_one_is_gone() {
 
 #[test]
 fn an_order_that_is_typed_for_a_queued_tenant_outlives_its_admission() {
+    let words = ["--mem-limit", "4GiB"].map(ToOwned::to_owned);
+    let set = Some(Action::Set("big".to_owned(), words.to_vec()));
+    // It is admitted between two looks, or between two lists of one: then its row is there first.
+    for is_between_lists in [false, true] {
+        let mut all = model();
+        assert_eq!(all.rows().0[2].key.0, "big");
+        press(&mut all, "vvL4GiB");
+        let mut node = sample::node();
+        node.queued.clear();
+        if is_between_lists {
+            let mut row = node.tenants[0].clone();
+            row.name = "big".to_owned();
+            node.tenants.push(row);
+        } else {
+            let mut identity = node.identities[0].clone();
+            (identity.name, identity.age_ms) = ("big".to_owned(), 200);
+            node.identities.push(identity);
+        }
+        all.take(node, NOW);
+        assert_eq!(press(&mut all, "\n"), set, "{is_between_lists}");
+    }
+    // It has left the queue.
     let mut all = model();
-    assert_eq!(all.rows().0[2].key.0, "big");
     press(&mut all, "vvL4GiB");
     let mut node = sample::node();
     node.queued.clear();
-    let mut identity = node.identities[0].clone();
-    (identity.name, identity.age_ms) = ("big".to_owned(), 200);
-    node.identities.push(identity);
     all.take(node, NOW);
-    let words = ["--mem-limit", "4GiB"].map(ToOwned::to_owned);
-    let set = Some(Action::Set("big".to_owned(), words.to_vec()));
-    assert_eq!(press(&mut all, "\n"), set);
+    assert_eq!(press(&mut all, "\n"), None);
     // Another one of the name queues: that one has ended.
     let mut all = model();
     press(&mut all, "L4GiB");
     let mut node = sample::node();
     node.identities.retain(|one| one.name != "serve");
+    node.tenants.retain(|one| one.name != "serve");
     let big = node.queued[0].clone();
     node.queued.push(gpushare_protocol::wire::QueuedTenant {
         name: "serve".to_owned(),

@@ -2,6 +2,7 @@
 
 use super::answer::Facts;
 use crate::when::span;
+use gpushare_exporter::Had;
 use gpushare_protocol::wire::{ProcessState, ShareRow, ShareState, SteeredBy, TenantRow};
 
 /// Why it may not use the device's time now.
@@ -68,11 +69,11 @@ fn cause(row: &ShareRow) -> String {
     format!(", for {other}: {why}")
 }
 
-/// The time that it had lately.
+/// The time that it had lately, as `ps` tells it.
 fn had(row: &ShareRow) -> String {
-    if row.over_ms == 0 {
+    let Some(part) = Had::of(row).part else {
         return String::new();
-    }
+    };
     let due = match row.weight {
         0 => String::new(),
         weight => format!(
@@ -81,7 +82,7 @@ fn had(row: &ShareRow) -> String {
         ),
     };
     let over = span(row.over_ms);
-    format!(" It had {} of the last {over}{due}.", percent(row.held))
+    format!(" It had {} of the last {over}{due}.", percent(part))
 }
 
 /// The other tenants on the device of a row that are in such a state.

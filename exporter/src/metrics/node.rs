@@ -67,7 +67,7 @@ fn of_daemon(node: &NodeMetrics, snapshot: &Snapshot) -> Vec<Family> {
         ),
         each(
             "gpushare_ended",
-            "Tenants that the daemon ended, and processes of no tenant, by reason.",
+            "Tenants that the daemon told to end, and processes of no tenant that it ended, by reason.",
             Kind::Counter,
             &ended,
             |(reason, count)| {

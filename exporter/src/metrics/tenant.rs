@@ -4,7 +4,7 @@ use gpushare_protocol::wire::{PodRow, ProcessState, ShareRow, TenantMetrics, Ten
 
 use super::used::Used;
 use super::{Labels, Places, each};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, due};
 use crate::text::{Family, Kind, Sample, Value};
 
 pub(super) fn families(snapshot: &Snapshot, places: &Places, used: &Used<'_>) -> Vec<Family> {
@@ -239,10 +239,10 @@ fn shares(snapshot: &Snapshot, places: &Places, used: &Used<'_>) -> Vec<Family> 
     vec![
         each(
             "gpushare_tenant_share_ratio",
-            "The part of the device's time that the tenant is due while all of its priority or a higher one want it; none while it has no process there.",
+            "The part of the device's time that the tenant is due while all of its priority or a higher one want it, 0 where a higher one leaves it nothing; none while it has no process there.",
             Kind::Gauge,
             &snapshot.shares,
-            |row| Some((labels(row)?, part((row.weight > 0).then_some(row.weight)?))),
+            |row| Some((labels(row)?, part(due(row)?))),
         ),
         each(
             "gpushare_tenant_cap_ratio",

@@ -292,7 +292,7 @@ pub struct ShareRow {
     /// The device's UUID.
     pub device: [u8; 16],
     /// The part it gets while all tenants of its priority or a higher one want the device, whether
-    /// or not it wants it now; 0 while it has no process there.
+    /// or not it wants it now. 0: a higher priority leaves it nothing, or it has no process there.
     pub weight: u32,
     /// The guarantee it asked for, if it asked for one.
     pub request: Option<u32>,

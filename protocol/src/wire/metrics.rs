@@ -237,8 +237,14 @@ pub struct LeasesRow {
     pub name: String,
     /// The device's UUID.
     pub device: [u8; 16],
-    /// The changes.
+    /// The changes, oldest first: the newest [`Self::MOST`] at most.
     pub changes: Vec<LeaseChange>,
+}
+
+impl LeasesRow {
+    /// The most changes of a row: far fewer bytes than a frame may have. Of a row with so many
+    /// nothing is known from before its first change.
+    pub const MOST: usize = 4_096;
 }
 
 /// A lease from then on.

@@ -124,9 +124,9 @@ impl Node {
     /// why.
     fn signal(&mut self, tenant: TenantId, signal: Signal, why: &Why) {
         if signal == Signal::Terminate {
-            self.counted.ended(why);
-            if let Some(known) = self.tenants.get_mut(&tenant) {
-                known.tally_mut().is_ended();
+            let known = self.tenants.get_mut(&tenant);
+            if known.is_some_and(|known| known.tally_mut().is_ended()) {
+                self.counted.ended(why);
             }
         }
         let (text, facts) = (self.reason(tenant, why), self.facts_of(why));
@@ -307,12 +307,13 @@ impl Node {
                 self.tell_ends_soon(*tenant, &text);
                 ("ends-soon", Some(*tenant), None, text)
             }
-            Notice::Spared { tenant } => (
-                "spared",
-                Some(*tenant),
-                None,
-                "is not ended: the reason for it is gone".to_owned(),
-            ),
+            Notice::Spared { tenant } => {
+                if let Some(known) = self.tenants.get_mut(tenant) {
+                    known.tally_mut().lives_on();
+                }
+                let text = "is not ended: the reason for it is gone".to_owned();
+                ("spared", Some(*tenant), None, text)
+            }
             Notice::Overrun {
                 tenant,
                 device,

@@ -10,8 +10,6 @@ use super::history::Key;
 
 /// Changes that are kept: with 40 bytes each, 1.3 MiB.
 const MOST: usize = 32_768;
-/// Changes in one row: far fewer bytes than a frame may have.
-const ROW_MOST: usize = 4_096;
 
 #[derive(Debug)]
 struct Change {
@@ -100,7 +98,8 @@ impl LeaseLog {
     }
 
     /// The rows from this one on, each with its key: a tenant's newest changes, oldest first. They
-    /// begin with the lease that it had at the ring's oldest change.
+    /// begin with the lease that it had at the ring's oldest change, but where it has changed more
+    /// often than a row has room for.
     pub(super) fn rows(
         &self,
         now: Nanos,
@@ -124,7 +123,7 @@ impl LeaseLog {
                 .into_iter()
                 .chain(changes.remove(key).unwrap_or_default())
                 .collect();
-            all.drain(..all.len().saturating_sub(ROW_MOST));
+            all.drain(..all.len().saturating_sub(LeasesRow::MOST));
             let row = LeasesRow {
                 name: owner.name.clone(),
                 device: owner.device,
@@ -259,7 +258,7 @@ mod tests {
         toggles(&mut log, 0, 2, MOST as u64 + 1);
         assert_eq!(log.changes.len(), MOST);
         let rows = rows(&log, MOST as u64 + 1);
-        assert_eq!(rows[0].changes.len(), ROW_MOST);
+        assert_eq!(rows[0].changes.len(), LeasesRow::MOST);
         let newest = rows[0].changes.last().expect("changes");
         assert_eq!((newest.ago_us, newest.was), (1, LeaseWas::Shared));
     }

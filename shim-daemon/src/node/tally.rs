@@ -289,9 +289,16 @@ impl Tally {
         self.waited
     }
 
-    /// It is signalled to end. Returns whether for the first time.
+    /// It is signalled to end. Returns whether for the first time since it [lives
+    /// on](Self::lives_on).
     pub(super) fn is_ended(&mut self) -> bool {
         !std::mem::replace(&mut self.ended, true)
+    }
+
+    /// It is not ended: it is spared, or its first process has come, as after an end that the
+    /// tenant outlived. The next signal is another end.
+    pub(super) fn lives_on(&mut self) {
+        self.ended = false;
     }
 
     /// The last command that kept it has ended with this exit status.

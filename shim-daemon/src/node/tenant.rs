@@ -260,6 +260,9 @@ impl Tenant {
     /// Assigns a row of the page to this process, one of the tenant's.
     pub(super) fn seat(&mut self, slot: usize, process: ProcessId) {
         self.slots.insert(slot, process);
+        if self.members.is_empty() {
+            self.tally.lives_on();
+        }
         self.members.insert(process);
     }
 

@@ -46,6 +46,42 @@ fn a_tenant_alone_shows_what_nvml_saw_and_comes_first_by_time() {
     assert_eq!((&*time, &*state), ("80%/100%/-", "running"));
 }
 
+/// Of what MPS shares nothing is steered, and nothing billed.
+#[test]
+fn a_tenant_with_mps_clients_has_a_cap_and_no_part_of_the_time() {
+    let row = |all: &Model| {
+        let row = all.rows().0.into_iter().find(|row| row.key.0 == "train");
+        let row = row.expect("it is there");
+        (row.time, row.details.join("\n"))
+    };
+    let mut all = model();
+    all.snapshot.shares[1].state = ShareState::Free;
+    let (time, said) = row(&all);
+    assert_eq!(time, "mps/-/30%");
+    assert!(!said.contains("alone on the GPU"), "{said}");
+    press(&mut all, "o");
+    assert_eq!((all.sort, &*all.rows().0[0].key.0), (Sort::Time, "serve"));
+    all.snapshot.mps.clear();
+    all.snapshot.shares[1].state = ShareState::Waiting { for_us: 800 };
+    assert_eq!(row(&all).0, "69%/70%/30%");
+}
+
+#[test]
+fn a_tenant_is_due_a_part_only_where_it_has_a_process() {
+    let due = |(weight, over_ms): (u32, u64)| {
+        let mut all = model();
+        let share = &mut all.snapshot.shares[0];
+        (share.weight, share.over_ms, share.state) = (weight, over_ms, ShareState::Idle);
+        let row = all.rows().0.into_iter().find(|row| row.key.0 == "serve");
+        row.map(|row| row.time)
+    };
+    assert_eq!(due((700, 9_000)).as_deref(), Some("69%/70%/-"));
+    // A higher priority leaves it none.
+    assert_eq!(due((0, 9_000)).as_deref(), Some("69%/0%/-"));
+    // Its request is none of the time before its first context.
+    assert_eq!(due((0, 0)).as_deref(), Some("-/-/-"));
+}
+
 #[test]
 fn containers_are_shown_and_found_by_their_pods() {
     let id = "3f9c0d5512e1".to_owned() + &"ab".repeat(26);

@@ -10,8 +10,8 @@ mod time;
 use super::*;
 use gpushare_protocol::histogram::Histogram;
 use gpushare_protocol::wire::{
-    AskedRow, DeviceRow, EndsBy, EventDevice, ExcessRow, Fact, Place, ProcessRow, ProcessState,
-    Residue, ShareState, Steered, SteeredBy, Want,
+    Alone, AskedRow, DeviceRow, EndsBy, EventDevice, ExcessRow, Fact, Place, ProcessRow,
+    ProcessState, Residue, ShareState, Steered, SteeredBy, Want,
 };
 
 const GPU: [u8; 16] = [7; 16];

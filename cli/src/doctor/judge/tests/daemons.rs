@@ -1,6 +1,7 @@
 //! Daemons that serve, and those that do not.
 
 use super::*;
+use crate::doctor::judge::daemons::daemon;
 
 #[test]
 fn a_daemon_that_is_silent_missing_or_of_another_version_is_named() {
@@ -64,6 +65,33 @@ fn a_gpu_that_a_daemon_has_lost_is_named() {
         ("GPU-1 does not answer", "restart the daemon"),
         |facts| facts.daemons[0].lost.push("GPU-1".to_owned()),
     );
+}
+
+/// Of a daemon that a `run` of the user's started there is no unit.
+#[test]
+fn the_advice_about_an_own_daemon_is_not_for_the_machines() {
+    let wrong: [fn(&mut Daemon); 3] = [
+        |daemon| daemon.lost.push("GPU-1".to_owned()),
+        |daemon| daemon.minor = 5,
+        |daemon| daemon.build = Some("0.1.0+b".to_owned()),
+    ];
+    for wrong in wrong {
+        let mut facts = healthy();
+        let advice = |facts: &Facts| daemon(facts).2.expect("advice");
+        wrong(&mut facts.daemons[0]);
+        let said = advice(&facts);
+        assert!(
+            said.contains("restart the daemon") || said.contains("systemctl"),
+            "{said}"
+        );
+        facts.daemons[0].folder = "/run/user/7/gpushare/d/0".into();
+        let said = advice(&facts);
+        assert!(said.contains("let its programs end"), "{said}");
+        assert!(
+            !said.contains("restart") && !said.contains("systemctl"),
+            "{said}"
+        );
+    }
 }
 
 #[test]

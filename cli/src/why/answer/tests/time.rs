@@ -104,3 +104,31 @@ fn one_without_a_share_below_a_priority_is_told_how_to_get_one() {
         says(&facts, State::Throttled, has, not);
     }
 }
+
+/// The sentence about a tenant that yields has its time as `ps` does: what it had alone, too.
+#[test]
+fn one_that_was_alone_a_moment_ago_is_told_what_it_had_by_then() {
+    let alone = |part| {
+        Some(Alone {
+            part,
+            over_ms: 9_000,
+        })
+    };
+    let state = ShareState::Yielding { for_us: 1_000 };
+    for (held, over_ms, alone, has) in [
+        (30, 9_000, alone(900), "It had 93 % of the last 9 s"),
+        (30, 9_000, None, "It had 3 % of the last 9 s"),
+        (0, 0, None, "short slices"),
+    ] {
+        let mut facts = facts();
+        facts.tenants = vec![row("web", GIB, ProcessState::Running)];
+        let mut own = steered("web", state.clone(), SteeredBy::Share, "late");
+        (own.held, own.over_ms, own.alone) = (held, over_ms, alone);
+        facts.shares = vec![own];
+        let not: &[&str] = match over_ms {
+            0 => &["It had"],
+            _ => &[],
+        };
+        says(&facts, State::Throttled, &[has], not);
+    }
+}
