@@ -33,6 +33,7 @@ mod rest;
 mod rules;
 mod service;
 mod steer;
+mod still;
 mod tenant;
 mod trial;
 mod trials;
