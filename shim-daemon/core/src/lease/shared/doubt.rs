@@ -124,8 +124,8 @@ mod tests {
 
     const SPAN: Nanos = Nanos::millis(2);
 
-    /// A tenant alone for a second, whose completed operations claim this part of each span, in
-    /// thousandths, while another one of it is `unfinished`: for how much of the time it is doubted.
+    /// A tenant is alone for a second. Its completed operations claim this part of each span, in
+    /// thousandths, and another one may be `unfinished`: for how much of the time it is doubted.
     fn doubted(claim: u64, unfinished: bool) -> Nanos {
         let mut doubt = Doubt::default();
         let done = Done {

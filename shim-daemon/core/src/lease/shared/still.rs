@@ -56,8 +56,8 @@ impl StillOnes {
         self.0.entry(process).or_default().is_stuck
     }
 
-    /// Whether one of them may yet complete an operation that began before: it is not stuck, and not
-    /// silent for so long that it is taken for stopped.
+    /// Whether one of them may yet complete an operation that began before: it is not stuck, and it
+    /// is not silent for so long that it is taken for stopped.
     pub(super) fn may_complete(&self) -> bool {
         let mut others = self.0.values().filter(|one| !one.is_stuck);
         others.any(|one| one.silent < Rules::SILENT)
@@ -130,8 +130,9 @@ mod tests {
             }
             still.watch(&RULES, watch);
         }
-        let mut is_stuck = |process: &ProcessId| still.note(*process, 1000, false);
-        processes.iter().map(|one| is_stuck(one)).collect()
+        let all = processes.iter();
+        all.map(|process| still.note(*process, 1000, false))
+            .collect()
     }
 
     #[test]

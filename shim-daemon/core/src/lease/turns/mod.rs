@@ -67,7 +67,7 @@ impl Schedule {
         self.roster
     }
 
-    /// Other settings from now on; turns under way get new deadlines.
+    /// Other settings from now on. Turns under way keep their length.
     pub(super) fn set_policy(&mut self, now: Nanos, policy: LeasePolicy) {
         self.pass(now);
         self.policy = policy;
@@ -138,7 +138,7 @@ impl Schedule {
         let kind = |tenant: &Tenant| match tenant.own.phase {
             Phase::Free => LeaseKind::Free,
             Phase::Holding(_) => held.unwrap_or(closed),
-            Phase::Out | Phase::Closing(_) | Phase::Overrun { .. } => closed,
+            Phase::Out | Phase::Closing(_) | Phase::Asked(_) | Phase::Overrun { .. } => closed,
         };
         let later = |one: &Tenant| one.is_told() && is_later(&one.said.kind, &kind(one));
         for id in self.roster.ids(later) {
