@@ -94,6 +94,8 @@ impl Schedule {
         if let Some(tenant) = self.roster.get_mut(id) {
             tenant.set(now, mark, terms);
             self.reweigh();
+        } else {
+            self.roster.set_absent(now, id, terms.1);
         }
     }
 
