@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use crate::support::gate::Gated;
-use crate::support::{Daemon, FakeDevices, Wire};
+use crate::support::{Daemon, FakeDevices, Wire, until};
 use gpushare_protocol::wire::*;
 use gpushared::node::Settings;
 
@@ -51,4 +51,36 @@ fn two_that_work_beside_each_other_are_told_as_sharing() {
     let states = states(&mut daemon.command());
     let shares = |state: &ShareState| matches!(state, ShareState::Sharing { .. });
     assert!(states.len() == 2 && states.iter().all(shares), "{states:?}");
+}
+
+/// A library that took turns of its own while the daemon was silent names those, or a turn of an
+/// earlier daemon.
+#[test]
+fn a_process_that_works_again_is_heard_whatever_turn_it_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let (_one, one) = daemon.tenant("one", &PLAIN);
+    let (_two, two) = daemon.tenant("two", &PLAIN);
+    let (mut one, _two) = (Gated::join(&one), Gated::join(&two));
+    let mut command = daemon.command();
+    let mut is_idle = || states(&mut command).contains(&ShareState::Idle);
+    for named in [1 << 61, 0] {
+        let (device_index, epoch) = (0, one.turn().word.epoch());
+        one.client.wire.ask(&Request::Idle {
+            device_index,
+            epoch,
+        });
+        until("it is idle", &mut is_idle);
+        // A turn that it cannot know of says nothing of its idleness.
+        let epoch = named;
+        one.client.wire.ask(&Request::Idle {
+            device_index,
+            epoch,
+        });
+        one.client.wire.ask(&Request::Busy {
+            device_index,
+            epoch,
+        });
+        until("it works", || !is_idle());
+    }
 }

@@ -35,9 +35,10 @@ fn beside(manners: Manners) -> Machine {
 
 /// The part of a time in which the good tenant's kernels ran.
 fn had(machine: &mut Machine, time: Nanos) -> f64 {
-    let before = machine.meter.ran[&GOOD];
+    let ran = |machine: &Machine| machine.meter.ran.get(&GOOD).copied().unwrap_or_default();
+    let before = ran(machine);
     machine.run(time);
-    (machine.meter.ran[&GOOD] - before) as f64 / time.0 as f64
+    (ran(machine) - before) as f64 / time.0 as f64
 }
 
 #[test]
@@ -52,6 +53,61 @@ fn a_stopped_holder_costs_others_its_turn_and_the_bound() {
     );
     // A turn it may be in, the bound, and one turn more for a call that waited at its gate.
     assert!(first >= 0.65 && then >= 0.98);
+}
+
+/// A tenant of higher priority with this program, beside a deep queue of lower priority.
+fn above(program: Program) -> Machine {
+    let mut machine = Machine::new(1);
+    machine.start(1, PRIORITY + 1, EQUAL, program);
+    machine.run(Nanos::millis(10));
+    machine.start(2, PRIORITY, EQUAL, Program::Deep(fixed(50)));
+    machine
+}
+
+/// It does not answer, whether it was stopped amid its work or before the other one came.
+#[test]
+fn a_stopped_holder_of_higher_priority_keeps_the_device_for_a_second() {
+    for program in [Program::Deep(fixed(50)), Program::Sleeps] {
+        let mut machine = above(program);
+        machine.run(Nanos::secs(1));
+        machine.clients[0].manners = Manners::Stopped;
+        machine.run(Nanos::millis(1500));
+        let had = had(&mut machine, Nanos::secs(1));
+        println!("below a stopped tenant: {:.2} %", 100.0 * had);
+        assert!(had >= 0.98);
+    }
+    // Stopped before the other one came: it was free.
+    let mut machine = Machine::new(1);
+    let high = machine.start(1, PRIORITY + 1, EQUAL, Program::Sleeps);
+    machine.run(Nanos::secs(1));
+    machine.clients[high].manners = Manners::Stopped;
+    machine.start(2, PRIORITY, EQUAL, Program::Deep(fixed(50)));
+    machine.run(Nanos::millis(1500));
+    assert!(had(&mut machine, Nanos::secs(1)) >= 0.98);
+}
+
+/// The opposite: it has its turn back as soon as it has drained, also with kernels that take long,
+/// or after a pause that is too short to give the device up.
+#[test]
+fn a_working_holder_of_higher_priority_loses_nothing_by_being_asked() {
+    let paused = Program::Loop(fixed(2000), Nanos::micros(200));
+    for (program, least) in [
+        (Program::Deep(fixed(50)), 0.995),
+        (Program::Deep(fixed(200_000)), 0.99),
+        (paused, 0.88),
+    ] {
+        let what = format!("{program:?}");
+        // Alone it would launch seconds of work ahead.
+        let mut machine = Machine::new(1);
+        machine.start(2, PRIORITY, EQUAL, Program::Deep(fixed(50)));
+        machine.start(1, PRIORITY + 1, EQUAL, program);
+        machine.run(Nanos::secs(1));
+        let low = had(&mut machine, Nanos::secs(10));
+        let high = machine.meter.ran[&TenantId(1)] as f64 / machine.meter.total as f64;
+        println!("{what}: {:.2} % above {:.2} %", 100.0 * high, 100.0 * low);
+        assert!(low == 0.0 && high >= least, "{what}");
+        assert!(machine.overruns.is_empty(), "{what}");
+    }
 }
 
 #[test]

@@ -93,6 +93,7 @@ mod together_processes;
 mod together_promises;
 mod together_properties;
 mod together_rows;
+mod together_stalled_member;
 mod together_stalls;
 mod together_stopped;
 mod together_switches;

@@ -77,6 +77,58 @@ fn one_that_never_drains_goes_on_once_its_debt_is_repaid() {
     let waited = device.until(Device::is_open);
     let bounds = Nanos::secs(10)..Nanos::secs(13);
     assert!(bounds.contains(&waited), "{waited:?}");
+    // Its work may wait for a launch, which has to be let in.
+    let lease = device.schedule.lease(TENANT).expect("it is here");
+    let LeaseKind::Open { deadline, .. } = lease.kind else {
+        panic!("{lease:?}");
+    };
+    let long = deadline.expect("its cap's") - device.now;
+    assert!(long >= Nanos::millis(2), "{long:?}");
+}
+
+/// A tenant in its turn is idle, or works; another one wants the device, and the first one does not
+/// answer. Whether it overran.
+fn overran(idle: bool) -> bool {
+    let mut device = Device {
+        schedule: DeviceTime::new(LeasePolicy::turns()),
+        now: Nanos::ZERO,
+    };
+    for at in [1, 2] {
+        device.tell(Input::Joined {
+            tenant: TenantId(at),
+            process: ProcessId(at),
+            gated: true,
+            class: 500,
+            compute: Compute::default(),
+        });
+    }
+    let says = |device: &mut Device, at: u64, report| {
+        let lease = device.schedule.lease(TenantId(at)).expect("it is here");
+        device.tell(Input::Reported {
+            process: ProcessId(at),
+            epoch: lease.epoch,
+            report,
+        });
+    };
+    says(&mut device, 1, Report::Wanted);
+    assert!(device.is_open());
+    if idle {
+        says(&mut device, 1, Report::Idle);
+    }
+    says(&mut device, 2, Report::Wanted);
+    device.until(|device| {
+        let lease = device.schedule.lease(TenantId(2)).expect("it is here");
+        matches!(lease.kind, LeaseKind::Open { .. })
+    });
+    let share = device.schedule.share(TENANT, device.now);
+    share.expect("it is here").overruns > 0
+}
+
+/// What it launches after that, it says before it launches it.
+#[test]
+fn one_that_was_idle_in_its_turn_and_does_not_answer_is_no_overrunner() {
+    assert!(!overran(true));
+    assert!(overran(false), "the opposite");
 }
 
 #[test]

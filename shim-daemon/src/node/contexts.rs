@@ -119,7 +119,7 @@ impl Node {
         known.is_some_and(|known| known.opened(device_index))
     }
 
-    fn device_of(&self, tenant: TenantId, device_index: usize) -> Option<DeviceId> {
+    pub(super) fn device_of(&self, tenant: TenantId, device_index: usize) -> Option<DeviceId> {
         let known = self.tenants.get(&tenant)?;
         known.device_ids().get(device_index).copied()
     }

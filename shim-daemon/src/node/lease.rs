@@ -8,7 +8,8 @@
 //! tenants wait for it.
 
 use gpushare_core::{
-    DeviceId, Event, Lease, LeaseKind, LeasePolicy, Nanos, ProcessId, TenantId, TenantSpec, Work,
+    DeviceId, Event, Lease, LeaseKind, LeasePolicy, Nanos, ProcessId, Report, Sharing, TenantId,
+    TenantSpec, Work,
 };
 use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
 use gpushare_protocol::page::pending::PendingWord;
@@ -19,12 +20,16 @@ use std::sync::atomic::Ordering;
 use super::Node;
 use super::tenant::{Tenant, index};
 
-/// How long a holder must have no work in flight before it is reported idle: longer than a gap
-/// between two launches, short against the shortest turn.
+/// How long a tenant that is alone on a device must have no work in flight before it is reported
+/// idle, until its first lease beside others.
 const IDLE_AFTER: Nanos = Nanos::micros(500);
 
-/// The same on a shared device: shorter pauses are not worth announcing to the neighbours.
+/// The same beside others: shorter pauses are not worth announcing to them.
 const IDLE_AFTER_SHARED: Nanos = Nanos::millis(20);
+
+/// In turns the library knows the time, which is short against the shortest turn. Any other value
+/// says that the device is shared: see [`Turn::is_shared`].
+const IDLE_AFTER_IN_TURNS: u64 = 0;
 
 /// The epochs of this daemon's pages, seen from the brain, which counts from 0.
 ///
@@ -83,7 +88,15 @@ impl Node {
         let Some((report, device_index, epoch)) = request.report() else {
             return false;
         };
-        let Some((device, epoch)) = self.turn_of(tenant, device_index, epoch) else {
+        let turn = match report {
+            // It takes back that the process is idle, whatever turn of its own it is in: the daemon
+            // may have been silent for long.
+            Report::Busy => self
+                .device_of(tenant, usize::from(device_index))
+                .map(|device| (device, 0)),
+            _ => self.turn_of(tenant, device_index, epoch),
+        };
+        let Some((device, epoch)) = turn else {
             return true;
         };
         let event = Event::Reported {
@@ -158,6 +171,7 @@ impl Node {
             window: 0,
             contended: false,
             slice: 0,
+            idle_after: self.idle_after(&page.turn()),
             ..page.turn()
         };
         let before = page.turn();
@@ -177,7 +191,7 @@ impl Node {
                 window: window.0,
                 contended,
                 slice: slice.map_or(0, |slice| slice.0),
-                idle_after: slice.map_or(IDLE_AFTER, |_| IDLE_AFTER_SHARED).0,
+                idle_after: slice.map_or(IDLE_AFTER_IN_TURNS, |_| IDLE_AFTER_SHARED.0),
                 ..turn
             },
             LeaseKind::Closed { contended } => Turn {
@@ -283,11 +297,19 @@ impl Node {
             let shown = page.turn();
             page.publish(&Turn {
                 cap: compute.cap().map_or(0, |cap| u32::from(cap.get())),
-                // The lease may say a longer time, and is not written again with these.
-                idle_after: shown.idle_after.max(IDLE_AFTER.0),
+                idle_after: self.idle_after(&shown),
                 ..shown
             });
         }
         self.announce(tenant, known);
+    }
+
+    /// How long a tenant rests before it says so, where its lease does not decide that. Beside
+    /// others the lease `shown` may say a longer time, and is not written again for this.
+    fn idle_after(&self, shown: &Turn) -> u64 {
+        match self.leases.policy.sharing {
+            Sharing::Together => shown.idle_after.max(IDLE_AFTER.0),
+            Sharing::Turns => IDLE_AFTER_IN_TURNS,
+        }
     }
 }

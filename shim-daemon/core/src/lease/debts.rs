@@ -7,6 +7,7 @@
 use crate::ids::TenantId;
 use crate::time::Nanos;
 use gpushare_protocol::cap::Bucket;
+use gpushare_protocol::units::Permille;
 use std::collections::BTreeMap;
 
 /// See the module's page. By tenant: when its last process ended, and its allowance then.
@@ -27,6 +28,15 @@ impl Debts {
             .retain(|_, (at, bucket)| later(now, *at, *bucket).is_short());
     }
 
+    /// The cap of a tenant without a process changes: it repays at the new rate from `now` on, and
+    /// owes nothing without a cap.
+    pub(super) fn set(&mut self, now: Nanos, id: TenantId, cap: Option<Permille>) {
+        let owed = self.take(now, id);
+        if let (Some(owed), Some(cap)) = (owed, cap) {
+            self.keep(now, id, Some(Bucket::under(Some(owed), cap)));
+        }
+    }
+
     /// A tenant has a process again: its allowance, if it is less than a fresh one.
     pub(super) fn take(&mut self, now: Nanos, id: TenantId) -> Option<Bucket> {
         let (at, bucket) = self.0.remove(&id)?;
@@ -37,7 +47,6 @@ impl Debts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpushare_protocol::units::Permille;
 
     const ONE: TenantId = TenantId(1);
 
@@ -56,6 +65,25 @@ mod tests {
             let now = Nanos::secs(1 + seconds);
             assert_eq!(debts.take(now, ONE).is_some(), remembered, "{seconds} s");
             assert!(debts.take(now, ONE).is_none(), "once");
+        }
+    }
+
+    /// A debt of a second under a cap of a tenth, which changes after five seconds.
+    #[test]
+    fn a_debt_is_repaid_at_the_rate_of_the_present_cap() {
+        for (cap, seconds, remembered) in [
+            (Some(500), 0, true),
+            (Some(500), 2, false),
+            (Some(50), 9, true),
+            (Some(50), 11, false),
+            (None, 0, false),
+        ] {
+            let mut debts = Debts::default();
+            debts.keep(Nanos::secs(1), ONE, Some(owing(1000)));
+            let cap = cap.and_then(Permille::new);
+            debts.set(Nanos::secs(6), ONE, cap);
+            let owed = debts.take(Nanos::secs(6 + seconds), ONE);
+            assert_eq!(owed.is_some(), remembered, "{cap:?} {seconds} s");
         }
     }
 

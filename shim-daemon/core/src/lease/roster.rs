@@ -102,6 +102,11 @@ impl<S: State> Roster<S> {
         is_new
     }
 
+    /// The terms of a tenant that has no process here change.
+    pub(super) fn set_absent(&mut self, now: Nanos, id: TenantId, compute: Compute) {
+        self.debts.set(now, id, compute.cap());
+    }
+
     /// A tenant's gate opens, or is open for longer, under an epoch above all others: earlier
     /// reports of its processes are void.
     pub(super) fn renew(&mut self, id: TenantId) {

@@ -71,6 +71,10 @@ impl LeasePolicy {
     /// to have run. The library keeps the same without a daemon.
     pub(super) const MOST_CAP_DEBT: Nanos = Nanos::secs(60);
 
+    /// How long a tenant holds the device beside waiting ones of lower classes alone before it is
+    /// closed once, because it may have been stopped; and for how long it may drain then.
+    pub(super) const ASKED: (Nanos, Nanos) = (Nanos::secs(1), Nanos::millis(250));
+
     /// Least time between two overrun notices about one tenant on one device.
     pub(super) const NOTICE_EVERY: Nanos = Nanos::secs(10);
 

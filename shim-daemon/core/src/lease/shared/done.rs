@@ -1,5 +1,7 @@
 //! A tenant's work according to a sample.
 
+use crate::lease::arithmetic::any_of;
+
 /// A tenant's work since the last sample.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Done {
@@ -16,4 +18,16 @@ pub(super) struct Done {
     pub(super) deep: bool,
     /// The service is mostly guessed.
     pub(super) guessed: bool,
+}
+
+impl Done {
+    /// Adds the work of a process, which works side by side with the others.
+    pub(super) fn add(&mut self, process: Self) {
+        self.service = self.service.saturating_add(process.service);
+        self.pending = any_of(self.pending, process.pending);
+        self.contexts = self.contexts.saturating_add(process.contexts);
+        self.works |= process.works;
+        self.deep |= process.deep;
+        self.guessed |= process.guessed;
+    }
 }

@@ -54,14 +54,15 @@ impl Left {
 }
 
 impl Claimed {
-    /// Adds the work of a span in which it could have so much. After `enough` time it returns
-    /// whether the claims agree.
-    fn agrees(&mut self, could: i64, done: Done, enough: Nanos) -> Option<bool> {
+    /// Adds the work of a span in which it could have so much, and may have `unfinished` operations
+    /// that take long. After `enough` time it returns whether the claims agree.
+    fn agrees(&mut self, could: i64, claims: (Done, bool), enough: Nanos) -> Option<bool> {
+        let (done, unfinished) = claims;
         let claimed = signed(Nanos(done.service));
         self.time = self.time.saturating_add(could).max(-signed(Rules::MOST));
         self.service = self.service.saturating_add(claimed);
         // An operation is claimed when it ends.
-        if self.time < signed(enough) || claimed == 0 {
+        if self.time < signed(enough) || claimed == 0 || unfinished {
             return None;
         }
         let agrees = self.service >= self.time / 2;
@@ -72,8 +73,13 @@ impl Claimed {
 
 impl Doubt {
     /// Records the work of the last span, of which others `left` it so much at its end, if that is
-    /// known.
-    pub(super) fn note(&mut self, now: Nanos, left: Option<Left>, done: Done) {
+    /// known. Some operation of it that takes long may be `unfinished`.
+    pub(super) fn note(
+        &mut self,
+        now: Nanos,
+        left: Option<Left>,
+        (done, unfinished): (Done, bool),
+    ) {
         self.seen = now;
         // Guesses are not billed, so they need not agree with the clock.
         let left = left.filter(|_| !done.guessed);
@@ -82,14 +88,18 @@ impl Doubt {
         let mut verdict = None;
         match left {
             Some(Left::Held(could)) if was_alone && done.pending >= Rules::MOSTLY => {
-                verdict = self.by_itself.agrees(could, done, Rules::VERDICT);
+                verdict = self
+                    .by_itself
+                    .agrees(could, (done, unfinished), Rules::VERDICT);
             }
             _ => self.by_itself = Claimed::default(),
         }
         if done.pending < Rules::ALWAYS || !done.deep || done.guessed {
             self.yielded_to = Claimed::default();
         } else if let Some(Left::Yielded(could)) = left {
-            verdict = self.yielded_to.agrees(could, done, Rules::VERDICT_BESIDE);
+            verdict = self
+                .yielded_to
+                .agrees(could, (done, unfinished), Rules::VERDICT_BESIDE);
         }
         let (first, most) = Rules::DOUBTED;
         match verdict {
@@ -105,5 +115,44 @@ impl Doubt {
     /// Whether its claims were doubted at the last look.
     pub(super) fn is(&self) -> bool {
         self.seen < self.until
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPAN: Nanos = Nanos::millis(2);
+
+    /// A tenant is alone for a second. Its completed operations claim this part of each span, in
+    /// thousandths, and another one may be `unfinished`: for how much of the time it is doubted.
+    fn doubted(claim: u64, unfinished: bool) -> Nanos {
+        let mut doubt = Doubt::default();
+        let done = Done {
+            service: SPAN.0 * claim / 1000,
+            pending: 1000,
+            contexts: 1000,
+            works: true,
+            ..Done::default()
+        };
+        let left = Some(Left::Held(signed(SPAN)));
+        let spans = (1..=500).filter(|at| {
+            doubt.note(Nanos(SPAN.0 * at), left, (done, unfinished));
+            doubt.is()
+        });
+        Nanos(SPAN.0 * spans.count() as u64)
+    }
+
+    #[test]
+    fn one_that_claims_too_little_is_doubted_and_no_other() {
+        assert_eq!(doubted(500, false), Nanos::ZERO);
+        let time = doubted(400, false);
+        assert!(time >= Nanos::millis(900), "{time:?}");
+    }
+
+    /// It completes short operations meanwhile.
+    #[test]
+    fn none_is_doubted_while_a_long_operation_of_it_may_run() {
+        assert_eq!(doubted(100, true), Nanos::ZERO);
     }
 }

@@ -151,6 +151,40 @@ impl Habit {
 mod tests {
     use super::*;
 
+    /// A queue whose gate bounds its work for so long, and which waits for each operation then.
+    fn loops_after(bounded: Nanos) -> bool {
+        let mut habit = Habit::default();
+        let mut now = Nanos::ZERO;
+        let mut look = |deep: bool, is_open: bool| {
+            now = now + Rules::TICK;
+            let done = Done {
+                service: Rules::TICK.0,
+                pending: 1000,
+                contexts: 1000,
+                works: true,
+                deep,
+                guessed: false,
+            };
+            habit.note((now, Rules::TICK), (done.service, done.pending), false);
+            habit.judge(now, done, (is_open, 7));
+            habit.loops()
+        };
+        (0..Rules::SAMPLES).for_each(|_| {
+            look(true, true);
+        });
+        (0..bounded.0 / Rules::TICK.0).for_each(|_| {
+            look(false, false);
+        });
+        // Fewer looks than the mean of the old ones would need.
+        (0..8).map(|_| look(false, true)).last() == Some(true)
+    }
+
+    #[test]
+    fn one_that_was_bounded_for_long_is_judged_by_its_next_open_looks() {
+        assert!(loops_after(Rules::JUDGED + Nanos::secs(1)));
+        assert!(!loops_after(Nanos(Rules::JUDGED.0 - Nanos::secs(1).0)));
+    }
+
     #[test]
     fn rounding_takes_nothing_from_the_part_of_the_time_it_is_pending() {
         let mut habit = Habit::default();

@@ -2,22 +2,8 @@
 
 use super::done::Done;
 use super::rules::Rules;
-use crate::lease::arithmetic::{scaled, signed};
 use crate::lease::terms::LeasePolicy;
 use crate::time::Nanos;
-
-/// Whether a tenant reports pending work that does not run, because its process was stopped or
-/// waits for something other than the device. Its neighbours then get the device's whole time, its
-/// own part included.
-#[derive(Clone, Copy, Debug, Default)]
-struct Stuck {
-    is: bool,
-    /// How long it has been open, silent and beside other tenants.
-    watched: Nanos,
-    /// What changes of contexts left of that time, if it has not had the device, less the service
-    /// of others and half of its own even part: if that is negative it cannot have had the half.
-    spare: i64,
-}
 
 /// See the module's page.
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,7 +21,6 @@ pub(super) struct Meter {
     /// were pending then, one of its own among them, in thousandths.
     even: u64,
     crowd: u64,
-    stuck: Stuck,
     /// The most service it may still claim: it grows with the time.
     room: u64,
     /// Nanoseconds in flight that its cap has paid for and that are not claimed as service yet.
@@ -85,24 +70,10 @@ impl Meter {
         self.silent
     }
 
-    pub(super) fn is_stuck(&self) -> bool {
-        self.stuck.is
-    }
-
     fn speaks(&mut self) {
         (self.silent, self.even, self.crowd) = (Nanos::ZERO, 0, 0);
         self.advance = (self.advance + self.present).min(Rules::MOST.0);
         (self.present, self.could) = (0, 0);
-    }
-
-    /// The believed part of its pages: a stuck tenant has nothing pending until it completes an
-    /// operation.
-    pub(super) fn believe(&mut self, done: &mut Done) {
-        if done.service > 0 || done.pending < Rules::ALWAYS {
-            self.stuck = Stuck::default();
-        } else if self.stuck.is {
-            (done.pending, done.contexts, done.works) = (0, 0, false);
-        }
     }
 
     /// Its bill for a `span`: at most the time since it arrived. It is `shut` while its gate is
@@ -192,31 +163,6 @@ impl Meter {
         let even = std::mem::take(&mut self.even).min(least);
         self.present += even;
         even
-    }
-
-    /// While it completes nothing at an open gate: whether the service of others (`others` of
-    /// `span`) excludes that one context of it got half of its even part. `beside` are the pending
-    /// contexts, that one among them, in thousandths; so much is `left` by changes of contexts if
-    /// it has not had the device. Before each of the others has had a slice its turn may not have
-    /// come.
-    pub(super) fn watch(
-        &mut self,
-        rules: &Rules,
-        (span, beside): (Nanos, u64),
-        others: u64,
-        left: u64,
-    ) {
-        if self.silent == Nanos::ZERO || beside < Rules::CROWDED {
-            return;
-        }
-        self.crowd = self.crowd.max(beside);
-        let long = Rules::STUCK.max(rules.round(self.crowd));
-        let left = scaled(span.0, left, 1000);
-        let half = scaled(left, 500, beside);
-        let stuck = &mut self.stuck;
-        stuck.watched = stuck.watched + span;
-        stuck.spare += signed(Nanos(left)) - signed(Nanos(half)) - signed(Nanos(others));
-        stuck.is = stuck.watched >= long && stuck.spare < 0;
     }
 
     /// Nothing of it is in flight, so nothing of it is unpaid.

@@ -33,6 +33,7 @@ mod rest;
 mod rules;
 mod service;
 mod steer;
+mod still;
 mod tenant;
 mod trial;
 mod trials;
@@ -161,8 +162,14 @@ impl Shared {
 
     /// A tenant's terms changed.
     pub(super) fn set(&mut self, id: TenantId, (class, compute): (u16, Compute)) {
-        if let Some(tenant) = self.roster.get_mut(id) {
-            tenant.set(class, compute);
+        let Some(tenant) = self.roster.get_mut(id) else {
+            self.roster.set_absent(self.now, id, compute);
+            return;
+        };
+        let (before, had, _) = tenant.account.terms();
+        tenant.set(class, compute);
+        if (before, had) != (class, compute) {
+            self.steering.terms_changed(id);
         }
         self.reweigh();
     }

@@ -1,8 +1,8 @@
 //! The work of each tenant, according to its processes' pages.
 
 use super::Shared;
+use super::done::Done;
 use crate::ids::ProcessId;
-use crate::lease::arithmetic::any_of;
 use crate::lease::work::Work;
 use crate::time::Nanos;
 
@@ -13,7 +13,9 @@ impl Shared {
         let active = self.roster.tenants().filter(|one| one.is_active());
         let deep = self.rules.deep(active.count().saturating_sub(1));
         for tenant in self.roster.tenants_mut() {
-            tenant.own.told = None;
+            (tenant.own.told, tenant.own.lively) = (None, Done::default());
+            let members = &tenant.members;
+            tenant.own.still.keep(|process| members.has(process));
         }
         for (process, work) in works {
             let Some(tenant) = self.roster.of(*process) else {
@@ -23,16 +25,20 @@ impl Shared {
                 continue;
             };
             let pending = pending(&seen, work, (now, span));
-            let done = tenant.own.told.get_or_insert_default();
             let served = work.service.saturating_sub(seen.service);
-            done.service = done.service.saturating_add(served);
-            // A process that did nothing says nothing of the tenant's service.
-            done.guessed |= work.guessed && (served > 0 || pending > 0);
-            done.works |= work.since.is_some();
-            done.deep |= work.since.is_some_and(|since| now - since > deep);
-            // Processes that work side by side: at least one of them.
-            done.pending = any_of(done.pending, pending);
-            done.contexts = done.contexts.saturating_add(pending);
+            let done = Done {
+                service: served,
+                // A process that did nothing says nothing of the tenant's service.
+                guessed: work.guessed && (served > 0 || pending > 0),
+                works: work.since.is_some(),
+                deep: work.since.is_some_and(|since| now - since > deep),
+                pending,
+                contexts: pending,
+            };
+            tenant.own.told.get_or_insert_default().add(done);
+            if !tenant.own.still.note(*process, pending, served > 0) {
+                tenant.own.lively.add(done);
+            }
         }
     }
 }

@@ -14,6 +14,7 @@ use super::gate::Gate;
 use super::outside::Outside;
 use super::rest::{Part, Rest};
 use super::rules::Rules;
+use super::still::Watch;
 use super::tenant::{State, Tenant};
 use crate::ids::TenantId;
 use crate::lease::arithmetic::{scaled, signed};
@@ -88,9 +89,18 @@ pub(super) fn settle(
         let others = running.iter().filter(|(other, _)| *other != id);
         let left = left(others.map(|(_, keeps)| *keeps), rules);
         let had = all.saturating_sub(served(tenant));
-        let own = tenant.contexts();
-        let beside = beside - own + own.min(1000);
-        tenant.watch(rules, (span, beside), had, left);
+        // What it is billed by time may be what a process had that completes nothing.
+        let by_others = match tenant.own.done.service {
+            0 => had,
+            _ => all,
+        };
+        let watch = Watch {
+            span,
+            contexts: beside,
+            others: by_others,
+            left,
+        };
+        tenant.watch(rules, had, watch);
     }
     let mut classes: Vec<u16> = tenants.tenants().map(Tenant::class).collect();
     classes.sort_unstable();

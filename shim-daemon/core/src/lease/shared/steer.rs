@@ -92,6 +92,11 @@ impl Steering {
         self.trials.note(times, useful, (recent, self.regime));
     }
 
+    /// The terms of a tenant changed: see [`Trials::terms_changed`].
+    pub(super) fn terms_changed(&mut self, tenant: TenantId) {
+        self.trials.terms_changed(tenant);
+    }
+
     /// How long a lower mode must do before it is taken.
     fn quiet(&self) -> Nanos {
         self.quiet.max(Rules::QUIET.0)

@@ -8,6 +8,7 @@ use super::habit::Habit;
 use super::lag::Lag;
 use super::meter::{Cost, Flight, Meter};
 use super::rules::Rules;
+use super::still::{StillOnes, Watch};
 use crate::ids::{ProcessId, TenantId};
 use crate::lease::input::Report;
 use crate::lease::members::Members;
@@ -23,7 +24,11 @@ pub(crate) struct State {
     /// Its work in the last span, as its processes' pages told it. `None`: it has no steerable
     /// process, or was not looked at.
     pub(super) told: Option<Done>,
-    /// The believed part of that.
+    /// The same without the processes that are stuck.
+    pub(super) lively: Done,
+    /// Its processes that complete nothing.
+    pub(super) still: StillOnes,
+    /// The believed part of its work.
     pub(super) done: Done,
     /// What it is billed for that span (ns).
     pub(super) bill: u64,
@@ -146,9 +151,10 @@ impl Tenant {
         self.own.doubt.is()
     }
 
-    /// Whether it counts as asking for nothing, because it completed nothing where it could have.
+    /// Whether it counts as asking for nothing, because none of its processes with pending work
+    /// completed anything where it could have.
     pub(super) fn is_stuck(&self) -> bool {
-        self.own.meter.is_stuck()
+        self.pending() > 0 && self.own.lively.pending == 0
     }
 
     /// Whether work of it that is said to be pending may run.
@@ -320,10 +326,9 @@ impl Tenant {
     /// Notes the believed part of its pages. A gang's kernels occupy the device while they wait for
     /// their peers, so the time that they take alone says little of the time that it had.
     pub(super) fn believe(&mut self) {
-        self.own.done = self.own.told.unwrap_or_default();
+        self.own.done = self.own.lively;
         if self.own.told.is_some() {
             self.own.done.guessed |= self.bond().is_some();
-            self.own.meter.believe(&mut self.own.done);
         }
     }
 
@@ -346,18 +351,23 @@ impl Tenant {
     /// Notes what it did in the last `span`, and how much of it others `left` it, if that is known.
     pub(super) fn note(&mut self, (now, span): (Nanos, Nanos), left: Option<Left>) {
         let (done, bill, waits) = (self.own.done, self.own.bill, self.members.waits());
-        self.own.doubt.note(now, left, done);
+        let unfinished = self.own.still.may_complete();
+        self.own.doubt.note(now, left, (done, unfinished));
         self.own
             .habit
             .note((now, span), (bill, done.pending), waits);
         self.account.bill(Nanos(bill));
     }
 
-    /// While it completes nothing: see [`Meter::watch`].
-    pub(super) fn watch(&mut self, rules: &Rules, span: (Nanos, u64), others: u64, left: u64) {
+    /// Notes the service of others, and watches its processes that complete nothing. What they are
+    /// watched by includes the service of the others of its processes.
+    pub(super) fn watch(&mut self, rules: &Rules, others: u64, watch: Watch) {
         self.own.meter.leave(others);
-        if !self.is_shut() {
-            self.own.meter.watch(rules, span, others, left);
+        let sliced = matches!(self.own.gate, Gate::Slice(_));
+        if sliced && self.own.done.contexts > 1000 {
+            self.own.still.rest();
+        } else if !self.is_shut() {
+            self.own.still.watch(rules, watch);
         }
     }
 

@@ -112,6 +112,17 @@ impl Trial {
         }
     }
 
+    /// Steering may be tried at once. If it is in vain again, it is given up for longer.
+    pub(super) fn begin_anew(&mut self) {
+        for attempt in &mut self.ways {
+            let first = Attempt::default();
+            *attempt = Attempt {
+                pause: attempt.pause,
+                ..first
+            };
+        }
+    }
+
     /// Whether this may be done now.
     pub(super) fn allows(&self, regime: Regime, now: Nanos) -> bool {
         match regime {

@@ -39,6 +39,15 @@ impl Trials {
         self.trial.note(times, useful, regime);
     }
 
+    /// The terms of a tenant changed: what was found of steering for it says nothing of the new
+    /// ones. What the driver alone leaves is known still.
+    pub(super) fn terms_changed(&mut self, tenant: TenantId) {
+        self.past.retain(|(tenants, _)| !tenants.contains(&tenant));
+        if self.tenants.contains(&tenant) {
+            self.trial.begin_anew();
+        }
+    }
+
     fn meet(&mut self, tenants: Vec<TenantId>) {
         let known = self.past.iter().position(|(past, _)| *past == tenants);
         let known = known.and_then(|at| self.past.remove(at));
@@ -114,6 +123,26 @@ mod tests {
             now = after;
             assert!(steered <= TICK, "{steered:?}");
         }
+    }
+
+    #[test]
+    fn other_terms_are_tried_at_once_and_only_where_their_tenant_is() {
+        let mut trials = Trials::default();
+        let (now, _) = run(&mut trials, (Nanos::ZERO, LONG), &[1, 3], 600);
+        let (now, _) = run(&mut trials, (now, LONG), &[1, 2], 600);
+        trials.terms_changed(TenantId(3));
+        assert!(!trials.allows(Regime::Yields, now));
+        trials.terms_changed(TenantId(2));
+        assert!(trials.allows(Regime::Yields, now));
+        // Those of the third one were forgotten, and are given up again for as long or longer.
+        let (now, _) = run(&mut trials, (now, LONG), &[1, 2], 600);
+        assert!(!trials.allows(Regime::Yields, now));
+        assert!(
+            trials
+                .past
+                .iter()
+                .all(|(tenants, _)| !tenants.contains(&TenantId(3)))
+        );
     }
 
     /// One that is alone is not sampled, or with others that have had no work.

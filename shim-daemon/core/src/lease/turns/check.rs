@@ -52,9 +52,7 @@ impl Schedule {
                 deadline == self.until(tenant, &turn)
                     && deadline.is_none_or(|deadline| deadline > self.now)
             }
-            (LeaseKind::Closed { .. }, Phase::Out | Phase::Closing(_) | Phase::Overrun { .. }) => {
-                true
-            }
+            (LeaseKind::Closed { .. }, phase) => !matches!(phase, Phase::Free | Phase::Holding(_)),
             _ => false,
         };
         if !right || !tenant.is_told() {

@@ -16,6 +16,10 @@ impl Schedule {
             |(_, tenant): &(_, &Tenant)| tenant.is_in_turn() && tenant.members.is_drained();
         let drained = self.roster.iter().find(drained).map(|(id, _)| id);
         if let Some(id) = drained {
+            if self.has_its_turn_back(id) {
+                self.grant(id);
+                return true;
+            }
             self.handing_on.get_or_insert(now);
             if let Some(tenant) = self.roster.get_mut(id) {
                 tenant.end(now);
@@ -41,12 +45,60 @@ impl Schedule {
                     tenant.close(now);
                 }
             }
+            Phase::Holding(turn) if self.asked_at(tenant, &turn).is_some_and(|at| at <= now) => {
+                if let Some(tenant) = self.roster.get_mut(id) {
+                    tenant.ask_whether_it_runs(now);
+                }
+            }
+            Phase::Asked(closed) if self.yields_to_others(tenant) => {
+                self.handing_on = Some(closed);
+                if let Some(tenant) = self.roster.get_mut(id) {
+                    tenant.close_for_others(closed);
+                }
+            }
+            // What it launches after its last report it reports before.
+            Phase::Closing(closed)
+                if now >= closed + self.policy.overrun && tenant.members.is_quiet() =>
+            {
+                if let Some(tenant) = self.roster.get_mut(id) {
+                    tenant.end(now);
+                }
+            }
             Phase::Closing(closed) if now >= closed + self.policy.overrun => {
+                self.overran(id, closed);
+            }
+            Phase::Asked(closed) if now >= closed + LeasePolicy::ASKED.1 => {
                 self.overran(id, closed);
             }
             _ => return false,
         }
         true
+    }
+
+    /// Whether a tenant that has drained was asked only whether it runs, and goes on.
+    fn has_its_turn_back(&self, id: TenantId) -> bool {
+        let tenant = self.roster.get(id);
+        tenant.is_some_and(|one| {
+            let asked = matches!(one.own.phase, Phase::Asked(_));
+            asked && one.members.is_active() && !self.yields_to_others(one)
+        })
+    }
+
+    /// Whether a tenant of its class or of a higher one waits, or one of a lower class is due, or
+    /// its cap is used up.
+    fn yields_to_others(&self, own: &Tenant) -> bool {
+        let class = own.class();
+        let first = self.first_in_line();
+        let waits = first.is_some_and(|(other, _)| other >= class);
+        waits || self.due_below(class).is_some() || own.account.is_throttled()
+    }
+
+    /// When a holder beside waiting tenants of lower classes alone is asked whether it still runs:
+    /// nothing else ends its turn.
+    fn asked_at(&self, own: &Tenant, turn: &Turn) -> Option<Nanos> {
+        let first = self.first_in_line();
+        let below = first.is_some_and(|(other, _)| other < own.class());
+        below.then_some(turn.since + LeasePolicy::ASKED.0)
     }
 
     /// Whether a turn must end now.
@@ -61,7 +113,8 @@ impl Schedule {
 
     /// When a turn ends by itself: when its cap's allowance is used up; where a higher class waits,
     /// at once or after the turn of its guarantee; when it is a turn ahead of a waiting tenant of
-    /// its class; or where a tenant of a lower class is due, after the shortest turn.
+    /// its class; or where a tenant of a lower class is due, after the shortest turn. Never where
+    /// only lower classes wait and none is due.
     pub(super) fn until(&self, own: &Tenant, turn: &Turn) -> Option<Nanos> {
         let (class, weight) = (own.class(), own.account.weight);
         let full = turn.since + turn.length;
@@ -117,8 +170,13 @@ impl Schedule {
         let billed = billed.map(|rest| now + rest);
         let holder = self.holder().map(|(_, holder)| holder);
         let over = holder.and_then(|holder| match holder.own.phase {
-            Phase::Holding(turn) => self.until(holder, &turn),
+            Phase::Holding(turn) => {
+                let ends = self.until(holder, &turn);
+                let asked = self.asked_at(holder, &turn);
+                ends.into_iter().chain(asked).min()
+            }
             Phase::Closing(closed) => Some(closed + self.policy.overrun),
+            Phase::Asked(closed) => Some(closed + LeasePolicy::ASKED.1),
             _ => None,
         });
         let due = self.in_line().filter_map(|(_, tenant)| {

@@ -67,7 +67,7 @@ impl Schedule {
         self.roster
     }
 
-    /// Other settings from now on; turns under way get new deadlines.
+    /// Other settings from now on. Turns under way keep their length.
     pub(super) fn set_policy(&mut self, now: Nanos, policy: LeasePolicy) {
         self.pass(now);
         self.policy = policy;
@@ -94,6 +94,8 @@ impl Schedule {
         if let Some(tenant) = self.roster.get_mut(id) {
             tenant.set(now, mark, terms);
             self.reweigh();
+        } else {
+            self.roster.set_absent(now, id, terms.1);
         }
     }
 
@@ -138,7 +140,7 @@ impl Schedule {
         let kind = |tenant: &Tenant| match tenant.own.phase {
             Phase::Free => LeaseKind::Free,
             Phase::Holding(_) => held.unwrap_or(closed),
-            Phase::Out | Phase::Closing(_) | Phase::Overrun { .. } => closed,
+            Phase::Out | Phase::Closing(_) | Phase::Asked(_) | Phase::Overrun { .. } => closed,
         };
         let later = |one: &Tenant| one.is_told() && is_later(&one.said.kind, &kind(one));
         for id in self.roster.ids(later) {

@@ -25,6 +25,9 @@ pub(super) enum Phase {
     Holding(Turn),
     /// Its gates are closed since then. It drains, and no other tenant is started.
     Closing(Nanos),
+    /// Its gates are closed since then, because it may have been stopped. It has its turn back when
+    /// it has drained.
+    Asked(Nanos),
     /// Its gates are closed since then and it did not drain within the bound: other tenants are
     /// started beside it. It is `billed` until its debt reaches the bound.
     Overrun { closed: Nanos, billed: bool },
@@ -102,7 +105,7 @@ impl Tenant {
         match self.own.phase {
             Phase::Free => (ShareState::Free, self.own.granted),
             Phase::Holding(turn) => (ShareState::Holding, turn.since),
-            Phase::Closing(closed) | Phase::Overrun { closed, .. } => {
+            Phase::Closing(closed) | Phase::Asked(closed) | Phase::Overrun { closed, .. } => {
                 (ShareState::Draining, closed)
             }
             Phase::Out if !self.members.waits() => (ShareState::Idle, self.own.granted),
@@ -162,7 +165,7 @@ impl Tenant {
     pub(super) fn is_billed(&self) -> bool {
         match self.own.phase {
             Phase::Free | Phase::Out => false,
-            Phase::Holding(_) | Phase::Closing(_) => true,
+            Phase::Holding(_) | Phase::Closing(_) | Phase::Asked(_) => true,
             Phase::Overrun { billed, .. } => billed,
         }
     }
@@ -177,7 +180,11 @@ impl Tenant {
 
     /// Whether it holds the device, or drains from it within the bound.
     pub(super) fn holds(&self) -> bool {
-        matches!(self.own.phase, Phase::Holding(_) | Phase::Closing(_))
+        let phase = self.own.phase;
+        matches!(
+            phase,
+            Phase::Holding(_) | Phase::Closing(_) | Phase::Asked(_)
+        )
     }
 
     /// Whether it is in a turn, or should be out of one and is not yet.
@@ -300,6 +307,17 @@ impl Tenant {
         self.own.phase = Phase::Closing(now);
     }
 
+    /// It is ordered to stop, to see whether it still runs.
+    pub(super) fn ask_whether_it_runs(&mut self, now: Nanos) {
+        self.close(now);
+        self.own.phase = Phase::Asked(now);
+    }
+
+    /// It is ordered to stop since then for others.
+    pub(super) fn close_for_others(&mut self, closed: Nanos) {
+        self.own.phase = Phase::Closing(closed);
+    }
+
     /// It has drained.
     pub(super) fn end(&mut self, now: Nanos) {
         // In its turn: it closed by itself at its deadline.
@@ -314,6 +332,8 @@ impl Tenant {
         let billed = true;
         self.own.phase = Phase::Overrun { closed, billed };
         self.own.overruns += 1;
+        // Its work may wait for a launch: what its cap allows it then must be enough for that.
+        self.account.turn_over(true);
         let tell = wait
             && self
                 .own

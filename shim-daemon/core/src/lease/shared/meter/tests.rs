@@ -20,7 +20,6 @@ fn beside(meter: &mut Meter, spans: u64, service: u64, others: u64) -> u64 {
     let bill = |_| {
         let bill = meter.bill(done, &RULES, (SPAN, 2000), false);
         meter.leave(SPAN.0 * others / 1000);
-        meter.watch(&RULES, (SPAN, 2000), SPAN.0 * others / 1000, 1000);
         bill
     };
     (0..spans).map(bill).sum()
@@ -142,19 +141,6 @@ fn changes_of_contexts_are_not_billed_in_a_silence() {
     assert!(billed.abs_diff(SPAN.0 * 45) <= SPAN.0, "{billed}");
 }
 
-#[test]
-fn one_that_cannot_have_had_half_of_its_part_is_stuck() {
-    // Of three, with changes of contexts that leave 800 thousandths: 5 of 6 are 667.
-    for (others, is_stuck) in [(700, true), (640, false)] {
-        let mut meter = Meter::default();
-        bills(&mut meter, 1, 0);
-        for _ in 0..20 {
-            meter.watch(&RULES, (SPAN, 3000), SPAN.0 * others / 1000, 800);
-        }
-        assert_eq!(meter.is_stuck(), is_stuck, "{others}");
-    }
-}
-
 /// 28 of its 29 neighbours pause together while its turn has not come.
 #[test]
 fn a_silence_is_billed_by_those_that_were_there() {
@@ -173,25 +159,11 @@ fn a_silence_is_billed_by_those_that_were_there() {
         };
         billed += meter.bill(silent, &RULES, (SPAN, beside), false);
         meter.leave(others);
-        meter.watch(&RULES, (SPAN, beside), others, 1000);
-        assert!(!meter.is_stuck(), "{at}");
         // All of the time once it is alone with one other.
         let most = 28 * SPAN.0 / 30 + (at + 1_u64).saturating_sub(28) * SPAN.0 / 2;
         assert!(billed <= most, "{at}: {billed} of {most}");
     }
     assert!(billed >= 12 * SPAN.0 / 2, "{billed}");
-}
-
-/// Of 20 each waits for 38 ms between two of its slices.
-#[test]
-fn one_whose_turn_has_not_come_is_not_stuck() {
-    let mut meter = Meter::default();
-    // The first span.
-    bills(&mut meter, 1, 0);
-    for at in 2..=40 {
-        meter.watch(&RULES, (SPAN, 20_000), SPAN.0, 1000);
-        assert_eq!(meter.is_stuck(), at >= 21, "{at}");
-    }
 }
 
 /// A span of a tenant that has this bill and claims this service (ns), and nothing else.
