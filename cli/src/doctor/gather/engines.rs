@@ -1,13 +1,15 @@
 //! gpushare's ways into the containers of each engine, as its files say. No engine is asked.
 
+mod crio;
 mod docker;
 mod files;
 mod made;
 mod podman;
 
 use crate::doctor::facts::{Engine, Runtime};
+use crio::crio;
 use docker::docker;
-use files::{Files, listed, texts};
+use files::{Files, texts};
 use podman::podman;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -106,32 +108,6 @@ fn replacing(files: &Files, merged: &Engine, all: &[(PathBuf, Value)]) -> Option
     };
     let differs = names(merged) != names(&replaced) || is_ours(merged) != is_ours(&replaced);
     last.filter(|_| differs)
-}
-
-fn crio(files: &Files) -> Option<Engine> {
-    files.any(&["run/crio/crio.sock", "usr/bin/crio"])?;
-    let mut engine = Engine::named("cri-o");
-    let mut all = vec![files.at("etc/crio/crio.conf")];
-    all.extend(listed(&files.at("etc/crio/crio.conf.d"), |_| true));
-    let mut folders = vec![HOOKS.to_owned()];
-    for file in all {
-        let Some(config) = files.toml(&mut engine, &file) else {
-            continue;
-        };
-        let config = &config["crio"]["runtime"];
-        if config["hooks_dir"].is_array() {
-            folders = texts(&config["hooks_dir"]).map(str::to_owned).collect();
-        }
-        for (name, runtime) in config["runtimes"].as_object().into_iter().flatten() {
-            let path = runtime["runtime_path"].as_str().unwrap_or_default();
-            add(files, &mut engine, name, path, None);
-            note_other(&mut engine, name, is_oci(runtime, "oci"));
-        }
-        let default = config["default_runtime"].as_str();
-        engine.default = default.map(str::to_owned).or(engine.default);
-    }
-    files.add_hooks(&mut engine, folders);
-    Some(engine)
 }
 
 /// The runtimes of containerd's plugin for Kubernetes, under either of its names.

@@ -36,11 +36,8 @@ fn judged(engine: &Engine, facts: &Facts) -> Judged {
             format!("install gpushare there, or correct the path: its containers {then}"),
         );
     }
-    if let Some(found) = annotated(engine) {
-        return warn(
-            found,
-            "update Podman to 4.5.1 or later, or make the wrapper its runtime and take that file away; until then run no stranger's image as root (CONTAINERS, What is a security boundary)",
-        );
+    if let Some(found) = annotated(engine).or_else(|| annotated_by_pods(engine)) {
+        return found;
     }
     let deaf = |runtime: &&Runtime| runtime.passes == Some(false);
     if let Some(runtime) = engine.runtimes.iter().find(deaf) {
@@ -184,15 +181,29 @@ fn missing(engine: &Engine) -> Option<(String, &PathBuf, &'static str)> {
 
 /// Whether an image can select the hook, and have crun open a file of the machine for it. The
 /// wrapper refuses such a container before crun sees it.
-fn annotated(engine: &Engine) -> Option<String> {
+fn annotated(engine: &Engine) -> Option<Judged> {
     let version = engine.images_annotate.as_ref()?;
-    let hook = engine.hooks.first()?;
+    let file = engine.hooks.first()?.file.display();
     (!is_wrapped(engine)).then(|| {
-        format!(
-            "podman {version} takes annotations of images over: by {} an image selects the hook, and has crun create or open any file of this machine",
-            hook.file.display()
+        warn(
+            format!(
+                "podman {version} takes annotations of images over: by {file} an image selects the hook, and has crun create or open any file of this machine"
+            ),
+            "update Podman to 4.5.1 or later, or make the wrapper its runtime and take that file away; until then run no stranger's image as root (CONTAINERS, What is a security boundary)",
         )
     })
+}
+
+/// Whether the author of a pod can do so. A file of hooks is for the containers of each handler.
+fn annotated_by_pods(engine: &Engine) -> Option<Judged> {
+    let handler = engine.pods_annotate.as_ref()?;
+    let file = engine.hooks.first()?.file.display();
+    Some(warn(
+        format!(
+            "cri-o hands all annotations of a pod to its runtime: by {file} the author of any pod selects the hook, and has its handler {handler} create or open any file of this machine"
+        ),
+        "name a hooks_dir without that file, and use the wrapper by a script in its place (CONTAINERS, CRI-O over crun)",
+    ))
 }
 
 /// Its containers that a new default runtime does not reach, the first few by name.
