@@ -222,8 +222,7 @@ impl Request {
             devices = had;
         }
         if is_of_pod {
-            let given = devices::of_pod(config, annotations, &variables);
-            labels.extend(given.into_iter().map(|name| (GIVEN.to_owned(), name)));
+            labels.extend(devices::labels_of_pod(config, annotations, &variables));
         }
         Ok(Some(Self {
             environment,

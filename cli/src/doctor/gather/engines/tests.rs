@@ -285,6 +285,39 @@ fn k3s_and_rke2_have_the_runtimes_of_the_file_that_they_write() {
     assert_eq!(found, [("k3s", ours.clone()), ("rke2", ours)]);
 }
 
+/// k3s from 2026 on imports the drop-ins beside its file, by their whole path.
+#[test]
+fn k3s_has_the_runtimes_of_the_drop_ins_that_its_file_imports() {
+    let machine = Machine::new(&[]);
+    let folder = "var/lib/rancher/k3s/agent/etc/containerd";
+    let section = "[plugins.\"io.containerd.cri.v1.runtime\".containerd";
+    let program = |name: &str, path: &str| {
+        format!("{section}.runtimes.{name}.options]\nBinaryName = \"{path}\"\n")
+    };
+    let drop_in = format!(
+        "{section}]\ndefault_runtime_name = \"gpushare\"\n{}{}",
+        program("gpushare", "/usr/bin/gpushare-runtime"),
+        program("nvidia", "/usr/bin/nvidia-container-runtime"),
+    );
+    machine.put(&format!("{folder}/config-v3.toml.d/99-x.toml"), &drop_in);
+    let file = format!("{folder}/config.toml");
+    for (imports, ours, past) in [
+        (String::new(), &[][..], &[][..]),
+        (
+            format!("imports = [\"/{folder}/config-v3.toml.d/*.toml\"]\n"),
+            &["gpushare"],
+            &["nvidia"],
+        ),
+    ] {
+        machine.put(&file, &format!("version = 3\n{imports}"));
+        let engine = machine.engine();
+        assert_eq!(names(&engine), ours, "{imports}");
+        assert_eq!(engine.past, past);
+        let default = ours.first().copied().unwrap_or("runc");
+        assert_eq!(engine.default.as_deref(), Some(default));
+    }
+}
+
 #[test]
 fn a_file_that_this_user_may_not_read_is_named() {
     if nix::unistd::geteuid().is_root() {
