@@ -42,7 +42,7 @@ fn judged(engine: &Engine, facts: &Facts) -> Judged {
     let deaf = |runtime: &&Runtime| runtime.passes == Some(false);
     if let Some(runtime) = engine.runtimes.iter().find(deaf) {
         let template = match name {
-            "k3s" | "rke2" => " in its template (CONTAINERS, containerd and Kubernetes)",
+            "k3s" | "rke2" => " in its template or drop-in (CONTAINERS, containerd and Kubernetes)",
             _ => "",
         };
         return warn(
@@ -57,13 +57,15 @@ fn judged(engine: &Engine, facts: &Facts) -> Judged {
     }
     if let Some(file) = &engine.replacing {
         let file = file.display();
+        let dump = match name {
+            "containerd" => "; `containerd config dump` shows what counts",
+            _ => "",
+        };
         return warn(
             format!(
                 "{name}: {file} has a section of [plugins] again: containerd 1.x takes it alone, containerd 2 adds it up, and gpushare's runtimes differ"
             ),
-            format!(
-                "put gpushare's sections into {file} and restart containerd; `containerd config dump` shows what counts"
-            ),
+            format!("put gpushare's sections into {file} and restart {name}{dump}"),
         );
     }
     let gives_none = |runtime: &&Runtime| !runtime.has_nvidia && by_cri(engine);
