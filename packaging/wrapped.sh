@@ -37,11 +37,12 @@ esac
 
 settings="etc/docker/daemon.json etc/systemd/system/docker.service etc/systemd/system/docker.service.d/*.conf
     etc/default/docker etc/sysconfig/docker etc/containerd/config.toml etc/containerd/conf.d/*
-    var/lib/rancher/*/agent/etc/containerd/config* etc/crio/crio.conf etc/crio/crio.conf.d/*
+    var/lib/rancher/*/agent/etc/containerd/config* var/lib/rancher/*/agent/etc/containerd/config*.d/*
+    etc/k0s/containerd.toml etc/k0s/containerd.d/* etc/crio/crio.conf etc/crio/crio.conf.d/*
     etc/containers/containers.conf etc/containers/containers.conf.d/*"
 # containerd's shim keeps the program that it calls: the wrapper, or a script that calls it.
 bundles=
-for engine in containerd docker/containerd/daemon k3s/containerd; do
+for engine in containerd docker/containerd/daemon k3s/containerd k0s/containerd; do
     bundles="$bundles run/$engine/io.containerd.runtime.v2.task/*/*/runtime"
 done
 

@@ -1,6 +1,7 @@
 //! The runtime's input to a hook: the state on standard input, and `config.json` in the bundle.
 
 use std::io::Read;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use gpushare_inject::strict;
@@ -60,7 +61,9 @@ impl State {
     }
 }
 
-/// The configuration of a bundle that nobody but root and this user can have changed.
+/// The configuration of a bundle, a file of root's or of this user's. Its folder may be any user's
+/// who lets nobody else write: older Podmans give it to the root of the container's user namespace.
+/// The runtime takes its hooks from the same file.
 ///
 /// # Errors
 /// If others may write there, or it is too long or no JSON.
@@ -69,7 +72,8 @@ pub fn config(bundle: &Path) -> Result<Value, Failure> {
     let name = bundle.display();
     let folder = open(bundle, flags | OFlags::DIRECTORY, Mode::empty())
         .map_err(cannot(&format!("open the bundle {name}")))?;
-    trust(&folder, FileType::Directory, &format!("the bundle {name}"))?;
+    let what = format!("the bundle {name}");
+    trust_of(&folder, FileType::Directory, &what, |_| true)?;
     let file = openat(
         &folder,
         "config.json",
@@ -99,22 +103,19 @@ pub fn root(config: &Value, bundle: &Path) -> Result<PathBuf, Failure> {
 }
 
 /// Refuses a file of another user, or one that others may write.
-pub(crate) fn trust(
-    file: impl std::os::fd::AsFd,
-    kind: FileType,
-    what: &str,
-) -> Result<(), Failure> {
-    trust_of(file, kind, what, || None)
+fn trust(file: impl AsFd, kind: FileType, what: &str) -> Result<(), Failure> {
+    trust_of(file, kind, what, is_own)
 }
 
 /// As [`trust`], for a file of the host. In the user namespace of a rootless engine the machine's
 /// root is a user without a number here, like all other users that it does not map.
-pub(crate) fn trust_hosts(
-    file: impl std::os::fd::AsFd,
-    kind: FileType,
-    what: &str,
-) -> Result<(), Failure> {
-    trust_of(file, kind, what, unmapped)
+pub(crate) fn trust_hosts(file: impl AsFd, kind: FileType, what: &str) -> Result<(), Failure> {
+    let is_roots = |user| is_own(user) || Some(user) == unmapped();
+    trust_of(file, kind, what, is_roots)
+}
+
+fn is_own(user: u32) -> bool {
+    user == 0 || user == rustix::process::geteuid().as_raw()
 }
 
 /// The number that the machine's root has in this user namespace, if that has other users.
@@ -129,16 +130,15 @@ fn unmapped() -> Option<u32> {
 }
 
 fn trust_of(
-    file: impl std::os::fd::AsFd,
+    file: impl AsFd,
     kind: FileType,
     what: &str,
-    further: impl Fn() -> Option<u32>,
+    may_own: impl Fn(u32) -> bool,
 ) -> Result<(), Failure> {
     let found = fstat(file).map_err(cannot(&format!("look at {what}")))?;
-    let own = rustix::process::geteuid().as_raw();
     let fault = if FileType::from_raw_mode(found.st_mode) != kind {
         "is of another kind than it has to be".to_owned()
-    } else if found.st_uid != 0 && found.st_uid != own && Some(found.st_uid) != further() {
+    } else if !may_own(found.st_uid) {
         format!("belongs to user {}", found.st_uid)
     } else if found.st_mode & OTHERS_WRITE != 0 {
         format!(
@@ -176,7 +176,7 @@ pub(crate) fn bounded(
 mod tests {
     use super::*;
     use std::fs::{self, Permissions};
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
     fn refused(text: &str) -> String {
         State::read(&mut text.as_bytes()).unwrap_err().to_string()
@@ -234,26 +234,39 @@ mod tests {
         config(&link).unwrap_err();
     }
 
+    /// Podman gave the folder to the root of a container in a user namespace.
+    #[test]
+    fn a_folder_of_another_user_is_taken_with_a_file_of_ones_own() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("config.json");
+        fs::write(&file, "{}").unwrap();
+        if chown(place.path(), Some(100_000), None).is_err() {
+            return; // Only root gives files away.
+        }
+        config(place.path()).unwrap();
+        let told = || config(place.path()).unwrap_err().to_string();
+        fs::set_permissions(place.path(), Permissions::from_mode(0o770)).unwrap();
+        assert!(told().contains("0770"), "{}", told());
+        fs::set_permissions(place.path(), Permissions::from_mode(0o700)).unwrap();
+        chown(&file, Some(100_000), None).unwrap();
+        assert!(told().contains("config.json belongs to user 100000"));
+    }
+
     #[test]
     fn a_file_of_another_user_is_taken_only_if_that_may_be_root() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("library");
         fs::write(&path, "").unwrap();
-        if std::os::unix::fs::chown(&path, Some(65_534), None).is_err() {
+        if chown(&path, Some(65_534), None).is_err() {
             return; // Only root gives files away.
         }
         let file = fs::File::open(&path).unwrap();
-        let of = |further| trust_of(&file, FileType::RegularFile, "it", || further);
-        assert!(of(None).unwrap_err().0.contains("user 65534"));
-        assert!(of(Some(65_533)).is_err());
-        of(Some(65_534)).unwrap();
+        let of = |user| trust_of(&file, FileType::RegularFile, "it", |owner| owner == user);
+        assert!(of(65_533).unwrap_err().0.contains("user 65534"));
+        assert!(trust(&file, FileType::RegularFile, "it").is_err());
+        of(65_534).unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
-        assert!(
-            of(Some(65_534))
-                .unwrap_err()
-                .0
-                .contains("lets others write")
-        );
+        assert!(of(65_534).unwrap_err().0.contains("lets others write"));
     }
 
     #[test]

@@ -99,7 +99,7 @@ pub struct Refused {
     pub id: Option<String>,
     /// Why.
     pub why: Failure,
-    /// An image may have chosen the file to which the runtime sends this hook's output.
+    /// An annotation names a file to which the runtime sends this hook's output.
     pub is_overheard: bool,
 }
 

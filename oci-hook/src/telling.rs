@@ -1,9 +1,9 @@
-//! Where a reason is told: the standard error, where no image can have chosen it, and the machine's
-//! log.
+//! Where a reason is told: the standard error, where no annotation has a file for it, and the
+//! machine's log.
 //!
 //! crun sends a hook's standard error to `/dev/null`, or to the file of the annotation
 //! `run.oci.hooks.stderr`, which it opens on the host. Podman before 4.5.1 takes that annotation
-//! over from an image, and a reason has an image's words in it ([ADR
+//! over from an image, CRI-O from a pod, and a reason has words of its author in it ([ADR
 //! 265](../../docs/adr/0265-a-refusal-is-told-where-no-image-chose.md)).
 
 use std::io::{IsTerminal, Write};

@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use gpushare_inject::apply::has_hook;
 use gpushare_inject::{Request, apply, output_of_hooks};
 use serde_json::Value;
 
@@ -162,13 +163,16 @@ impl Call {
         }
         let bundle = fs::canonicalize(bundle).map_err(cannot("find the bundle"))?;
         let mut config = bundle::config(&bundle)?;
-        if !self.concerns(&config)? {
-            return Ok(());
-        }
-        if let Some(name) = output_of_hooks(&config) {
+        let concerns = self.concerns(&config)?;
+        // Also a hook that a file of hooks has added opens it.
+        let has_output = output_of_hooks(&config).filter(|_| concerns || has_hook(&config));
+        if let Some(name) = has_output {
             return Err(Failure(format!(
-                "annotation {name} is refused: an image may have it, and crun would open the file that it names on the host for gpushare's hook; accepted: /dev/stderr, /dev/stdout or /dev/null"
+                "annotation {name} is refused: an image or a pod's author may have written it, and crun would open the file that it names on the host for gpushare's hook; accepted: /dev/stderr, /dev/stdout or /dev/null"
             )));
+        }
+        if !concerns {
+            return Ok(());
         }
         match apply::add_hook(&mut config, &hook.to_string_lossy(), &self.hook)? {
             true => write(&bundle, &config.to_string()).map_err(cannot("write config.json")),

@@ -1,5 +1,5 @@
 //! Where the hook's refusal is told: a runtime's pipe has it, and the machine's log; no file has it
-//! that an image may have chosen.
+//! that an annotation names.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::fs::{self, File};
@@ -10,8 +10,6 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
-/// A pod's container of containerd, whose annotations are no image's.
-const CONTAINERDS: &str = "/kubepods/a/cri-containerd:a";
 /// The annotation by which crun chooses where a hook's standard error goes.
 const OUTPUT: &str = "run.oci.hooks.stderr";
 
@@ -78,14 +76,21 @@ fn a_refusal_goes_to_a_pipe_and_to_no_file_that_has_a_name() {
 }
 
 #[test]
-fn an_output_that_an_image_may_have_chosen_gets_no_word() {
-    let podmans = ["/a/libpod-1", "system.slice:libpod:1", ""];
-    for (cgroups, output, is_told) in [
-        (&podmans[..], Some("/proc/1/fd/2"), false),
-        (&podmans, Some("/etc/ld.so.preload"), false),
-        (&podmans, Some("/dev/stderr"), true),
-        (&podmans, None, true),
-        (&[CONTAINERDS], Some("/var/log/hooks"), true),
+fn an_output_that_an_annotation_names_gets_no_word() {
+    // Podman's, whose images may have annotations; CRI-O's, which hands on all of a pod's.
+    let cgroups = [
+        "/a/libpod-1",
+        "system.slice:libpod:1",
+        "",
+        "kubepods-a.slice:crio:1",
+        "/kubepods/a/crio-1",
+        "/kubepods/a/cri-containerd:a",
+    ];
+    for (output, is_told) in [
+        (Some("/proc/1/fd/2"), false),
+        (Some("/etc/ld.so.preload"), false),
+        (Some("/dev/stderr"), true),
+        (None, true),
     ] {
         for cgroup in cgroups {
             let place = bundle(cgroup, output);

@@ -166,6 +166,25 @@ fn a_container_that_takes_the_maxima_has_those_of_its_rule() {
     }
 }
 
+/// By a variable of its author's, as it asks for nothing.
+#[test]
+fn a_pod_that_takes_the_maxima_names_no_gpu_that_it_was_not_given() {
+    let text = "[containers]\nunlimited = \"maxima\"\n[defaults]\nGPUSHARE_MEM_LIMIT = \"25%\"\n";
+    for (device, is_taken) in [("all", false), ("1", false), ("0", true)] {
+        let mut machine = Machine::configured(text);
+        let mut injection = asks("a", "1GiB");
+        injection.environment.clear();
+        injection.devices = vec![device.to_owned()];
+        injection.labels = vec![label("namespace", "team"), label("given", "0")];
+        let told = machine.inject(&injection, &First::start(&group("a")));
+        assert_eq!(told.is_ok(), is_taken, "{device}: {told:?}");
+        let Err(refused) = told else { continue };
+        for word in ["not given", "DOCKER_RESOURCE_GPU"] {
+            assert!(refused.message.contains(word), "{word} in {refused}");
+        }
+    }
+}
+
 const DENY: &str = "[containers]\nunlimited = \"deny\"\n";
 
 /// What becomes of a container that says this of `devices`, on a node with these settings.

@@ -175,7 +175,7 @@ fn a_process_with_the_pid_of_a_dead_member_is_refused() {
 }
 
 #[test]
-fn no_user_registers_or_takes_over_anothers_container() {
+fn no_user_registers_or_takes_over_a_container_by_its_id() {
     let Some(lab) = lab() else { return };
     let owner = lab
         .run(&Bundle::new("one", Runtime::ByHand, &TWO))

@@ -20,7 +20,7 @@ const HELPER: &str = "/usr/bin/deb-systemd-helper";
 /// A version that was installed before.
 const OLD: &str = "0.1.0-1";
 /// The folders of the scripts, each of which is below the test's root.
-const FOLDERS: [&str; 11] = [
+const FOLDERS: [&str; 12] = [
     "/etc/systemd/system",
     "/run/systemd/system",
     "/run/gpushare",
@@ -32,6 +32,7 @@ const FOLDERS: [&str; 11] = [
     "/usr/bin/gpushare-runtime",
     "/usr/bin/gpushare-exporter",
     "/usr/bin/${1%",
+    "/usr/bin/crio",
 ];
 /// `systemctl` and `deb-systemd-invoke`: a unit runs where `active/UNIT` is, and does not start
 /// where `broken` is. What it is asked to do is in `asked`.

@@ -91,6 +91,9 @@ pub(crate) struct Engine {
     /// Its version, where it takes an image's annotations over into containers, and its runtime may
     /// be crun, which opens files of the host by some of them; of Podman.
     pub(crate) images_annotate: Option<String>,
+    /// Its handler that is crun without the wrapper, where it hands on all annotations of a pod; of
+    /// CRI-O.
+    pub(crate) pods_annotate: Option<String>,
 }
 
 impl Engine {

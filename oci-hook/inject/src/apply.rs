@@ -7,6 +7,9 @@ use crate::Refusal;
 /// Seconds that the runtime gives the hook.
 const TIMEOUT: u32 = 10;
 
+/// The file name of the hook.
+const NAME: &str = "gpushare-oci-hook";
+
 /// Adds the hook to a container's configuration, behind those that are there: devices and their
 /// libraries come before it. False if the configuration has this hook with these arguments already:
 /// a bundle that bare runc or crun runs again. The hook holds no limits, it reads the configuration
@@ -40,6 +43,18 @@ pub fn add_hook(config: &mut Value, path: &str, arguments: &[String]) -> Result<
             known["args"]
         ))),
     }
+}
+
+/// Whether the configuration has a hook of gpushare's, in whatever folder that is installed.
+#[must_use]
+pub fn has_hook(config: &Value) -> bool {
+    let is_ours = |hook: &Value| {
+        let path = hook.get("path").and_then(Value::as_str);
+        path.is_some_and(|path| path.rsplit('/').next() == Some(NAME))
+    };
+    let stages = config.get("hooks").and_then(Value::as_object);
+    let mut stages = stages.into_iter().flat_map(Map::values);
+    stages.any(|stage| stage.as_array().is_some_and(|all| all.iter().any(is_ours)))
 }
 
 /// The hooks of the stage `createRuntime`, made if there are none.

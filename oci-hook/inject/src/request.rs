@@ -95,16 +95,17 @@ const OUTPUTS: &str = "run.oci.hooks.";
 /// Values of these that name no file: the runtime's own output, and none.
 const OWN_OUTPUTS: [&str; 3] = ["/dev/stderr", "/dev/stdout", "/dev/null"];
 
-/// The annotation by which an image may have chosen a file of the host for the output of hooks. It
-/// is opened there by crun, if the container has a hook, with the rights of the engine ([ADR
+/// The annotation that names a file of the host for the output of hooks. crun opens it there, if
+/// the container has a hook, with the rights of the engine. An image under Podman or the author of
+/// a pod under CRI-O may have written it ([ADR
 /// 265](../../../docs/adr/0265-a-refusal-is-told-where-no-image-chose.md)).
 #[must_use]
 pub fn output_of_hooks(config: &Value) -> Option<&str> {
     let annotations = config.get("annotations")?.as_object()?;
     let is_a_file = |value: &Value| !OWN_OUTPUTS.iter().any(|own| value == own);
     let mut all = annotations.iter();
-    let (name, _) = all.find(|(name, value)| name.starts_with(OUTPUTS) && is_a_file(value))?;
-    may_be_an_images(config).then_some(name)
+    let found = all.find(|(name, value)| name.starts_with(OUTPUTS) && is_a_file(value));
+    found.map(|(name, _)| name.as_str())
 }
 
 /// Bytes of the names and values taken together.
@@ -221,8 +222,7 @@ impl Request {
             devices = had;
         }
         if is_of_pod {
-            let given = devices::of_pod(config, annotations, &variables);
-            labels.extend(given.into_iter().map(|name| (GIVEN.to_owned(), name)));
+            labels.extend(devices::labels_of_pod(config, annotations, &variables));
         }
         Ok(Some(Self {
             environment,

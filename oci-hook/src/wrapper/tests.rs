@@ -171,33 +171,58 @@ fn a_container_that_asks_for_nothing_keeps_its_configuration() {
     );
 }
 
-#[test]
-fn a_file_of_the_host_that_an_image_chose_for_hooks_is_refused() {
-    let prepared = |annotations: Value, cgroup: &str| {
-        let place = tempfile::tempdir().unwrap();
-        let linux = serde_json::json!({"cgroupsPath": cgroup});
-        let config = serde_json::json!({"annotations": annotations, "linux": linux});
-        fs::write(place.path().join("config.json"), config.to_string()).unwrap();
-        let done = call(&[]).prepare(place.path(), Path::new("/h"));
-        done.map_err(|why| why.to_string())
-    };
-    let of = |name: &str, value: &str, limit: &str| {
-        let mut all = serde_json::json!({"run.oci.handler": "krun"});
-        all[format!("run.oci.hooks.{name}")] = value.into();
-        if !limit.is_empty() {
-            all["gpushare.io/mem-limit"] = limit.into();
-        }
-        all
-    };
-    let podmans = "/a/libpod-1";
-    for name in ["stderr", "stdout"] {
-        let told = prepared(of(name, "/etc/nologin", "4GiB"), podmans).unwrap_err();
-        assert!(told.contains(&format!("run.oci.hooks.{name}")), "{told}");
-        // Without a hook of ours nothing is opened, and elsewhere no image has annotations.
-        prepared(of(name, "/etc/nologin", ""), podmans).unwrap();
-        prepared(of(name, "/log", "4GiB"), "/kubepods/crio-1").unwrap();
-        prepared(of(name, "/dev/stderr", "4GiB"), podmans).unwrap();
+/// Whether the wrapper takes a container with these annotations, cgroup and hooks.
+fn takes(annotations: &Value, cgroup: &str, hooks: &Value) -> Result<(), String> {
+    let place = tempfile::tempdir().unwrap();
+    let config = serde_json::json!({
+        "annotations": annotations,
+        "linux": {"cgroupsPath": cgroup},
+        "hooks": hooks,
+    });
+    fs::write(place.path().join("config.json"), config.to_string()).unwrap();
+    let done = call(&[]).prepare(place.path(), Path::new("/usr/bin/gpushare-oci-hook"));
+    done.map_err(|why| why.to_string())
+}
+
+/// Annotations that name a file for the output of hooks, and a limit, if any.
+fn outputs(name: &str, value: &str, limit: &str) -> Value {
+    let mut all = serde_json::json!({"run.oci.handler": "krun"});
+    all[format!("run.oci.hooks.{name}")] = value.into();
+    if !limit.is_empty() {
+        all["gpushare.io/mem-limit"] = limit.into();
     }
+    all
+}
+
+#[test]
+fn a_file_of_the_host_that_an_annotation_names_for_hooks_is_refused() {
+    // An image under Podman, a pod's author under CRI-O may have written it.
+    for cgroup in ["/a/libpod-1", "kubepods-a.slice:crio:1", "/kubepods/a/b"] {
+        for name in ["stderr", "stdout"] {
+            let takes = |value, limit| takes(&outputs(name, value, limit), cgroup, &Value::Null);
+            let told = takes("/etc/nologin", "4GiB").unwrap_err();
+            assert!(told.contains(&format!("run.oci.hooks.{name}")), "{told}");
+            // Without a hook of ours nothing is opened for it.
+            takes("/etc/nologin", "").unwrap();
+            takes("/dev/stderr", "4GiB").unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_file_for_our_hook_in_a_container_without_limits_is_refused() {
+    let hooks = |path: &str| serde_json::json!({"createRuntime": [{"path": path}]});
+    let mut sandbox = outputs("stderr", "/etc/nologin", "4GiB");
+    sandbox["io.kubernetes.cri-o.ContainerType"] = "sandbox".into();
+    for annotations in [outputs("stderr", "/etc/nologin", ""), sandbox] {
+        let takes = |hooks| takes(&annotations, "kubepods-a.slice:crio:1", &hooks);
+        let told = takes(hooks("/usr/local/bin/gpushare-oci-hook")).unwrap_err();
+        assert!(told.contains("run.oci.hooks.stderr"), "{told}");
+        takes(hooks("/usr/bin/another-hook")).unwrap();
+        takes(Value::Null).unwrap();
+    }
+    let own = outputs("stderr", "/dev/null", "");
+    takes(&own, "/a/b", &hooks("/usr/bin/gpushare-oci-hook")).unwrap();
 }
 
 #[test]

@@ -215,7 +215,7 @@ impl Node {
 
 /// The part of each path that a container runtime made. `mount`: where the only hierarchy is. There
 /// the folder above has to be root's: a service may have a part of it to make cgroups in.
-fn container_of(groups: &Groups, mount: Option<&Path>) -> Groups {
+pub(super) fn container_of(groups: &Groups, mount: Option<&Path>) -> Groups {
     groups.parts(|path| {
         let group = cgroup::of_machine(path)?;
         let is_roots = mount.is_none_or(|mount| cgroup::is_roots(mount, group));

@@ -47,7 +47,7 @@ impl Node {
         };
         let name = self.devices.get(other).map(|device| device.text());
         Err(forbidden(&format!(
-            "container {} names a GPU that it was not given ({}): the engine's configuration gives it {has}; accepted: gpushare.io/devices with some of those, or without it",
+            "container {} names a GPU that it was not given ({}): the engine's configuration gives it {has}; accepted: some of those in gpushare.io/devices, or in the pod's variable that names it (NVIDIA_VISIBLE_DEVICES, DOCKER_RESOURCE_GPU), or neither",
             injection.id,
             name.unwrap_or_default(),
         )))

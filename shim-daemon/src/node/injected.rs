@@ -14,12 +14,14 @@ use gpushare_protocol::paths::{MAX_NAME, TenantName};
 use gpushare_protocol::wire::{ControlReply, ErrorCode, Injection, WireError};
 use serde::{Deserialize, Serialize};
 
+use super::classes::container_of;
 use super::pods::pod_of;
 use super::specs::Whose;
 use super::standing::Standing;
 use super::tenant::{Registration, Totals};
 use super::users::{self, forbidden};
 use super::{ConnId, Effect, Node, variables};
+use crate::cgroup;
 use crate::containers::Containers;
 use crate::groups::{Groups, Mounts};
 use crate::init::{Identity, Init};
@@ -100,11 +102,15 @@ impl Node {
     /// An injection without the labels that no user's hook is believed: by what only root's runtime
     /// says a rule of the node is chosen, and a pod named to which the GPU's time is counted.
     pub(super) fn believed(&self, from: ConnId, mut injection: Injection) -> Injection {
+        self.believe(from, &mut injection.labels);
+        injection
+    }
+
+    /// Takes the labels away that no user's hook is believed.
+    pub(super) fn believe(&self, from: ConnId, labels: &mut Vec<(String, String)>) {
         if self.users.of(from).is_some() {
-            let labels = &mut injection.labels;
             labels.retain(|(kind, _)| !OF_ROOT.contains(&&**kind));
         }
-        injection
     }
 
     fn try_inject(
@@ -204,7 +210,8 @@ impl Node {
         Ok(())
     }
 
-    /// Refuses what no hook of ours says, and containers of other users.
+    /// Refuses what no hook of ours says, and containers of other users. An image chooses the
+    /// number of its user: in a container that root's runtime made it is nobody of the host's.
     fn may_inject(
         &self,
         from: ConnId,
@@ -215,10 +222,12 @@ impl Node {
         let Some(user) = self.users.of(from) else {
             return Ok(());
         };
+        let groups = init.groups().unwrap_or_default();
+        let is_roots = !container_of(&groups, cgroup::unified().as_deref()).is_empty();
         match init.owner() {
-            Ok(owner) if owner == user => Ok(()),
+            Ok(owner) if owner == user && !is_roots => Ok(()),
             // A user namespace in that user's own has a subuid's root, and may not be looked at.
-            _ if init.groups().is_ok_and(|groups| groups.are_of_user(user)) => Ok(()),
+            _ if groups.are_of_user(user) => Ok(()),
             Ok(_) => Err(forbidden("the container is another user's")),
             Err(error) => Err(WireError::new(ErrorCode::NotFound, error.to_string())),
         }

@@ -48,8 +48,8 @@ impl Node {
     /// A hook in these cgroups asks what becomes of a container that has a GPU and asks for
     /// nothing. With it comes the pidfd of the container's first process.
     ///
-    /// Only root's hooks are believed that their container is one that a rule means: a user's says
-    /// what that user likes.
+    /// Only root's hooks are believed about their container's namespace and image, and that it is
+    /// one that a rule means: a user's says what that user likes.
     pub fn judge_container(
         &mut self,
         now: Nanos,
@@ -60,8 +60,9 @@ impl Node {
         let Silent {
             id,
             devices,
-            labels,
+            mut labels,
         } = silent;
+        self.believe(command.0, &mut labels);
         let reply = match self.may_be_unlimited((&id, &devices), &labels) {
             Ok(false) if self.users.of(command.0).is_none() && self.containers.exempts(&labels) => {
                 if let Some(pidfd) = pidfd {

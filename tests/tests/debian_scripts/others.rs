@@ -102,3 +102,18 @@ fn a_package_that_is_hidden_by_another_installation_says_so() {
         assert_eq!(said.contains("hides"), hidden, "{said}");
     }
 }
+
+/// CRI-O finds the package's file of hooks by itself.
+#[test]
+fn a_package_on_a_machine_with_crio_says_what_its_file_of_hooks_opens() {
+    for has_crio in [true, false] {
+        let Some(node) = Node::new() else { return };
+        if has_crio {
+            node.put("usr/bin/crio", "#!/bin/sh\n");
+        }
+        let named = |said: &str| said.contains("name a hooks_dir without that file");
+        let said = node.install();
+        assert_eq!(named(&said), has_crio, "{said}");
+        assert!(!named(&node.upgrade()), "once");
+    }
+}

@@ -30,6 +30,10 @@ fn a_wrapper_that_engines_call_outlives_the_removal_until_the_purge() {
             "BinaryName = \"/usr/bin/gpushare-runtime\"\n",
         ),
         (
+            "var/lib/rancher/k3s/agent/etc/containerd/config-v3.toml.d/99-x.toml",
+            "BinaryName = \"/usr/bin/gpushare-runtime\"\n",
+        ),
+        (
             "etc/nvidia-container-runtime/config.toml",
             "runtimes = [\"gpushare-runtime\"]\n",
         ),

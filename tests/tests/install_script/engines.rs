@@ -15,7 +15,22 @@ fn uninstall(unpacked: &Path, root: &Path) -> String {
 #[test]
 fn a_removal_leaves_the_wrapper_that_an_engine_calls() {
     let shim = "run/k3s/containerd/io.containerd.runtime.v2.task/k8s.io/one/runtime";
+    let shim_of_k0s = shim.replace("k3s", "k0s");
+    let binary = "BinaryName = \"/opt/own/bin/gpushare-runtime\"\n";
     for (file, text, stays) in [
+        (&*shim_of_k0s, "/opt/own/bin/gpushare-runtime", true),
+        ("etc/k0s/containerd.d/gpushare.toml", binary, true),
+        // k3s and rke2 import the drop-ins beside their file.
+        (
+            "var/lib/rancher/rke2/agent/etc/containerd/config-v3.toml.d/x.toml",
+            binary,
+            true,
+        ),
+        (
+            "var/lib/rancher/rke2/agent/etc/containerd/certs.d/x.toml",
+            binary,
+            false,
+        ),
         (
             "etc/docker/daemon.json",
             "\"/opt/own/bin/gpushare-runtime\"",

@@ -23,6 +23,7 @@ fn the_daemon_starts_before_every_engine_that_the_page_names() {
         ("kubelet", &["kubelet.service"]),
         ("k3s", &["k3s.service", "k3s-agent.service"]),
         ("rke2", &["rke2-server.service", "rke2-agent.service"]),
+        ("k0s", &["k0scontroller.service", "k0sworker.service"]),
     ] {
         assert!(page.contains(engine), "{engine}");
         for one in units {

@@ -1,17 +1,20 @@
 //! gpushare's ways into the containers of each engine, as its files say. No engine is asked.
 
+mod containerd;
+mod crio;
 mod docker;
 mod files;
 mod made;
 mod podman;
 
 use crate::doctor::facts::{Engine, Runtime};
+use containerd::{containerd, rancher};
+use crio::crio;
 use docker::docker;
-use files::{Files, listed, texts};
+use files::Files;
 use podman::podman;
-use serde_json::{Map, Value, json};
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use serde_json::Value;
+use std::path::Path;
 
 /// Every engine that this machine has, its files being below `root`. A user's Podman also reads a
 /// file below `home`.
@@ -32,125 +35,6 @@ pub(super) fn engines(root: &Path, home: Option<&Path>) -> Vec<Engine> {
 
 /// Where Podman and CRI-O look for hooks by themselves.
 const HOOKS: &str = "/usr/share/containers/oci/hooks.d";
-
-/// containerd, whose default runtime has this name where its files say none.
-fn with_runc(name: &'static str) -> Engine {
-    Engine {
-        default: Some("runc".to_owned()),
-        ..Engine::named(name)
-    }
-}
-
-/// k3s and rke2 write the configuration of their containerd, which is root's to read.
-fn rancher(files: &Files, name: &'static str) -> Option<Engine> {
-    let folder = format!("var/lib/rancher/{name}");
-    files.any(&[&folder])?;
-    let mut engine = with_runc(name);
-    let file = files.at(&folder).join("agent/etc/containerd/config.toml");
-    if let Some(config) = files.toml(&mut engine, &file) {
-        add_all(files, &mut engine, &config);
-    }
-    Some(engine)
-}
-
-fn containerd(files: &Files) -> Option<Engine> {
-    files.any(&["run/containerd/containerd.sock"])?;
-    let mut engine = with_runc("containerd");
-    let file = files.at("etc/containerd/config.toml");
-    let Some(config) = files.toml(&mut engine, &file) else {
-        return Some(engine);
-    };
-    // Docker's own, which no kubelet asks.
-    let is_cri = |name: &str| name == "cri" || name.contains(".cri");
-    if texts(&config["disabled_plugins"]).any(is_cri) {
-        return None;
-    }
-    let merges = config["version"].as_u64() >= Some(3);
-    let imports: Vec<String> = texts(&config["imports"]).map(str::to_owned).collect();
-    let mut all = vec![(file.clone(), config)];
-    for file in imports.iter().flat_map(|one| files.matching(one, &file)) {
-        let config = files.toml(&mut engine, &file);
-        all.extend(config.map(|config| (file, config)));
-    }
-    for (_, config) in &all {
-        add_all(files, &mut engine, config);
-    }
-    // containerd 1.x knows no version 3.
-    if !merges {
-        engine.replacing = replacing(files, &engine, &all);
-    }
-    Some(engine)
-}
-
-/// The last file with a section of a plugin that an earlier one has too, where that changes what is
-/// known of ours: containerd 2 merges such sections, containerd 1.x takes the last alone.
-fn replacing(files: &Files, merged: &Engine, all: &[(PathBuf, Value)]) -> Option<PathBuf> {
-    let mut plugins = Map::new();
-    let mut last = None;
-    for (file, config) in all {
-        for (name, plugin) in config["plugins"].as_object().into_iter().flatten() {
-            if plugins.insert(name.clone(), plugin.clone()).is_some() {
-                last = Some(file.clone());
-            }
-        }
-    }
-    let mut replaced = with_runc(merged.name);
-    add_all(files, &mut replaced, &json!({ "plugins": plugins }));
-    let names = |engine: &Engine| -> BTreeSet<String> {
-        let runtimes = engine.runtimes.iter();
-        runtimes.map(|runtime| runtime.name.clone()).collect()
-    };
-    let is_ours = |engine: &Engine| {
-        let default = engine.default.as_ref();
-        default.is_some_and(|name| names(engine).contains(name))
-    };
-    let differs = names(merged) != names(&replaced) || is_ours(merged) != is_ours(&replaced);
-    last.filter(|_| differs)
-}
-
-fn crio(files: &Files) -> Option<Engine> {
-    files.any(&["run/crio/crio.sock", "usr/bin/crio"])?;
-    let mut engine = Engine::named("cri-o");
-    let mut all = vec![files.at("etc/crio/crio.conf")];
-    all.extend(listed(&files.at("etc/crio/crio.conf.d"), |_| true));
-    let mut folders = vec![HOOKS.to_owned()];
-    for file in all {
-        let Some(config) = files.toml(&mut engine, &file) else {
-            continue;
-        };
-        let config = &config["crio"]["runtime"];
-        if config["hooks_dir"].is_array() {
-            folders = texts(&config["hooks_dir"]).map(str::to_owned).collect();
-        }
-        for (name, runtime) in config["runtimes"].as_object().into_iter().flatten() {
-            let path = runtime["runtime_path"].as_str().unwrap_or_default();
-            add(files, &mut engine, name, path, None);
-            note_other(&mut engine, name, is_oci(runtime, "oci"));
-        }
-        let default = config["default_runtime"].as_str();
-        engine.default = default.map(str::to_owned).or(engine.default);
-    }
-    files.add_hooks(&mut engine, folders);
-    Some(engine)
-}
-
-/// The runtimes of containerd's plugin for Kubernetes, under either of its names.
-fn add_all(files: &Files, engine: &mut Engine, config: &Value) {
-    let plugins = config["plugins"].as_object().into_iter().flatten();
-    for (_, plugin) in plugins {
-        let plugin = &plugin["containerd"];
-        let default = plugin["default_runtime_name"].as_str();
-        engine.default = default.map(str::to_owned).or_else(|| engine.default.take());
-        for (name, runtime) in plugin["runtimes"].as_object().into_iter().flatten() {
-            let path = runtime["options"]["BinaryName"].as_str();
-            // All of ours, not one of them; `*` stops at a slash.
-            let passes = |pattern: &str| ["gpushare.io/*", "*/*"].contains(&pattern);
-            let passes = texts(&runtime["pod_annotations"]).any(passes);
-            add(files, engine, name, path.unwrap_or_default(), Some(passes));
-            note_other(engine, name, is_oci(runtime, "io.containerd.runc."));
-        }
-    }
-}
 
 /// Notes a runtime, if it leads to the wrapper or is NVIDIA's. A later file may say another thing
 /// of one name.

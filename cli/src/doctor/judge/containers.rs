@@ -36,16 +36,13 @@ fn judged(engine: &Engine, facts: &Facts) -> Judged {
             format!("install gpushare there, or correct the path: its containers {then}"),
         );
     }
-    if let Some(found) = annotated(engine) {
-        return warn(
-            found,
-            "update Podman to 4.5.1 or later, or make the wrapper its runtime and take that file away; until then run no stranger's image as root (CONTAINERS, What is a security boundary)",
-        );
+    if let Some(found) = annotated(engine).or_else(|| annotated_by_pods(engine)) {
+        return found;
     }
     let deaf = |runtime: &&Runtime| runtime.passes == Some(false);
     if let Some(runtime) = engine.runtimes.iter().find(deaf) {
         let template = match name {
-            "k3s" | "rke2" => " in its template (CONTAINERS, containerd and Kubernetes)",
+            "k3s" | "rke2" => " in its template or drop-in (CONTAINERS, containerd and Kubernetes)",
             _ => "",
         };
         return warn(
@@ -60,13 +57,15 @@ fn judged(engine: &Engine, facts: &Facts) -> Judged {
     }
     if let Some(file) = &engine.replacing {
         let file = file.display();
+        let dump = match name {
+            "containerd" => "; `containerd config dump` shows what counts",
+            _ => "",
+        };
         return warn(
             format!(
                 "{name}: {file} has a section of [plugins] again: containerd 1.x takes it alone, containerd 2 adds it up, and gpushare's runtimes differ"
             ),
-            format!(
-                "put gpushare's sections into {file} and restart containerd; `containerd config dump` shows what counts"
-            ),
+            format!("put gpushare's sections into {file} and restart {name}{dump}"),
         );
     }
     let gives_none = |runtime: &&Runtime| !runtime.has_nvidia && by_cri(engine);
@@ -184,15 +183,29 @@ fn missing(engine: &Engine) -> Option<(String, &PathBuf, &'static str)> {
 
 /// Whether an image can select the hook, and have crun open a file of the machine for it. The
 /// wrapper refuses such a container before crun sees it.
-fn annotated(engine: &Engine) -> Option<String> {
+fn annotated(engine: &Engine) -> Option<Judged> {
     let version = engine.images_annotate.as_ref()?;
-    let hook = engine.hooks.first()?;
+    let file = engine.hooks.first()?.file.display();
     (!is_wrapped(engine)).then(|| {
-        format!(
-            "podman {version} takes annotations of images over: by {} an image selects the hook, and has crun create or open any file of this machine",
-            hook.file.display()
+        warn(
+            format!(
+                "podman {version} takes annotations of images over: by {file} an image selects the hook, and has crun create or open any file of this machine"
+            ),
+            "update Podman to 4.5.1 or later, or make the wrapper its runtime and take that file away; until then run no stranger's image as root (CONTAINERS, What is a security boundary)",
         )
     })
+}
+
+/// Whether the author of a pod can do so. A file of hooks is for the containers of each handler.
+fn annotated_by_pods(engine: &Engine) -> Option<Judged> {
+    let handler = engine.pods_annotate.as_ref()?;
+    let file = engine.hooks.first()?.file.display();
+    Some(warn(
+        format!(
+            "cri-o hands all annotations of a pod to its runtime: by {file} the author of any pod selects the hook, and has its handler {handler} create or open any file of this machine"
+        ),
+        "name a hooks_dir without that file, and use the wrapper by a script in its place (CONTAINERS, CRI-O over crun)",
+    ))
 }
 
 /// Its containers that a new default runtime does not reach, the first few by name.

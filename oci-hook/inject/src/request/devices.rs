@@ -4,7 +4,7 @@ use gpushare_protocol::injection::DEVICE_FILE;
 use serde_json::{Map, Value};
 
 use super::environment::Environment;
-use super::{DEVICES, hooks};
+use super::{DEVICES, GIVEN, hooks};
 use crate::Refusal;
 
 /// The beginnings of the annotations by which Kubernetes names CDI devices, and NVIDIA's device
@@ -141,23 +141,23 @@ fn is_privileged(config: &Value) -> bool {
     of_all.next().is_some_and(|rule| rule["allow"] == true)
 }
 
-/// The devices that a pod's container was given, which the daemon compares with those that the
-/// container names: the [`evident`] ones, and where there are none, those of the variables that
-/// NVIDIA's runtime reads. An empty name stands for no device. Swarm has no pods, so in a pod its
-/// variables were set by the pod's author.
-pub(super) fn of_pod(
+/// Labels of the devices that a pod's container was given, which the daemon compares with those
+/// that the container names: the [`evident`] ones, and where there are none, those of the variables
+/// that NVIDIA's runtime reads. An empty name stands for no device. Swarm has no pods, so in a pod
+/// its variables were set by the pod's author.
+pub(super) fn labels_of_pod(
     config: &Value,
     annotations: &Map<String, Value>,
     variables: &Environment,
-) -> Vec<String> {
+) -> impl Iterator<Item = (String, String)> + use<> {
     let mut all = evident(config, annotations);
     if all.is_empty() {
         all = all_given(config, annotations, &variables.but(OF_SWARM));
     }
-    match all.is_empty() {
-        true => vec![String::new()],
-        false => all,
+    if all.is_empty() {
+        all.push(String::new());
     }
+    all.into_iter().map(|name| (GIVEN.to_owned(), name))
 }
 
 /// The GPUs that NVIDIA's runtime gives an image of CUDA from before its requirements had a

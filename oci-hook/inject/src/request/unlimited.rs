@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::devices::{all_given, instead_of_all};
+use super::devices::{all_given, instead_of_all, labels_of_pod};
 use super::environment::Environment;
 use super::{Asks, Class, Request, is_of_pod, labels, program};
 
@@ -22,10 +22,15 @@ pub(super) fn request(
     variables: &Environment,
 ) -> Option<Request> {
     let mut labels = labels(config, annotations);
-    let had = instead_of_all(config, annotations, variables, is_of_pod(&labels));
+    let is_of_pod = is_of_pod(&labels);
+    let had = instead_of_all(config, annotations, variables, is_of_pod);
     let devices = had.unwrap_or_else(|| all_given(config, annotations, variables));
     if devices.is_empty() {
         return None;
+    }
+    // It may become a tenant: a variable of the pod's author gives it no other pod's GPU either.
+    if is_of_pod {
+        labels.extend(labels_of_pod(config, annotations, variables));
     }
     labels.extend(of_scheduler(annotations).map(|text| (SCHEDULER.to_owned(), text)));
     Some(Request {

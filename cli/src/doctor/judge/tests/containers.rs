@@ -97,6 +97,36 @@ fn a_podman_whose_images_select_the_hook_is_named() {
 }
 
 #[test]
+fn a_crio_whose_pods_select_the_hook_before_crun_is_named() {
+    let crio = |handler: Option<&str>| Engine {
+        name: "cri-o",
+        pods_annotate: handler.map(str::to_owned),
+        ..podman()
+    };
+    let found = ("has its handler crun create or open", "name a hooks_dir");
+    breaks("containers", Verdict::Warn, found, |facts| {
+        facts.engines.push(crio(Some("crun")));
+    });
+    // Also where the wrapper is the default: the handler is there for a RuntimeClass.
+    breaks("containers", Verdict::Warn, found, |facts| {
+        let runtimes = facts.engines[0].runtimes.clone();
+        facts.engines.push(Engine {
+            default: Some("gpushare".to_owned()),
+            runtimes,
+            ..crio(Some("crun"))
+        });
+    });
+    passes("cri-o: /usr/share", |facts| facts.engines.push(crio(None)));
+    passes("cri-o, by classes", |facts| {
+        facts.classes = true;
+        facts.engines.push(Engine {
+            hooks: vec![],
+            ..crio(Some("crun"))
+        });
+    });
+}
+
+#[test]
 fn a_file_of_an_engine_that_is_wrong_is_named() {
     breaks(
         "containers",

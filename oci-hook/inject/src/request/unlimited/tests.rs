@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use super::super::GIVEN;
 use super::*;
 use serde_json::json;
 
@@ -61,6 +62,31 @@ fn an_images_all_names_no_gpu_beside_those_that_the_container_has() {
     // Variables that name a GPU come from no image.
     one["process"]["env"] = json!(["NVIDIA_VISIBLE_DEVICES=GPU-1"]);
     assert_eq!(of(&one).devices, ["GPU-1"]);
+}
+
+/// The daemon compares them with what the container names.
+#[test]
+fn a_pods_container_says_what_it_was_given_also_where_it_asks_nothing() {
+    let pod = json!({"io.kubernetes.cri.sandbox-namespace": "team"});
+    let given = |annotations: &Value, variable: &str| {
+        let mut config = config(annotations, &["NVIDIA_VISIBLE_DEVICES=void", variable]);
+        config["linux"]["devices"] = json!([{"type": "c", "major": 195, "minor": 3}]);
+        let asked = of(&config);
+        let labels = asked.labels.into_iter().filter(|(kind, _)| kind == GIVEN);
+        let labels: Vec<String> = labels.map(|(_, name)| name).collect();
+        (asked.devices, labels)
+    };
+    let texts = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>();
+    let file = texts(&["/dev/nvidia3"]);
+    for (variable, named) in [
+        ("A=1", "/dev/nvidia3"),
+        // Swarm has no pods: this pod's author wrote it.
+        ("DOCKER_RESOURCE_GPU=all", "all"),
+        ("NVIDIA_VISIBLE_DEVICES=0", "0"),
+    ] {
+        assert_eq!(given(&pod, variable), (texts(&[named]), file.clone()));
+        assert_eq!(given(&json!({}), variable), (texts(&[named]), vec![]));
+    }
 }
 
 #[test]

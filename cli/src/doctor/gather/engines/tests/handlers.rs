@@ -37,3 +37,31 @@ fn runtimes_that_call_another_program_than_ours_are_found() {
     assert_eq!(found, [("k3s", &of_k3s), ("cri-o", &of_crio)]);
     assert_eq!(engines[0].past, ["nvidia"]);
 }
+
+/// CRI-O hands each annotation of a pod on, and crun opens files of the host by some.
+#[test]
+fn a_handler_of_crio_that_is_crun_without_the_wrapper_is_found() {
+    let section = |name: &str, path: &str| {
+        format!("[crio.runtime.runtimes.{name}]\nruntime_path = \"{path}\"\n")
+    };
+    let default = |name: &str| format!("[crio.runtime]\ndefault_runtime = \"{name}\"\n");
+    let crun = "/usr/libexec/crio/crun";
+    let wrapped = section("crun", "/usr/bin/gpushare-runtime");
+    for (programs, text, found) in [
+        (&["usr/libexec/crio/crun"][..], String::new(), Some("crun")),
+        (&["usr/bin/crun"], String::new(), Some("crun")),
+        (&[], String::new(), None),
+        (&["usr/bin/crun"], default("runc"), None),
+        (&[], section("crun", ""), Some("crun")),
+        (&[], section("fast", crun), Some("fast")),
+        (&["usr/bin/crun"], wrapped.clone(), None),
+        // A RuntimeClass may name the other one.
+        (&[], wrapped + &section("fast", crun), Some("fast")),
+        (&[], section("runc", "/usr/libexec/crio/runc"), None),
+    ] {
+        let machine = Machine::new(&[&["usr/bin/crio"], programs].concat());
+        machine.put("etc/crio/crio.conf.d/10-crio.conf", &text);
+        let annotate = machine.engine().pods_annotate;
+        assert_eq!(annotate.as_deref(), found, "{programs:?} {text}");
+    }
+}
