@@ -372,13 +372,17 @@ impl Tenant {
         if ceilings.is_empty() {
             return;
         }
-        let bind = || {
-            for (device_index, ceiling) in ceilings {
-                self.bind_above(*device_index, *ceiling);
-            }
-        };
+        let bind = || self.bind_all_above(ceilings);
         if !self.usage.locked_within(LOCK_TRIES, bind) {
             bind();
+        }
+    }
+
+    /// The same of a page that a process has just presented. That process has the lock until it has
+    /// this daemon's answer.
+    pub(super) fn bind_all_above(&self, ceilings: &[(usize, Bytes)]) {
+        for (device_index, ceiling) in ceilings {
+            self.bind_above(*device_index, *ceiling);
         }
     }
 

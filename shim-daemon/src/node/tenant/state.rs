@@ -244,10 +244,12 @@ impl Tenant {
     }
 
     /// Takes the usage page that a process of the previous daemon presents. Its rows may belong to
-    /// processes that have not presented them yet.
-    pub(in crate::node) fn adopt(&mut self, page: UsagePage) {
-        self.usage = page;
+    /// processes that have not presented them yet. Returns the page before: a process may have
+    /// presented that, too, and its close takes long then.
+    #[must_use]
+    pub(in crate::node) fn adopt(&mut self, page: UsagePage) -> UsagePage {
         (self.has_page, self.unclaimed) = (true, true);
+        std::mem::replace(&mut self.usage, page)
     }
 
     /// Whether its page is the previous daemon's, which knows all rows.
