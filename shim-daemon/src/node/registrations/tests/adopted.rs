@@ -1,8 +1,12 @@
 //! Pages that a process presents to a daemon that took its tenant over.
 
+use gpushare_core::DeviceId;
+use gpushare_protocol::page::UNIT;
 use nix::sys::resource::{UsageWho, getrusage};
 
+use super::looks::write_row;
 use super::*;
+use crate::node::Row;
 
 /// So often is the lock of a tenant tried whose limit is lowered; the loop sleeps between.
 const TRIES: i64 = 50;
@@ -93,5 +97,42 @@ impl Scene {
         while !door.is_idle() {
             std::thread::yield_now();
         }
+    }
+}
+
+/// The same, and the row 1 of it is that of a dead process with 1 GiB.
+fn page_with_a_dead_row() -> UsagePage {
+    let page = page();
+    let mut child = Command::new("true").spawn().unwrap();
+    child.wait().unwrap();
+    write_row(&page, (1, child.id(), 0));
+    let units = u32::try_from(GIB / UNIT).unwrap();
+    page.view().line(1, 0).unwrap().word.charge_anyway(units);
+    page
+}
+
+impl Scene {
+    /// The rows of the page are looked at. What counts as held by the tenant's dead then.
+    fn limbo(&mut self, second: u64) -> Bytes {
+        let now = NOW + Nanos::secs(second);
+        self.node.tick(now);
+        for rows in self.rows_to_look_at() {
+            self.node.rows_seen(now, self.tenant, &Row::dead(&rows));
+        }
+        let account = self.node.world.account(self.tenant, DeviceId(0));
+        account.unwrap().limbo
+    }
+}
+
+#[test]
+fn the_dead_of_the_first_page_count_and_those_of_later_pages_do_not() {
+    let mut scene = Scene::restored();
+    let pages = [(); 3].map(|()| page_with_a_dead_row());
+    for (second, page) in (1..).zip(&pages) {
+        scene.presents(page);
+        assert_eq!(scene.limbo(second), Bytes(GIB), "page {second}");
+        let row = &page.view().slots[1];
+        let taken = row.taken.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(taken, 0, "the row is free");
     }
 }
