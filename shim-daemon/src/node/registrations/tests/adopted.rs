@@ -2,11 +2,13 @@
 
 use gpushare_core::DeviceId;
 use gpushare_protocol::page::UNIT;
+use gpushare_protocol::page::residency::Movability;
 use nix::sys::resource::{UsageWho, getrusage};
 
 use super::looks::write_row;
 use super::*;
 use crate::node::Row;
+use crate::node::awaited::Member;
 
 /// So often is the lock of a tenant tried whose limit is lowered; the loop sleeps between.
 const TRIES: i64 = 50;
@@ -135,4 +137,46 @@ fn the_dead_of_the_first_page_count_and_those_of_later_pages_do_not() {
         let taken = row.taken.load(std::sync::atomic::Ordering::Relaxed);
         assert_eq!(taken, 0, "the row is free");
     }
+}
+
+/// How many processes a tenant has that awaits a child, whose row a presented page shows, before
+/// and after a look at the child. It began so much later than what was written down.
+fn members_beside_an_awaited_one(later: u64) -> [usize; 2] {
+    let mut scene = Scene::restored();
+    let control = scene.known().control().view();
+    control.set_movability(Movability::Fixed);
+    let mut child = Command::new("cat")
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let seen = Seen::of(child.id().cast_signed()).unwrap();
+    let member = Member {
+        pid: child.id(),
+        start: seen.start() + later,
+        program: None,
+    };
+    scene.node.await_members(scene.tenant, &[member]);
+    let awaited = *scene.known().awaited().keys().next().unwrap();
+    let page = page();
+    // Its limits are not written anew, and with them whether memory moves.
+    page.view().header.set_text(scene.known().limits());
+    // As a daemon leaves it that ends before it has looked at the process.
+    write_row(&page, (1, child.id(), 0));
+    scene.presents(&page);
+    let before = scene.known().members().count();
+    scene.node.identified(NOW, awaited, Some(seen));
+    let after = scene.known().members().count();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    [before, after]
+}
+
+#[test]
+fn an_awaited_process_is_a_member_once_a_look_has_shown_that_it_is_one() {
+    assert_eq!(members_beside_an_awaited_one(0), [1, 2]);
+}
+
+#[test]
+fn another_process_that_has_the_pid_of_an_awaited_one_is_no_member() {
+    assert_eq!(members_beside_an_awaited_one(1), [1, 1]);
 }
