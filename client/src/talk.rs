@@ -207,22 +207,34 @@ impl Talk {
         }
     }
 
-    /// The same, or `None` once nothing has come for so long.
+    /// The same, or `None` once it has not come within so long, whatever else has.
     pub fn reply_within(
         &mut self,
         id: u32,
         patience: Duration,
     ) -> Result<Option<ControlReply>, TalkError> {
-        let set = |socket: &UnixStream, to| socket.set_read_timeout(to);
-        set(&self.socket, Some(patience)).map_err(|error| self.lost(&error))?;
-        let next = self.receive();
-        set(&self.socket, self.patience).map_err(|error| self.lost(&error))?;
-        match next {
-            Ok(next) => self.early.push_back(next),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
-            Err(error) => return Err(self.lost(&error)),
+        let end = Instant::now() + patience;
+        while self.early.iter().all(|(known, _)| *known != id) {
+            let left = end.saturating_duration_since(Instant::now());
+            let next = match left.is_zero() {
+                true => Err(ErrorKind::WouldBlock.into()),
+                false => self.receive_within(left),
+            };
+            match next {
+                Ok(next) => self.early.push_back(next),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(error) => return Err(self.lost(&error)),
+            }
         }
         self.reply(id).map(Some)
+    }
+
+    /// The next reply from the socket, or an error once nothing has come for so long.
+    fn receive_within(&mut self, patience: Duration) -> Result<(u32, ControlReply), Error> {
+        self.socket.set_read_timeout(Some(patience))?;
+        let next = self.receive();
+        self.socket.set_read_timeout(self.patience)?;
+        next
     }
 
     /// Asks and waits for the reply.

@@ -3,7 +3,7 @@
 //!
 //! No dependencies, because the interposer links this crate into other people's programs. Parsing
 //! is pure: its input is the environment and it never reads it itself; only [`paths`], [`sockets`],
-//! [`time_namespace`] and [`mps::probe`] touch the file system.
+//! [`injection`], [`time_namespace`] and [`mps::probe`] touch the file system.
 #![deny(unsafe_code)]
 
 pub mod cap;

@@ -156,11 +156,8 @@ const fn size(bytes: usize) -> NonZeroUsize {
 pub struct UsagePage(Mapped);
 
 impl UsagePage {
-    /// The size of its file.
+    /// The size of its file, in all minors of its major.
     const BYTES: NonZeroUsize = size(PAGE_BYTES.next_multiple_of(4096));
-    /// The size that one of any minor has at most. The daemon keeps it, and with it its memory,
-    /// when its processes have ended.
-    const MOST: i64 = 16 << 20;
 
     /// Makes and seals a blank page.
     ///
@@ -172,11 +169,11 @@ impl UsagePage {
         Ok(Self(mapped))
     }
 
-    /// Takes a page that a client of an earlier daemon presents. One of a later minor may be
-    /// longer. A file that is refused is closed on its lane.
+    /// Takes a page that a client of an earlier daemon presents. A file that is refused is closed
+    /// on its lane.
     ///
     /// # Errors
-    /// If it is not sealed as ours, too short or too long, or its header is not a usage page's. Its
+    /// If it is not sealed as ours, has another length, or its header is not a usage page's. Its
     /// *contents* stay untrusted.
     pub fn adopt(presented: Foreign) -> Result<Self, PagesError> {
         let lane = presented.lane().clone();
@@ -196,7 +193,7 @@ impl UsagePage {
         Ok(page)
     }
 
-    /// Whether a file is memory of ordinary pages, sealed as ours is, and long enough.
+    /// Whether a file is memory of ordinary pages, sealed as ours is, and as long.
     fn fits(file: &impl AsFd) -> Result<(), PagesError> {
         match fcntl(file, FcntlArg::F_GET_SEALS) {
             Ok(seals) if SealFlag::from_bits_truncate(seals).contains(size_seals()) => {}
@@ -212,11 +209,10 @@ impl UsagePage {
             .map_err(failed("inspect the descriptor"))?
             .st_size;
         let expected = Self::BYTES.get();
-        let is_whole = usize::try_from(found).is_ok_and(|found| found >= expected);
-        if !is_whole || found > Self::MOST {
-            return Err(PagesError::Size { found, expected });
+        match usize::try_from(found) {
+            Ok(length) if length == expected => Ok(()),
+            _ => Err(PagesError::Size { found, expected }),
         }
-        Ok(())
     }
 
     /// Whether a descriptor is of this very page.

@@ -207,10 +207,9 @@ impl Session {
     fn reconnect(&self) -> Result<Connection, Failed> {
         let mut connection = Connection::open(&self.folder)?;
         SOCKET.is(connection.socket());
-        let known = self.instance.load(Ordering::Relaxed);
         let capabilities = (self.callbacks.capabilities)();
         let end = Instant::now() + GREETING;
-        let hello = register::greet(&mut connection, known, capabilities, end)?;
+        let hello = register::greet(&mut connection, capabilities, end)?;
         let mut adopt = || {
             let held = Some((&self.usage, self.slot));
             // The lock may have been long in coming.

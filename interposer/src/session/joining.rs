@@ -142,7 +142,7 @@ fn attempt(
     let mut connection = Connection::open(folder)?;
     // A child that another thread forks meanwhile must not keep its parent's connection.
     INHERITED.is(connection.socket());
-    let hello = register::greet(&mut connection, 0, capabilities, end)?;
+    let hello = register::greet(&mut connection, capabilities, end)?;
     let welcome = register::register(&mut connection, &hello, None, end)?;
     Ok((connection, welcome))
 }

@@ -37,7 +37,7 @@ use std::ffi::CString;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -272,10 +272,13 @@ impl Session {
         }
     }
 
-    /// Bytes the tenant may hold as credit on a device.
+    /// Bytes the tenant may hold as credit on a device. Whoever has raised credit reads it behind a
+    /// fence.
     pub(crate) fn grant(&self, device_index: usize) -> u64 {
         let device = self.control().devices.get(device_index);
-        device.map_or(0, |device| device.grant.load(Ordering::SeqCst))
+        let grant = device.map_or(0, |device| device.grant.load(Ordering::Relaxed));
+        fence(Ordering::Acquire);
+        grant
     }
 
     /// The bytes that the tenant's charges could reach, as the daemon last saw it.

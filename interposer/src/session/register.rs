@@ -42,14 +42,12 @@ impl From<io::Error> for Failed {
     }
 }
 
-/// Greets the daemon, until `end` at most. Returns its greeting. `known` is the instance met
-/// before, or 0.
+/// Greets the daemon, until `end` at most. Returns its greeting.
 ///
 /// # Errors
 /// [`Failed::Refused`] if its major version differs.
 pub(super) fn greet(
     connection: &mut Connection,
-    known: u64,
     capabilities: u64,
     end: Instant,
 ) -> Result<Hello, Failed> {
@@ -59,7 +57,7 @@ pub(super) fn greet(
     let mut frame = Vec::new();
     let ours = Hello {
         capabilities,
-        ..Hello::of_this_build(known)
+        ..Hello::of_this_build(0)
     };
     encode(0, &ours, &mut frame).map_err(io::Error::other)?;
     socket::send(connection.socket(), &frame, None)?;

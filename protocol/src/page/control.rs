@@ -148,6 +148,9 @@ const _: () = {
     assert!(offset_of!(ControlHeader, spill) == 72);
     assert!(offset_of!(ControlPage, devices) == 1024);
     assert!(size_of::<ControlPage>() == CONTROL_BYTES);
+    // A library refuses a page of another length, and libraries of other minors may have been
+    // loaded long before: only another major has another length (ADR 269).
+    assert!(CONTROL_MAJOR != 2 || CONTROL_BYTES == 8192);
 };
 
 impl ControlPage {
@@ -191,7 +194,7 @@ impl ControlPage {
             return Err(PageError::Version { major });
         }
         let bytes = u64::from(self.header.size.load(Ordering::Relaxed));
-        if bytes < CONTROL_BYTES as u64 {
+        if bytes != CONTROL_BYTES as u64 {
             return Err(PageError::Size { bytes });
         }
         Ok(())
@@ -217,6 +220,17 @@ pub(super) mod tests {
         page.found(42);
         assert_eq!(page.check(), Ok(()));
         assert_eq!(page.header.instance.load(Ordering::Relaxed), 42);
+    }
+
+    #[test]
+    fn a_control_page_that_says_another_length_is_refused() {
+        let page = blank();
+        page.found(1);
+        let own = page.header.size.load(Ordering::Relaxed);
+        for (size, is_page) in [(own - 64, false), (own, true), (own + 64, false)] {
+            page.header.size.store(size, Ordering::Relaxed);
+            assert_eq!(page.check().is_ok(), is_page, "{size}");
+        }
     }
 
     #[test]

@@ -187,6 +187,9 @@ const _: () = {
     assert!(offset_of!(Page, slots) == 12_288);
     assert!(offset_of!(Page, lines) == 45_056);
     assert!(size_of::<Page>() == PAGE_BYTES && align_of::<Page>() == 64);
+    // Both sides refuse a page of another length, and a program keeps the page of its start
+    // through upgrades and downgrades: only another major has another length (ADR 269).
+    assert!(MAJOR != 2 || PAGE_BYTES == 569_344);
 };
 
 /// The byte of the file whose lock shows that slot `slot` is alive.
@@ -264,7 +267,7 @@ impl Page {
             return Err(PageError::Version { major });
         }
         let bytes = u64::from(self.header.size.load(Ordering::Relaxed));
-        if bytes < PAGE_BYTES as u64 {
+        if bytes != PAGE_BYTES as u64 {
             return Err(PageError::Size { bytes });
         }
         Ok(())
@@ -390,6 +393,17 @@ mod tests {
             let version = u32::from(major) << 16;
             page.header.version.store(version, Ordering::Relaxed);
             assert_eq!(page.check(), Err(PageError::Version { major }));
+        }
+    }
+
+    #[test]
+    fn a_page_that_says_another_length_is_refused() {
+        let page = blank();
+        page.found(7, 9);
+        let own = page.header.size.load(Ordering::Relaxed);
+        for (size, is_page) in [(own - 64, false), (own, true), (own + 64, false)] {
+            page.header.size.store(size, Ordering::Relaxed);
+            assert_eq!(page.check().is_ok(), is_page, "{size}");
         }
     }
 

@@ -123,9 +123,9 @@ impl Turn {
 }
 
 impl ControlDevice {
-    /// The tenant's turn now. The bounds belong to the word read with them, unless the daemon
-    /// kept writing throughout; then they belong to a turn next to it, which the wake-up that
-    /// follows puts right.
+    /// The tenant's turn now. The bounds are those of the word read with them or, where the daemon
+    /// is just storing the next turn, of that one: it stores the bounds before the word. The
+    /// wake-up that follows puts that right.
     pub fn turn(&self) -> Turn {
         let mut word = self.lease.load(Ordering::Relaxed);
         fence(Ordering::Acquire);

@@ -15,8 +15,9 @@
 //! leaves nothing to repair: its words show its holdings. No lock lives in the page; see
 //! [`lock_byte`].
 //!
-//! The layout is append-only within a major version: fields are added in reserved space, never
-//! moved.
+//! Within a major version the page keeps its length and its layout: a later minor gives reserved
+//! words a meaning, and moves none. Programs keep their page while the daemon is upgraded or
+//! downgraded.
 
 pub mod control;
 mod credit;

@@ -3,8 +3,8 @@
 
 use serde::{Serialize, de::DeserializeOwned};
 
-/// The longest body in bytes. The largest message is a page of `ps` rows; a client that claims more
-/// is cut off.
+/// The longest body in bytes. Commands and hooks send the longest messages: environments, labels
+/// and devices. A client that claims more is cut off.
 pub const MAX_FRAME: usize = 256 * 1024;
 
 /// Bytes before a body: its length (u32, little endian), then the request id (u32, little endian).

@@ -23,8 +23,8 @@ pub struct Hello {
     /// Bits for capabilities beyond the minor version, such as [`Hello::GATED`]; unknown bits are
     /// ignored.
     pub capabilities: u64,
-    /// From the daemon: which instance it is, new at every start. From a client: the instance it
-    /// knew before, or 0.
+    /// From the daemon: which instance it is, new at every start. From a client: 0, which no daemon
+    /// reads.
     pub instance: u64,
 }
 
@@ -58,7 +58,7 @@ impl Hello {
         ))
     }
 
-    /// This build's greeting.
+    /// This build's greeting, as this instance.
     #[must_use]
     pub fn of_this_build(instance: u64) -> Self {
         Self {

@@ -139,6 +139,18 @@ pub enum Event {
         /// The part of that which was charged.
         charged: Bytes,
     },
+    /// A process ended while there was no daemon, and its row is left. The row is the tenant's to
+    /// write: what it says is believed as far as the tenant could have held it.
+    Unseen {
+        /// Which: an id no living process has.
+        process: ProcessId,
+        /// Its tenant.
+        tenant: TenantId,
+        /// Where.
+        device: DeviceId,
+        /// The charges in its row.
+        charged: Bytes,
+    },
     /// A process ended, by its pidfd.
     ProcessGone {
         /// Which.

@@ -151,6 +151,12 @@ impl World {
                 bytes,
                 charged,
             } => self.remembered(process, tenant, device, (bytes, charged)),
+            Event::Unseen {
+                process,
+                tenant,
+                device,
+                charged,
+            } => self.unseen(process, tenant, device, charged),
             Event::ProcessGone { process, charged } => self.process_gone(process, &charged),
             Event::ProcessReplaced { process, charged } => {
                 self.process_replaced(process, &charged);

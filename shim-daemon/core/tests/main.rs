@@ -103,6 +103,7 @@ mod turn_ends;
 mod turns;
 mod unlisted;
 mod unlisted_races;
+mod unseen;
 mod uvm;
 mod uvm_booked;
 mod uvm_rates;

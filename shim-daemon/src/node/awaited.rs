@@ -62,6 +62,10 @@ pub(super) struct Awaited {
 }
 
 impl Awaited {
+    pub(super) fn is_identified(&self) -> bool {
+        self.identified
+    }
+
     /// Signals it, if this user may end it, whose tenant it is.
     fn signal(&self, user: Option<u32>, signal: Signal) {
         if user.is_none_or(|user| crate::peer::may_end(self.member.pid, user)) {
@@ -158,12 +162,12 @@ impl Node {
         process: ProcessId,
         seen: Option<&Seen>,
     ) -> bool {
-        let mut all = self.tenants.values_mut();
-        let found = all.find_map(|known| {
+        let mut all = self.tenants.iter_mut();
+        let found = all.find_map(|(tenant, known)| {
             let user = known.registration().owner;
-            Some((known.awaited_mut().get_mut(&process)?, user))
+            Some((*tenant, known.awaited_mut().get_mut(&process)?, user))
         });
-        let Some((awaited, user)) = found else {
+        let Some((tenant, awaited, user)) = found else {
             return false;
         };
         awaited.looked_at = false;
@@ -175,6 +179,7 @@ impl Node {
         if let Some(signal) = awaited.due.take() {
             awaited.signal(user, signal);
         }
+        self.seat_late(now, tenant);
         true
     }
 

@@ -17,15 +17,18 @@ use crate::peer::{Peer, inspect};
 
 impl Node {
     /// Makes the awaited processes of a tenant members, whose rows a page of the previous daemon
-    /// shows: without a connection, and by the old page. Not while they are just coming; nor where
-    /// memory moves: only a process itself says where its own is.
+    /// shows: without a connection, and by the old page. Not before a look has shown that they are
+    /// what was written down: another process may have the pid. Not while they are just coming; nor
+    /// where memory moves: only a process itself says where its own is.
     pub(super) fn seat_late(&mut self, now: Nanos, tenant: TenantId) {
         let known = self.tenants.get(&tenant).filter(|_| !self.is_recovering());
         let fixed = |known: &&Tenant| known.control().view().movability() == Movability::Fixed;
         let Some(known) = known.filter(fixed) else {
             return;
         };
-        let rows = known.awaited().iter().filter_map(|(process, awaited)| {
+        let awaited = known.awaited().iter();
+        let identified = awaited.filter(|(_, awaited)| awaited.is_identified());
+        let rows = identified.filter_map(|(process, awaited)| {
             let Member { pid, start, .. } = awaited.member;
             Some((known.late_slot(pid, start)?, *process, pid))
         });

@@ -76,12 +76,21 @@ impl Node {
                 .position(|device| device.uuid == reaped.device);
             if let Some(device) = device {
                 let (bytes, charged) = (Bytes(reaped.bytes), Bytes(reaped.charged));
-                self.remember(now, tenant, (reaped.pid, device), bytes, charged);
+                self.remember(now, (reaped.pid, device), bytes, |process| {
+                    Event::Remembered {
+                        process,
+                        tenant,
+                        device: DeviceId(device as u64),
+                        bytes,
+                        charged,
+                    }
+                });
             }
         }
     }
 
-    /// A process died while there was no daemon.
+    /// A process died while there was no daemon. The brain believes no more of its row than its
+    /// tenant could have held.
     pub(super) fn reap_unseen(&mut self, now: Nanos, tenant: TenantId, unseen: &Unseen) {
         let device_ids = self.tenants.get(&tenant).map(|known| known.device_ids());
         let devices: Vec<Option<usize>> = device_ids
@@ -95,7 +104,12 @@ impl Node {
         for (device, charged) in devices.into_iter().zip(&unseen.charged) {
             if let Some(device) = device.filter(|_| *charged > 0) {
                 let charged = Bytes(u64::from(*charged) * UNIT);
-                self.remember(now, tenant, (pid, device), charged, charged);
+                self.remember(now, (pid, device), charged, |process| Event::Unseen {
+                    process,
+                    tenant,
+                    device: DeviceId(device as u64),
+                    charged,
+                });
             }
         }
     }
@@ -106,10 +120,9 @@ impl Node {
     fn remember(
         &mut self,
         now: Nanos,
-        tenant: TenantId,
         (pid, device): (u32, usize),
         bytes: Bytes,
-        charged: Bytes,
+        event: impl FnOnce(ProcessId) -> Event,
     ) {
         if pid == 0 || runs(pid, None) {
             return;
@@ -117,13 +130,6 @@ impl Node {
         let fresh = ProcessId(self.fresh_id());
         let process = self.processes.reaped_as(pid, fresh);
         self.looks.remember(device, process, bytes);
-        let event = Event::Remembered {
-            process,
-            tenant,
-            device: DeviceId(device as u64),
-            bytes,
-            charged,
-        };
-        self.happened(now, event);
+        self.happened(now, event(process));
     }
 }

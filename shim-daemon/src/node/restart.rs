@@ -187,7 +187,8 @@ impl Node {
             return Err(refuse("the tenant's processes share another page"));
         }
         let page = UsagePage::adopt(presented).map_err(|error| refuse(&error.to_string()))?;
-        known.adopt(page);
+        let before = known.adopt(page);
+        self.lane(tenant).run(move || drop(before));
         self.limit_page(tenant);
         Ok(slot)
     }
@@ -217,7 +218,7 @@ impl Node {
         let ceilings = self.ceilings(tenant, known.device_ids()).into_iter();
         let ceilings = ceilings.enumerate();
         let ceilings = ceilings.filter_map(|(at, ceiling)| Some((at, ceiling?)));
-        known.hold_to(&ceilings.collect::<Vec<_>>());
+        known.bind_all_above(&ceilings.collect::<Vec<_>>());
     }
 
     /// Tells the brain the holdings of a process of the previous daemon.

@@ -120,8 +120,11 @@ pub(super) struct Tenant {
     /// that they are refused.
     awaited: BTreeMap<ProcessId, Awaited>,
     refused: BTreeSet<u32>,
-    /// Whether rows of its page may belong to processes that have not presented them yet.
-    unclaimed: bool,
+    /// The rows that were taken when its page came from the previous daemon, but for those that
+    /// were found to be presented or free since.
+    unclaimed: Vec<Row>,
+    /// Whether the dead of such rows count: they do in the first page that came.
+    counts_dead: bool,
     /// Such rows are being looked at.
     rows_looked_at: bool,
     /// Its shares of the devices' time, by device.
@@ -168,7 +171,8 @@ impl Tenant {
             has_page: false,
             awaited: BTreeMap::new(),
             refused: BTreeSet::new(),
-            unclaimed: false,
+            unclaimed: Vec::new(),
+            counts_dead: false,
             rows_looked_at: false,
             compute: Vec::new(),
             shares,
@@ -354,13 +358,13 @@ impl Tenant {
         let page = self.usage.view();
         // Also rows of processes that have not presented them to this daemon yet.
         let rows = || (0..MAX_SLOTS).filter_map(|slot| page.line(slot, device_index));
-        let held = match self.unclaimed {
-            true => Bytes(
+        let held = match self.unclaimed.is_empty() {
+            true => self.held(device_index),
+            false => Bytes(
                 rows()
                     .map(|line| u64::from(line.word.load().held()) * UNIT)
                     .sum(),
             ),
-            false => self.held(device_index),
         };
         if held > ceiling {
             rows().for_each(|line| line.word.bind());
@@ -375,13 +379,17 @@ impl Tenant {
         if ceilings.is_empty() {
             return;
         }
-        let bind = || {
-            for (device_index, ceiling) in ceilings {
-                self.bind_above(*device_index, *ceiling);
-            }
-        };
+        let bind = || self.bind_all_above(ceilings);
         if !self.usage.locked_within(LOCK_TRIES, bind) {
             bind();
+        }
+    }
+
+    /// The same of a page that a process has just presented. That process has the lock until it has
+    /// this daemon's answer.
+    pub(super) fn bind_all_above(&self, ceilings: &[(usize, Bytes)]) {
+        for (device_index, ceiling) in ceilings {
+            self.bind_above(*device_index, *ceiling);
         }
     }
 

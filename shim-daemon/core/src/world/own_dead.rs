@@ -92,6 +92,25 @@ impl World {
         self.look_soon(device);
     }
 
+    /// A process that died while there was no daemon, by its row. Beside its tenant's other dead it
+    /// held no more than the tenant could have, and no more than the device has.
+    pub(super) fn unseen(
+        &mut self,
+        process: ProcessId,
+        tenant: TenantId,
+        device: DeviceId,
+        charged: Bytes,
+    ) {
+        let most = self.ledger.get(device).and_then(|books| {
+            let account = books.account(tenant)?;
+            Some(account.most_presented().min(books.capacity()) - account.limbo_charged)
+        });
+        let charged = charged.min(most.unwrap_or(Bytes::ZERO));
+        if !charged.is_zero() {
+            self.remembered(process, tenant, device, (charged, charged));
+        }
+    }
+
     /// Updates the grant in the control page if it changed.
     pub(super) fn show_grant(&mut self, tenant: TenantId, device: DeviceId) {
         let changed = self.ledger.change(device, tenant, |account| {

@@ -1,6 +1,7 @@
 //! What the node keeps of a process that connects, and registers, over and over.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod adopted;
 mod left;
 mod looks;
 

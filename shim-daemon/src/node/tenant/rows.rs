@@ -47,16 +47,34 @@ impl Row {
 }
 
 impl Tenant {
-    /// The rows that are taken, by no process that is known here. A live process that has not
-    /// presented its row yet (a stopped one, perhaps) keeps it.
-    fn unclaimed_rows(&mut self) -> Vec<Row> {
-        if !self.unclaimed {
-            return Vec::new();
-        }
+    /// Notes the rows that are taken in the page of the previous daemon. A row that is taken later,
+    /// or changes, is a process's own work: no daemon had such a process.
+    pub(super) fn note_rows(&mut self) {
         let slots = 0..MAX_SLOTS;
-        let rows: Vec<Row> = slots.filter_map(|slot| self.unclaimed_row(slot)).collect();
-        self.unclaimed = !rows.is_empty();
+        self.unclaimed = slots.filter_map(|slot| self.unclaimed_row(slot)).collect();
+    }
+
+    /// Those of them that are taken still, by no process that is known here. A live process that
+    /// has not presented its row yet (a stopped one, perhaps) keeps it.
+    fn unclaimed_rows(&mut self) -> Vec<Row> {
+        let mut rows = std::mem::take(&mut self.unclaimed);
+        rows.retain(|row| self.is_unclaimed(row));
+        self.unclaimed.clone_from(&rows);
         rows
+    }
+
+    fn is_unclaimed(&self, row: &Row) -> bool {
+        self.unclaimed_row(row.slot).as_ref() == Some(row)
+    }
+
+    /// The row of a process that has not presented it yet, in a page of the previous daemon.
+    pub(in crate::node) fn late_slot(&self, pid: u32, start: u64) -> Option<usize> {
+        let mut rows = self.unclaimed.iter().filter(|row| self.is_unclaimed(row));
+        let found = rows.find(|row| {
+            let began = [0, start].contains(&row.start);
+            row.pid == u64::from(pid) && began
+        });
+        found.map(|row| row.slot)
     }
 
     fn unclaimed_row(&self, slot: usize) -> Option<Row> {
@@ -79,10 +97,11 @@ impl Tenant {
         rows
     }
 
-    /// Rows of its page may be taken by processes that are not known here.
+    /// Its page is as it came from the previous daemon.
     #[cfg(test)]
     pub(in crate::node) fn may_have_rows(&mut self) {
-        self.unclaimed = true;
+        self.note_rows();
+        self.counts_dead = true;
     }
 
     /// They were looked at.
@@ -90,28 +109,33 @@ impl Tenant {
         self.rows_looked_at = false;
     }
 
-    /// Empties the rows of which no process has the pid, and returns their charges.
+    /// Empties the rows of which no process has the pid, and returns their charges if they count.
     pub(in crate::node) fn clear_free_rows(&mut self) -> Vec<Unseen> {
         let mut rows = self.unclaimed_rows();
         rows.retain(Row::is_free);
         self.clear_rows(&rows)
     }
 
-    /// Empties the rows of processes that died while no daemon ran, and returns their charges.
+    /// Empties the rows of processes that died while no daemon ran, and returns their charges if
+    /// they count.
     pub(in crate::node) fn clear_rows(&mut self, dead: &[Row]) -> Vec<Unseen> {
         let mut cleared = Vec::new();
         for row in dead {
             // It may be another's by now.
-            if self.unclaimed_row(row.slot) != Some(*row) {
+            if !self.is_unclaimed(row) {
                 continue;
             }
-            let devices = 0..self.device_ids.len();
-            let lines = devices.filter_map(|at| self.usage.view().line(row.slot, at));
-            let charged = lines.map(|line| line.word.load().charged).collect();
-            let pid = row.pid;
-            cleared.push(Unseen { pid, charged });
+            if self.counts_dead {
+                let devices = 0..self.device_ids.len();
+                let lines = devices.filter_map(|at| self.usage.view().line(row.slot, at));
+                let charged = lines.map(|line| line.word.load().charged).collect();
+                let pid = row.pid;
+                cleared.push(Unseen { pid, charged });
+            }
             self.clear(row.slot);
         }
+        // A process may write the same into them again.
+        self.unclaimed.retain(|row| !dead.contains(row));
         cleared
     }
 }

@@ -1,7 +1,6 @@
 //! A tenant's state, and the only ways to change it.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 
 use gpushare_core::{Compute, DeviceId, Nanos, ProcessId, TenantSpec};
 use gpushare_protocol::limits::Limits;
@@ -244,29 +243,23 @@ impl Tenant {
     }
 
     /// Takes the usage page that a process of the previous daemon presents. Its rows may belong to
-    /// processes that have not presented them yet.
-    pub(in crate::node) fn adopt(&mut self, page: UsagePage) {
-        self.usage = page;
-        (self.has_page, self.unclaimed) = (true, true);
+    /// processes that have not presented them yet. Returns the page before: a process may have
+    /// presented that, too, and its close takes long then.
+    ///
+    /// The dead of a page that comes after another one do not count: a process may present page
+    /// after page, and each would tell of other dead.
+    #[must_use]
+    pub(in crate::node) fn adopt(&mut self, page: UsagePage) -> UsagePage {
+        let before = std::mem::replace(&mut self.usage, page);
+        self.counts_dead = !self.has_page;
+        self.has_page = true;
+        self.note_rows();
+        before
     }
 
     /// Whether its page is the previous daemon's, which knows all rows.
     pub(in crate::node) fn has_page(&self) -> bool {
         self.has_page
-    }
-
-    /// The row of a process that has not presented it yet, in a page of the previous daemon.
-    pub(in crate::node) fn late_slot(&self, pid: u32, start: u64) -> Option<usize> {
-        let slots = (0..MAX_SLOTS).filter(|slot| self.unclaimed && !self.slots.contains_key(slot));
-        let page = self.usage.view();
-        let mut slots = slots.filter(|slot| {
-            let header = &page.slots[*slot];
-            let began = header.start.load(Ordering::Relaxed);
-            header.taken.load(Ordering::Acquire) != 0
-                && header.generation.load(Ordering::Relaxed) == u64::from(pid)
-                && (began == 0 || began == start)
-        });
-        slots.next()
     }
 
     /// Processes of the previous daemon that have not come back.

@@ -3,6 +3,15 @@
 use super::*;
 use crate::node::Row;
 
+/// Writes into a page that a row is taken: its number, the pid, and the start.
+pub(super) fn write_row(page: &UsagePage, (slot, pid, start): (usize, u32, u64)) {
+    use std::sync::atomic::Ordering::Relaxed;
+    let row = &page.view().slots[slot];
+    row.taken.store(1, Relaxed);
+    row.generation.store(u64::from(pid), Relaxed);
+    row.start.store(start, Relaxed);
+}
+
 impl Scene {
     /// The looks at processes that are wanted by now.
     fn looks(&mut self) -> usize {
@@ -79,7 +88,7 @@ fn rows_of_living_processes_are_looked_at_by_one_work_at_a_time() {
     scene.node.tick(now(3));
     let rows = scene.rows_to_look_at();
     // Another process took one meanwhile.
-    scene.takes_rows(&[(1, 1, 0)]);
+    scene.writes_rows(&[(1, 1, 0)]);
     scene
         .node
         .rows_seen(now(3), scene.tenant, &Row::dead(&rows[0]));
@@ -97,18 +106,50 @@ fn rows_of_which_no_process_has_the_pid_are_free_without_a_look() {
     assert_eq!(scene.rows_to_look_at().len(), 0);
 }
 
+#[test]
+fn a_row_that_is_taken_after_its_page_has_come_is_none_of_the_dead() {
+    let mut scene = Scene::new();
+    let mut child = Command::new("true").spawn().unwrap();
+    child.wait().unwrap();
+    // The first process lives.
+    scene.takes_rows(&[(0, 1, 0)]);
+    scene.writes_rows(&[(1, child.id(), 0), (2, child.id(), 9)]);
+    scene.node.tick(NOW + Nanos::secs(1));
+    let rows = scene.rows_to_look_at();
+    assert_eq!(rows.len(), 1);
+    assert_eq!(Row::dead(&rows[0]), []);
+    scene.node.recovered(NOW);
+    assert_eq!(scene.rows_taken(), [0, 1, 2]);
+}
+
+#[test]
+fn a_row_that_was_emptied_is_none_of_the_dead_when_it_is_written_again() {
+    let mut scene = Scene::new();
+    let mut child = Command::new("true").spawn().unwrap();
+    child.wait().unwrap();
+    let row = (1, child.id(), 9);
+    scene.takes_rows(&[(0, 1, 0), row]);
+    scene.node.recovered(NOW);
+    assert_eq!(scene.rows_taken(), [0]);
+    scene.writes_rows(&[row]);
+    scene.node.recovered(NOW);
+    assert_eq!(scene.rows_taken(), [0, 1]);
+}
+
 impl Scene {
-    /// Rows of the page are taken: their numbers, the pids, and their starts.
+    /// Rows of the page were taken when it came: their numbers, the pids, and their starts.
     fn takes_rows(&mut self, rows: &[(usize, u32, u64)]) {
-        use std::sync::atomic::Ordering::Relaxed;
+        self.writes_rows(rows);
         let known = self.node.tenants.get_mut(&self.tenant).unwrap();
-        for (slot, pid, start) in rows {
-            let row = &known.usage().view().slots[*slot];
-            row.taken.store(1, Relaxed);
-            row.generation.store(u64::from(*pid), Relaxed);
-            row.start.store(*start, Relaxed);
-        }
         known.may_have_rows();
+    }
+
+    /// A process of the tenant writes into its page that these rows are taken.
+    fn writes_rows(&mut self, rows: &[(usize, u32, u64)]) {
+        let known = self.node.tenants.get_mut(&self.tenant).unwrap();
+        for row in rows {
+            write_row(known.usage(), *row);
+        }
     }
 
     fn rows_taken(&self) -> Vec<usize> {
@@ -120,7 +161,7 @@ impl Scene {
     }
 
     /// The looks at rows that are wanted.
-    fn rows_to_look_at(&mut self) -> Vec<Vec<Row>> {
+    pub(super) fn rows_to_look_at(&mut self) -> Vec<Vec<Row>> {
         let effects = std::iter::from_fn(|| self.node.poll_effect());
         let rows = effects.filter_map(|one| match one {
             Effect::LookAtRows { rows, .. } => Some(rows),
