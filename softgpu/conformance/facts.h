@@ -89,6 +89,7 @@ void kernel_facts(void);
 void fault_facts(void);
 void fault_beside_facts(void);
 void graph_facts(void);
+void graph_update_facts(void);
 void told_facts(void);
 void conditional_facts(void);
 void coredump_facts(void);
