@@ -177,6 +177,11 @@ impl<'a, T: Plain> Out<'a, T> {
 }
 
 impl<'a, T: Plain> InOut<'a, T> {
+    /// The first of several of ours, which may be taken for one longer structure.
+    pub(crate) fn first_of(values: &'a mut [T]) -> Self {
+        Self(values.as_mut_ptr(), PhantomData)
+    }
+
     /// Of ours.
     pub(crate) fn to(place: &'a mut T) -> Self {
         Self(place, PhantomData)
