@@ -12,7 +12,6 @@ mod binding;
 mod context;
 mod context_refusal;
 mod context_turns;
-mod external;
 mod graph;
 mod graph_execs;
 mod graph_held;
@@ -50,7 +49,6 @@ const FAMILIES: &[&[&[Hook]]] = &[
     array::HOOKS,
     binding::HOOKS,
     context::HOOKS,
-    external::HOOKS,
     graph::HOOKS,
     held::HOOKS,
     info::HOOKS,
