@@ -164,6 +164,42 @@ fn a_variant_newer_than_the_table_is_left_to_the_driver() {
     assert_eq!(run(&client, &arguments, &[&library()]), ours);
 }
 
+/// The log of a program that looks a name up at these versions. `init` among them is a call of
+/// `cuInit`, which starts the library.
+fn log_of(test: &str, asked: &[&str]) -> String {
+    let folder = folder(test);
+    let driver = driver_in(&folder);
+    let (client, log) = (folder.join("versions"), folder.join("log"));
+    compile("versions.c", &client, &["-ldl"]);
+    let mut command = Command::new(&client);
+    command.arg(&driver).args(asked).env("GPUSHARE_LOG", &log);
+    succeed(with_preload(&mut command, &[&library()]));
+    std::fs::read_to_string(&log).expect("a log")
+}
+
+/// Runtimes look functions up before they start the driver.
+#[test]
+fn a_variant_that_was_found_before_the_start_is_told_in_the_log() {
+    let said = log_of("variant-told", &["cuInit", "98000", "99000", "init"]);
+    assert!(
+        said.contains("newer variants than gpushare knows"),
+        "{said}"
+    );
+    assert!(said.contains("count=2"), "{said}");
+    let said = log_of("variant-not-told", &["cuInit", "12000", "97000", "init"]);
+    assert!(!said.contains("newer variant"), "{said}");
+}
+
+/// A program asks for the functions of EGL at the versions of old headers.
+#[test]
+fn a_function_newer_than_the_table_is_named_in_the_log() {
+    let said = log_of("new-function", &["cuNewest", "init", "99000"]);
+    assert!(said.contains("does not know this function"), "{said}");
+    assert!(said.contains("cuNewest"), "{said}");
+    let said = log_of("old-function", &["cuEGLInit", "init", "7000"]);
+    assert!(!said.contains("does not know"), "{said}");
+}
+
 /// Below the version of a per-thread twin a driver finds nothing. The stand-in driver gives the
 /// plain function, as another driver may.
 #[test]
@@ -216,7 +252,7 @@ fn a_plug_in_that_looks_beside_itself_finds_hooks_too() {
 }
 
 /// `RTLD_DEEPBIND` puts a plug-in's own libraries first, the C library with its `dlsym` among them.
-/// docs/OPERATIONS.md lists it.
+/// docs/BYPASSES.md lists it.
 #[test]
 fn a_deep_bound_plug_in_goes_past_us_and_works() {
     let (host, plugin) = plugin("deepbound");

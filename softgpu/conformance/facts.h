@@ -53,6 +53,12 @@ handle begin(void);
 double microseconds(void);
 // Forks. The child has the time limit of a family, too.
 int fork_facts(void);
+// The driver's version, 1000 * major + 10 * minor.
+int driver_version(void);
+// The first driver that makes green contexts without a default stream.
+enum { NEEDS_NO_STREAM = 13030 };
+// A description of some of the multiprocessors of device 0.
+handle green_described(void);
 // Runs `body` in another thread and waits for it.
 void in_thread(void (*body)(void *), void *argument);
 
@@ -89,6 +95,7 @@ void kernel_facts(void);
 void fault_facts(void);
 void fault_beside_facts(void);
 void graph_facts(void);
+void graph_update_facts(void);
 void told_facts(void);
 void conditional_facts(void);
 void coredump_facts(void);
@@ -98,6 +105,7 @@ void green_use_facts(void);
 void green_end_facts(void);
 void green_as_context_facts(void);
 void green_undescribed_facts(void);
+void green_plain_facts(void);
 void ipc_facts(void);
 void ipc_freed_facts(void);
 void values_facts(void);

@@ -58,7 +58,7 @@ static void resources(void) {
     say_result("desc.of_two_splits", CU(cuDevResourceGenerateDesc, &desc, parts, 2));
 }
 
-static handle described(void) {
+handle green_described(void) {
     resource whole, part;
     unsigned groups = 1;
     handle desc = NULL;
@@ -76,10 +76,13 @@ static int is_active(void) {
 }
 
 static void life(void) {
-    handle desc = described(), green = NULL, context = NULL, again = NULL, primary = NULL, current = NULL;
+    handle desc = green_described(), green = NULL, context = NULL, again = NULL, primary = NULL, current = NULL;
     unsigned long long id = 0;
     // cuGreenCtxCreate
-    say_result("create_without_the_flag", CU(cuGreenCtxCreate, &green, desc, 0, 0));
+    if (driver_version() < NEEDS_NO_STREAM)
+        say_result("create_without_the_flag_before_13_3", CU(cuGreenCtxCreate, &green, desc, 0, 0));
+    else
+        say("create_without_the_flag_before_13_3", "absent");
     say_result("create_with_nonsense", CU(cuGreenCtxCreate, &green, desc, 0, 0x11));
     say_result("create_to_null", CU(cuGreenCtxCreate, NULL, desc, 0, DEFAULT_STREAM));
     say_result("create_on_no_device", CU(cuGreenCtxCreate, &green, desc, 99, DEFAULT_STREAM));
@@ -203,7 +206,7 @@ void green_life_facts(void) {
 
 void green_use_facts(void) {
     handle green = NULL, context = NULL, primary = begin();
-    must("cuGreenCtxCreate", CU(cuGreenCtxCreate, &green, described(), 0, DEFAULT_STREAM));
+    must("cuGreenCtxCreate", CU(cuGreenCtxCreate, &green, green_described(), 0, DEFAULT_STREAM));
     must("cuCtxFromGreenCtx", CU(cuCtxFromGreenCtx, &context, green));
     share(green, context, primary);
     streams(green, context, primary);
@@ -212,7 +215,7 @@ void green_use_facts(void) {
 // What a destroyed green context leaves.
 void green_end_facts(void) {
     handle green = NULL, context = NULL, stream = NULL, own = NULL, second = NULL, primary = begin();
-    must("cuGreenCtxCreate", CU(cuGreenCtxCreate, &green, described(), 0, DEFAULT_STREAM));
+    must("cuGreenCtxCreate", CU(cuGreenCtxCreate, &green, green_described(), 0, DEFAULT_STREAM));
     must("cuCtxFromGreenCtx", CU(cuCtxFromGreenCtx, &context, green));
     must("cuGreenCtxStreamCreate", CU(cuGreenCtxStreamCreate, &stream, green, NON_BLOCKING, 0));
     must("cuCtxSetCurrent", CU(cuCtxSetCurrent, context));
@@ -226,10 +229,8 @@ void green_end_facts(void) {
     say_bool("detached.own_query_fails", CU(cuStreamQuery, own) != 0);
     say_result("detached.others_do_not", CU(cuStreamQuery, second));
     // Since 13.1: "any subsequent API calls involving these streams will return CUDA_ERROR_STREAM_DETACHED", cuStreamDestroy excepted
-    int version = 0;
-    must("cuDriverGetVersion", CU(cuDriverGetVersion, &version));
     result streams = CU(cuStreamDestroy_v2, stream), owns = CU(cuStreamDestroy_v2, own);
-    if (version < 13010) {
+    if (driver_version() < 13010) {
         say("detached.stream_destroy", "absent");
         say("detached.own_destroy", "absent");
         say_result("detached.stream_destroy_before_13_1", streams);
@@ -246,7 +247,7 @@ void green_end_facts(void) {
 void green_as_context_facts(void) {
     handle green = NULL, context = NULL;
     begin();
-    must("cuGreenCtxCreate", CU(cuGreenCtxCreate, &green, described(), 0, DEFAULT_STREAM));
+    must("cuGreenCtxCreate", CU(cuGreenCtxCreate, &green, green_described(), 0, DEFAULT_STREAM));
     must("cuCtxFromGreenCtx", CU(cuCtxFromGreenCtx, &context, green));
     say_result("destroy_as_a_context", CU(cuCtxDestroy_v2, context));
 }

@@ -148,6 +148,12 @@ int fork_facts(void) {
     return child;
 }
 
+int driver_version(void) {
+    int version = 0;
+    must("cuDriverGetVersion", CU(cuDriverGetVersion, &version));
+    return version;
+}
+
 double microseconds(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -214,9 +220,9 @@ int main(int argc, char **argv) {
         {"launch", launch_facts},   {"module", module_facts},   {"kernel", kernel_facts},   {"fault", fault_facts}, {"fault", fault_beside_facts},     {"denied", denied_facts}, {"reach", reach_facts},
         {"kept", kept_facts},       {"reset", reset_facts},   {"reset", reset_mapped_facts}, {"reset", reset_pool_facts},
         {"array", array_facts},     {"managed", managed_facts}, {"beyond", beyond_facts}, {"pointer", pointer_facts},
-        {"graph", graph_facts},     {"told", told_facts},      {"conditional", conditional_facts}, {"coredump", coredump_facts},
+        {"graph", graph_facts},     {"graph", graph_update_facts}, {"told", told_facts},      {"conditional", conditional_facts}, {"coredump", coredump_facts},
         {"green", green_facts},     {"green", green_life_facts}, {"green", green_use_facts}, {"green", green_end_facts},
-        {"green", green_as_context_facts}, {"green", green_undescribed_facts},
+        {"green", green_as_context_facts}, {"green", green_undescribed_facts}, {"green", green_plain_facts},
         {"ipc", ipc_facts},     {"values", values_facts},
         {"foreign", foreign_facts}, {"room", room_facts},       {"turn", turn_facts},   {"along", along_facts}, {"moves", moves_facts},
         {"marks", marks_facts},     {"ending", ending_facts},  {"free", free_facts},  {"ended", ended_facts},  {"home", home_facts},     {"ipc", ipc_freed_facts}, {"full", full_facts},

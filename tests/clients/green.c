@@ -5,6 +5,7 @@
  *   init DEVICE          -> init RESULT             cuInit, the primary context of the device, current in the main thread
  *   bare DEVICE          -> bare RESULT             cuInit and no context: green ones retain the primary by themselves
  *   make N               -> make RESULT             green context N, 0 to 7, its thread and its stream
+ *   plain N              -> plain RESULT            the same without the flag for a default stream
  *   launch N COUNT NS    -> launch RESULT           kernels in its stream, by the main thread in the primary context
  *   own N COUNT NS       -> own RESULT              kernels in its default stream, by its thread
  *   made N COUNT NS      -> made RESULT             kernels in a blocking stream that its thread makes by cuStreamCreate, once
@@ -130,7 +131,7 @@ static int tell(green *of, int (*work)(green *), uint64_t one, uint64_t two) {
     return answer;
 }
 
-static int make(green *of) {
+static int make(green *of, unsigned flags) {
     resource whole, part;
     void *description;
     unsigned groups = 1;
@@ -138,7 +139,7 @@ static int make(green *of) {
     TRY(CU(cuDeviceGetDevResource, device, &whole, SM));
     TRY(CU(cuDevSmResourceSplitByCount, &part, &groups, &whole, NULL, 0, 8));
     TRY(CU(cuDevResourceGenerateDesc, &description, &part, 1));
-    TRY(CU(cuGreenCtxCreate, &of->green, description, device, 1));
+    TRY(CU(cuGreenCtxCreate, &of->green, description, device, flags));
     TRY(CU(cuCtxFromGreenCtx, &of->context, of->green));
     TRY(CU(cuGreenCtxStreamCreate, &of->stream, of->green, NON_BLOCKING, 0));
     pthread_mutex_init(&of->lock, NULL);
@@ -193,7 +194,7 @@ static int launch(green *of, uint64_t count, uint64_t ns) {
 static int churn(uint64_t count, uint64_t ns) {
     for (uint64_t i = 0; i < count; i++) {
         green *of = &greens[7];
-        TRY(make(of));
+        TRY(make(of, 1));
         TRY(spin(ns, of->stream));
         TRY(tell(of, launches, 1, ns));
         TRY(tell(of, launches_in_made, 1, ns));
@@ -217,7 +218,8 @@ int main(void) {
             device = (int)one;
             result = CU(cuInit, 0);
             if (!result && IS("init")) result = begin();
-        } else if (IS("make")) result = make(of);
+        } else if (IS("make")) result = make(of, 1);
+        else if (IS("plain")) result = make(of, 0);
         else if (IS("launch")) result = launch(of, two, three);
         else if (IS("own")) result = tell(of, launches, two, three);
         else if (IS("made")) result = tell(of, launches_in_made, two, three);

@@ -28,6 +28,8 @@
  *   captured BYTES STREAM   -> captured RESULT           the same by capturing an allocation and its free
  *   params BYTES FLAGS      -> params NUMBER             the same by cuGraphInstantiateWithParams: 1000 times RESULT, and why, by
  *                                                        what it has written; -1 if other members are changed
+ *   update GRAPH BYTES COUNT -> update RESULT            it is updated to a new graph of these, by cuGraphExecUpdate_v2
+ *   update-1 GRAPH BYTES COUNT -> update-1 RESULT        by cuGraphExecUpdate
  *   launch GRAPH STREAM     -> launch RESULT
  *   upload GRAPH STREAM     -> upload RESULT             cuGraphUpload
  *   crowd STREAM COUNT      -> crowd RESULT              the stream waits for value 1, gets COUNT kernels, and waits for value 2
@@ -143,6 +145,19 @@ static int make_graph_by_params(size_t bytes, uint64_t flags) {
     result = CALL("cuGraphInstantiateWithParams", (void **, void *, void *))(&graphs[graph_count++], graph, &params);
     if (params.flags != flags || params.stream != streams[1] || params.node) return -1;
     return 1000 * result + params.why;
+}
+
+static int update(int number, size_t bytes, int count) {
+    struct { int why; void *node, *from; } told;
+    void *graph;
+    int result = pairs(&graph, bytes, count);
+    return result ? result : CALL("cuGraphExecUpdate_v2", (void *, void *, void *))(graphs[number], graph, &told);
+}
+
+static int update_as_before_12(int number, size_t bytes, int count) {
+    void *graph, *node;
+    int why, result = pairs(&graph, bytes, count);
+    return result ? result : CALL("cuGraphExecUpdate", (void *, void *, void **, int *))(graphs[number], graph, &node, &why);
 }
 
 static int capture(size_t bytes, int stream) {
@@ -284,6 +299,8 @@ static int run(const char *command, long long a, long long b, long long c) {
     if (!strcmp(command, "graph")) return make_graph(a, (int)b);
     if (!strcmp(command, "params")) return make_graph_by_params(a, b);
     if (!strcmp(command, "captured")) return capture(a, (int)b);
+    if (!strcmp(command, "update")) return update((int)a, b, (int)c);
+    if (!strcmp(command, "update-1")) return update_as_before_12((int)a, b, (int)c);
     if (!strcmp(command, "launch")) return CALL("cuGraphLaunch", (void *, void *))(graphs[a], streams[b]);
     if (!strcmp(command, "upload")) return CALL("cuGraphUpload", (void *, void *))(graphs[a], streams[b]);
     if (!strcmp(command, "crowd")) return crowd((int)a, (int)b);

@@ -104,6 +104,31 @@ fn calls_the_driver_refuses_answer_as_bare_where_there_is_no_room() {
     }
 }
 
+/// A driver is asked for a green context without room only where it should refuse the flags.
+#[test]
+fn a_green_context_without_a_default_stream_is_right_since_cuda_13_3() {
+    for (driver, answer, asked) in [(13_020, "plain 1", 1), (13_030, "plain 2", 0)] {
+        let dealer = Dealer::start(&Gpu::new(&format!("driver={driver}")));
+        let trace = tempfile::NamedTempFile::new().expect("a file");
+        let mut command = dealer.command(&clients::compile("green", &[]));
+        command.env("LD_LIBRARY_PATH", links());
+        command.env("SOFTGPU_TRACE", trace.path());
+        let mut guest = Guest::start(command);
+        guest.does("bare 0");
+        dealer.bank(|asked| match asked {
+            Request::Open { .. } => Some(Reply::Refused(Refusal::NoMemory)),
+            _ => None,
+        });
+        assert_eq!(guest.ask("plain 0"), answer, "{driver}");
+        let _said = heard(&dealer);
+        guest.does("make 0");
+        guest.finish().silently();
+        let calls = fs::read_to_string(trace.path()).expect("a trace");
+        let made = calls.matches("cuGreenCtxCreate").count();
+        assert_eq!(made, asked + 1, "{driver}");
+    }
+}
+
 #[test]
 fn an_ask_that_the_driver_refuses_does_not_wait_for_room() {
     let dealer = Dealer::start(&Gpu::new(""));

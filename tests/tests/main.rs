@@ -92,6 +92,7 @@ mod gangs;
 mod gangs_shared;
 mod gate;
 mod graphs;
+mod graphs_updated;
 mod green;
 mod hidden_processes;
 mod hung_daemons;

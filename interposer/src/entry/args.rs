@@ -52,9 +52,9 @@ macro_rules! plain {
 plain! { u8
     u32 u64 usize *mut c_void CUpointer_attribute
     CUcontext CUstream CUgreenCtx CUevent CUarray CUmipmappedArray CUmodule CUlibrary CUmemoryPool
-    CUgraphExec CUexternalMemory CUdriverProcAddressQueryResult
+    CUgraphExec CUdriverProcAddressQueryResult
     CUDA_ARRAY_DESCRIPTOR CUDA_ARRAY_DESCRIPTOR_v1 CUDA_ARRAY3D_DESCRIPTOR CUDA_ARRAY3D_DESCRIPTOR_v1
-    CUDA_EXTERNAL_MEMORY_HANDLE_DESC CUDA_GRAPH_INSTANTIATE_PARAMS CUDA_LAUNCH_PARAMS
+    CUDA_GRAPH_INSTANTIATE_PARAMS CUDA_LAUNCH_PARAMS
     CUDA_MEMCPY2D_v1 CUDA_MEMCPY2D_v2 CUDA_MEMCPY3D_v1 CUDA_MEMCPY3D_v2 CUDA_MEMCPY3D_PEER_v1
     CUarrayMapInfo CUctxCreateParams CUmemLocation CUgraphNodeParams CUlaunchConfig CUmemAllocationProp CUmemPoolProps
     nvmlMemory_t nvmlMemory_v2_t nvmlProcessDetailList_t nvmlProcessesUtilizationInfo_t
@@ -177,6 +177,11 @@ impl<'a, T: Plain> Out<'a, T> {
 }
 
 impl<'a, T: Plain> InOut<'a, T> {
+    /// The first of several of ours, which may be taken for one longer structure.
+    pub(crate) fn first_of(values: &'a mut [T]) -> Self {
+        Self(values.as_mut_ptr(), PhantomData)
+    }
+
     /// Of ours.
     pub(crate) fn to(place: &'a mut T) -> Self {
         Self(place, PhantomData)

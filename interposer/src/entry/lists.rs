@@ -208,6 +208,8 @@ pub(crate) unsafe trait Listing: Plain {
     const VERSION: u32 = struct_version::<Self>(1);
     /// The version that the program says it is of.
     fn version(&self) -> u32;
+    /// One of another version, and else of zeros.
+    fn of_version(version: u32) -> Self;
     /// The members.
     fn list(&mut self) -> (&mut u32, &mut *mut Self::Entry);
 }
@@ -218,6 +220,13 @@ unsafe impl Listing for nvmlProcessDetailList_t {
 
     fn version(&self) -> u32 {
         self.version
+    }
+
+    fn of_version(version: u32) -> Self {
+        Self {
+            version,
+            ..Self::zeroed()
+        }
     }
 
     fn list(&mut self) -> (&mut u32, &mut *mut Self::Entry) {
@@ -233,14 +242,20 @@ unsafe impl Listing for nvmlProcessesUtilizationInfo_t {
         self.version
     }
 
+    fn of_version(version: u32) -> Self {
+        Self {
+            version,
+            ..Self::zeroed()
+        }
+    }
+
     fn list(&mut self) -> (&mut u32, &mut *mut Self::Entry) {
         (&mut self.processSamplesCount, &mut self.procUtilArray)
     }
 }
 
-/// [`filled`] for a structure: `given`, the program's, with our room for entries in it. Of another
-/// version, whose entries may be longer than ours, it is refused as by an NVML that does not know
-/// the version.
+/// [`filled`] for a structure: `given`, the program's, with our room for entries in it. One of
+/// another version, whose entries may be longer than ours, is refused.
 pub(crate) fn filled_within<L: Listing>(
     given: L,
     entries: &mut [L::Entry],
@@ -248,13 +263,39 @@ pub(crate) fn filled_within<L: Listing>(
 ) -> (nvmlReturn_t, usize) {
     let mut asked = given;
     if asked.version() != L::VERSION {
-        return (nvmlReturn_t::ARGUMENT_VERSION_MISMATCH, 0);
+        return (refused::<L>(given.version(), ask), 0);
     }
     let (count, place) = asked.list();
     *count = u32::try_from(entries.len()).unwrap_or(u32::MAX);
     *place = entries.as_mut_ptr();
     let answer = ask(InOut::to(&mut asked));
     (answer, *asked.list().0 as usize)
+}
+
+/// Structures that are long enough together for one of a newer version.
+const NEWER: usize = 64;
+
+/// The answer to a structure of a version that is not known here: NVML's own, where it refuses it,
+/// too. It is asked with zeros, so it finds no place for entries.
+#[cold]
+fn refused<L: Listing>(
+    version: u32,
+    ask: impl FnOnce(InOut<'_, L>) -> nvmlReturn_t,
+) -> nvmlReturn_t {
+    let mut zeros = vec![L::zeroed(); NEWER];
+    let bytes = version & 0xff_ffff;
+    if bytes as usize > size_of_val(&*zeros) {
+        return nvmlReturn_t::ARGUMENT_VERSION_MISMATCH;
+    }
+    if let Some(first) = zeros.first_mut() {
+        *first = L::of_version(version);
+    }
+    match ask(InOut::first_of(&mut zeros)) {
+        nvmlReturn_t::SUCCESS | nvmlReturn_t::INSUFFICIENT_SIZE | nvmlReturn_t::NOT_FOUND => {
+            nvmlReturn_t::ARGUMENT_VERSION_MISMATCH
+        }
+        wrong => wrong,
+    }
 }
 
 /// A list that the program asks NVML for.
@@ -404,6 +445,41 @@ mod tests {
         assert_eq!((whole.version, whole.mode), (1, 2));
         assert_eq!(whole.numProcArrayEntries, 1);
         assert_eq!(entries.map(|entry| entry.pid), [77, 0]);
+    }
+
+    /// The answer to a version, of an NVML that says so, and how often it was asked.
+    fn of_a_version(version: u32, says: nvmlReturn_t) -> (nvmlReturn_t, u32) {
+        let mut asked = 0;
+        let given = nvmlProcessDetailList_t::of_version(version);
+        let (answer, count) = filled_within(given, &mut [], |list| {
+            let list = list.read().expect("a structure");
+            assert_eq!((list.version, list.procArray), (version, ptr::null_mut()));
+            asked += 1;
+            says
+        });
+        assert_eq!(count, 0);
+        (answer, asked)
+    }
+
+    #[test]
+    fn a_version_that_nvml_refuses_has_its_own_answer() {
+        let invalid = nvmlReturn_t::INVALID_ARGUMENT;
+        assert_eq!(of_a_version(0, invalid), (invalid, 1));
+        assert_eq!(of_a_version(2 << 24 | 64, invalid), (invalid, 1));
+    }
+
+    #[test]
+    fn a_version_that_nvml_alone_knows_is_refused() {
+        let refused = nvmlReturn_t::ARGUMENT_VERSION_MISMATCH;
+        for says in [nvmlReturn_t::SUCCESS, nvmlReturn_t::INSUFFICIENT_SIZE] {
+            assert_eq!(of_a_version(2 << 24 | 64, says), (refused, 1));
+        }
+        let fine = nvmlReturn_t::SUCCESS;
+        assert_eq!(
+            of_a_version(2 << 24 | 0xff_ffff, fine),
+            (refused, 0),
+            "too long"
+        );
     }
 
     #[test]

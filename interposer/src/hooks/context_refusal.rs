@@ -75,9 +75,21 @@ pub(super) fn flags_are_wrong(flags: u32) -> bool {
     flags & !Flags::FLAGS_MASK.0 != 0 || ways.count_ones() > 1
 }
 
-/// Whether those of a green context are not what they must be.
+/// The first driver that makes green contexts without a default stream: 13.3 (cuda.h of 13.3,
+/// `CU_GREEN_CTX_NONE`). Those before it require the flag for one.
+const NEEDS_NO_STREAM: i32 = 13_030;
+
+/// Whether those of a green context are not what they must be for the driver.
 pub(super) fn green_flags_are_wrong(flags: u32) -> bool {
-    flags != GreenFlags::DEFAULT_STREAM.0
+    green_flags_are_wrong_for(flags, || calls::driver_version().unwrap_or(i32::MAX))
+}
+
+fn green_flags_are_wrong_for(flags: u32, driver: impl FnOnce() -> i32) -> bool {
+    match GreenFlags(flags) {
+        GreenFlags::DEFAULT_STREAM => false,
+        GreenFlags::NONE => driver() < NEEDS_NO_STREAM,
+        _ => true,
+    }
 }
 
 /// Whether contexts of a device have no execution affinity.
@@ -112,8 +124,16 @@ mod tests {
         for wrong in [0x100, 0x4000, 0x3, 0x6, 0x7, u32::MAX] {
             assert!(flags_are_wrong(wrong), "{wrong:#x}");
         }
-        assert!(!green_flags_are_wrong(1));
-        assert!([0, 2, 3].into_iter().all(green_flags_are_wrong));
+    }
+
+    #[test]
+    fn a_green_contexts_stream_is_required_before_cuda_13_3() {
+        for driver in [13_020, 13_030] {
+            let are_wrong = |flags| green_flags_are_wrong_for(flags, || driver);
+            assert!(!are_wrong(1));
+            assert_eq!(are_wrong(0), driver < 13_030);
+            assert!(are_wrong(2) && are_wrong(3));
+        }
     }
 
     #[test]

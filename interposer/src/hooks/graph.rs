@@ -1,11 +1,10 @@
 //! Memory that graphs allocate when they run.
 //!
-//! An executable graph is sized when it is made, from the allocation nodes of its graph and of its
-//! child graphs, captured ones included. A launch may make the device's graph memory grow by that
-//! much; the reserved size is read after the launch.
+//! An executable graph is sized when it is made or updated, from the allocation nodes of the graph
+//! and of its child graphs, captured ones included. A launch may make the device's graph memory
+//! grow by that much; the reserved size is read after the launch.
 
-use core::ffi::c_char;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use core::ffi::{c_char, c_int};
 
 use gpushare_cuda_abi::cuda::*;
 
@@ -18,9 +17,10 @@ use crate::gate::{self, Work, apart, seal};
 use crate::holdings::arena;
 use crate::holdings::frees;
 use crate::holdings::graph_memory::GraphMemory;
-use crate::holdings::objects::Map;
+use crate::hooks::graph_execs::{self as execs, Exec, may_allocate};
 use crate::hooks::graph_held::{Last, Passage, running};
 use crate::hooks::graph_size::{Sizes, size_up};
+use crate::hooks::held::changing;
 use crate::hooks::refusal;
 
 hooks! {
@@ -39,23 +39,12 @@ hooks! {
     };
     fn cuGraphUpload | cuGraphUpload_ptsz(exec: CUgraphExec, stream: CUstream) -> CUresult
         = |call, of| uploading(exec, of(stream), &|call| seal::pass_work(call), &call);
+    fn cuGraphExecUpdate(exec: CUgraphExec, graph: CUgraph, node: Opaque<'_, CUgraphNode>, result: Opaque<'_, c_int>) -> CUresult
+        = |call| updating(exec, graph, call);
+    fn cuGraphExecUpdate_v2(exec: CUgraphExec, graph: CUgraph, result: Opaque<'_, CUgraphExecUpdateResultInfo_v1>) -> CUresult
+        = |call| updating(exec, graph, call);
     fn cuGraphExecDestroy(exec: CUgraphExec) -> CUresult = |call| destroy(exec, call);
     fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult = |call| trimmed(device, call);
-}
-
-/// An executable graph that allocates.
-#[derive(Debug)]
-struct Exec {
-    sizes: Sizes,
-    last: Last,
-}
-
-static EXECS: Map<Exec> = Map::new();
-/// Their number, so that launches of all other graphs cost one load.
-static ALLOCATING: AtomicUsize = AtomicUsize::new(0);
-
-fn key(exec: CUgraphExec) -> u64 {
-    exec.0.addr() as u64
 }
 
 fn instantiate_params(
@@ -127,13 +116,14 @@ fn making(
         Ok(sizes) => sizes,
         Err(failed) => return unsized_up(exec, failed, call),
     };
-    if sizes.is_empty() {
+    let Some(sizes) = sizes else {
         let answer = call();
         if may_allocate() {
-            exec.after(answer).into_iter().for_each(forget);
+            // It may have the handle of one that ended with its context.
+            exec.after(answer).into_iter().for_each(execs::forget);
         }
         return answer;
-    }
+    };
     let upload = u64::from(CUgraphInstantiate_flags::UPLOAD.0);
     let answer = if flags & upload != 0 {
         // Above the quota: without the flag no memory is taken, and an invalid call is invalid all
@@ -151,25 +141,9 @@ fn making(
         call()
     };
     if let Some(made) = exec.after(answer) {
-        let known = EXECS.insert(
-            key(made),
-            Exec {
-                sizes,
-                last: Last::new(),
-            },
-        );
-        if known.is_none() {
-            ALLOCATING.fetch_add(1, Ordering::AcqRel);
-        }
+        execs::enter(made, sizes);
     }
     answer
-}
-
-/// A new graph that allocates nothing may have the handle of one that ended with its context.
-fn forget(made: CUgraphExec) {
-    if EXECS.take(key(made)).is_some() {
-        ALLOCATING.fetch_sub(1, Ordering::AcqRel);
-    }
 }
 
 /// Makes the driver report the error of a graph that could not be sized. A graph's memory must be
@@ -188,9 +162,21 @@ fn unsized_up(
     failed
 }
 
-/// Whether a graph that is launched may allocate.
-pub(crate) fn may_allocate() -> bool {
-    ALLOCATING.load(Ordering::Acquire) != 0
+/// Updates an executable graph by `call`: one that allocates has the allocations of `graph` then.
+/// An update cannot be undone, so the driver is not asked for one that cannot be sized.
+fn updating(exec: CUgraphExec, graph: CUgraph, call: impl FnOnce() -> CUresult) -> CUresult {
+    let Some(old) = execs::known(exec) else {
+        return changing(exec, call);
+    };
+    let sizes = match size_up(graph) {
+        Ok(sizes) => sizes.unwrap_or_default(),
+        Err(failed) => return failed,
+    };
+    let answer = lessening(&old.sizes, || changing(exec, call));
+    if answer.is_success() {
+        execs::enter(exec, sizes);
+    }
+    answer
 }
 
 fn launching(
@@ -204,7 +190,7 @@ fn launching(
     }
     let (answer, given) = submitting(exec, stream, pass, call);
     if let Some(given) = given.filter(|_| answer.is_success()) {
-        EXECS.with(key(exec), |exec| exec.last = given);
+        execs::given(exec, given);
     }
     answer
 }
@@ -231,8 +217,7 @@ fn submitting(
     pass: Passage<'_>,
     call: &dyn Fn() -> CUresult,
 ) -> (CUresult, Option<Last>) {
-    let Some((sizes, last)) = EXECS.with(key(exec), |exec| (exec.sizes.clone(), exec.last.clone()))
-    else {
+    let Some(Exec { sizes, last }) = execs::known(exec) else {
         return (pass(&mut || call()), None);
     };
     if stream.records() {
@@ -252,23 +237,28 @@ fn submitting(
 }
 
 fn destroy(exec: CUgraphExec, call: impl FnOnce() -> CUresult) -> CUresult {
-    let known = EXECS.take(key(exec));
-    let devices = known.iter().flat_map(|exec| &exec.sizes);
-    let lessens: Vec<_> = devices
-        .map(|(device, _)| GraphMemory::of(*device).lessens())
-        .collect();
+    let Some(known) = execs::take(exec) else {
+        return call();
+    };
+    let answer = lessening(&known.sizes, call);
+    if answer.is_success() {
+        execs::gone();
+        frees::freed();
+    } else {
+        execs::put_back(exec, known);
+    }
+    answer
+}
+
+/// Makes a call after which the driver may have given back memory of a graph of these sizes.
+fn lessening(sizes: &Sizes, call: impl FnOnce() -> CUresult) -> CUresult {
+    let memories = || sizes.iter().map(|(device, _)| GraphMemory::of(*device));
+    let lessens: Vec<_> = memories().map(|memory| memory.lessens()).collect();
     let answer = call();
     drop(lessens);
-    let Some(known) = known else { return answer };
-    if !answer.is_success() {
-        EXECS.insert(key(exec), known);
-        return answer;
+    if answer.is_success() {
+        memories().for_each(|memory| arena::follow(&memory));
     }
-    ALLOCATING.fetch_sub(1, Ordering::AcqRel);
-    for (device, _) in known.sizes {
-        arena::follow(&GraphMemory::of(device));
-    }
-    frees::freed();
     answer
 }
 

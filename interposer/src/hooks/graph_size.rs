@@ -17,12 +17,14 @@ pub(super) type Sizes = Vec<(DeviceKey, u64)>;
 type Range = (DeviceKey, u64, u64);
 
 /// The memory that the driver takes for the allocation nodes of `graph` and of its child graphs: it
-/// takes whole steps. Zero for an invalid graph: the driver will refuse it.
+/// takes whole steps. `None` if there is no such node, and for an invalid graph, which the driver
+/// will refuse.
 ///
 /// Nodes whose lifetimes do not overlap may have the same addresses, and then have the same memory:
 /// within a graph the driver reuses memory by its addresses, which are fixed when a node is made
 /// (CUDA C++ Programming Guide, *Graph Memory Nodes*, *Optimized Memory Reuse*).
-pub(super) fn size_up(graph: CUgraph) -> Result<Sizes, CUresult> {
+pub(super) fn size_up(graph: CUgraph) -> Result<Option<Sizes>, CUresult> {
+    let mut allocates = false;
     let (mut ranges, mut sizes) = (Vec::new(), Sizes::new());
     let mut left = vec![graph];
     while let Some(graph) = left.pop() {
@@ -32,6 +34,7 @@ pub(super) fn size_up(graph: CUgraph) -> Result<Sizes, CUresult> {
         for node in calls::graph_nodes(graph)? {
             let kind = calls::node_kind(node)?;
             if kind == CUgraphNodeType::MEM_ALLOC {
+                allocates = true;
                 add_allocation(node, (&mut ranges, &mut sizes))?;
             } else if kind == CUgraphNodeType::GRAPH {
                 left.push(calls::child_graph(node)?);
@@ -42,7 +45,7 @@ pub(super) fn size_up(graph: CUgraph) -> Result<Sizes, CUresult> {
     for (_, sum) in &mut sizes {
         *sum = growth_of(*sum);
     }
-    Ok(sizes)
+    Ok(allocates.then_some(sizes))
 }
 
 /// Adds what an allocation node takes: the range of its addresses, or its size if it has none.

@@ -8,7 +8,7 @@
 //! may wait for it. A graph's node or a texture keeps an address, which the driver looks up when it
 //! is told of it: while the memory is away it would find none.
 
-use core::ffi::{c_int, c_uint, c_ulonglong};
+use core::ffi::{c_uint, c_ulonglong};
 
 use gpushare_cuda_abi::cuda::*;
 
@@ -105,10 +105,6 @@ hooks! {
     fn cuGraphExecBatchMemOpNodeSetParams(exec: CUgraphExec, node: CUgraphNode, list: *const CUDA_BATCH_MEM_OP_NODE_PARAMS_v1)
         -> CUresult = |call| seal::pass(call);
     fn cuGraphExecChildGraphNodeSetParams(exec: CUgraphExec, node: CUgraphNode, child: CUgraph) -> CUresult = |call| changing(exec, call);
-    fn cuGraphExecUpdate(exec: CUgraphExec, graph: CUgraph, node: *mut CUgraphNode, result: *mut c_int) -> CUresult
-        = |call| changing(exec, call);
-    fn cuGraphExecUpdate_v2(exec: CUgraphExec, graph: CUgraph, result: *mut CUgraphExecUpdateResultInfo_v1) -> CUresult
-        = |call| changing(exec, call);
     #[held]
     fn cuTexObjectCreate(texture: *mut CUtexObject, resource: *const CUDA_RESOURCE_DESC, sampling: *const CUDA_TEXTURE_DESC,
         view: *const CUDA_RESOURCE_VIEW_DESC) -> CUresult = |call| seal::pass(call);
@@ -142,7 +138,7 @@ fn copying(
 }
 
 /// Changes an executable graph by `call`: it may take another time then.
-fn changing(exec: CUgraphExec, call: impl FnOnce() -> CUresult) -> CUresult {
+pub(super) fn changing(exec: CUgraphExec, call: impl FnOnce() -> CUresult) -> CUresult {
     let answer = seal::pass(call);
     if answer.is_success() {
         apart::graph_changed(exec);

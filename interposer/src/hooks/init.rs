@@ -5,6 +5,7 @@ use gpushare_cuda_abi::cuda::CUresult;
 
 use crate::entry::state::{self, Bypass};
 use crate::entry::{Status as _, hooks};
+use crate::hooks::lookup;
 
 hooks! {
     #[first]
@@ -18,7 +19,9 @@ fn init(call: impl FnOnce() -> CUresult) -> CUresult {
     if !answer.is_success() {
         return answer;
     }
-    answered(answer, state::driver_started())
+    let started = state::driver_started();
+    lookup::started();
+    answered(answer, started)
 }
 
 /// The answer of a call that the driver has `answered` with success.

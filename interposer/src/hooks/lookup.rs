@@ -10,7 +10,7 @@
 
 use core::ffi::{CStr, c_int, c_void};
 use core::ptr;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use gpushare_cuda_abi::cuda::{CUdriverProcAddressQueryResult, CUresult};
 use gpushare_cuda_abi::symbols::{newest_version, packed};
@@ -42,6 +42,19 @@ hooks! {
 /// How often a hooked name was asked for at a version that means a function this library does not
 /// know.
 static UNKNOWN_VARIANTS: AtomicU64 = AtomicU64::new(0);
+/// The log has said so of those before the library started.
+static TOLD: AtomicBool = AtomicBool::new(false);
+
+/// The library has started, and with it the log. Runtimes look most functions up before that.
+pub(super) fn started() {
+    let count = UNKNOWN_VARIANTS.load(Ordering::Relaxed);
+    if count > 0 && !TOLD.swap(true, Ordering::Relaxed) {
+        tracing::warn!(
+            count,
+            "the driver has newer variants than gpushare knows: not accounted"
+        );
+    }
+}
 
 /// The driver's function as it answers for a version, to a place.
 type Ask<'a> = &'a dyn Fn(c_int, Out<'_, *mut c_void>) -> CUresult;
@@ -60,8 +73,16 @@ fn replaced(
     let Some(name) = symbol.read() else {
         return;
     };
-    let Some(hook) = hook_for(name, version, flags) else {
-        return;
+    let hook = match meant(name, version, flags) {
+        Meant::Hooked(hook) => hook,
+        Meant::Other => return,
+        Meant::Unknown => {
+            if is_newer_than_the_table(version) {
+                // A runtime asks for all names at its start, and calls few of them.
+                tracing::debug!(?name, version, "gpushare does not know this function");
+            }
+            return;
+        }
     };
     if is_newer_than_the_table(version) && !means_the_same(found, ask) {
         let count = UNKNOWN_VARIANTS.fetch_add(1, Ordering::Relaxed) + 1;
@@ -77,16 +98,29 @@ fn replaced(
     pfn.write(hook.ours.cast_mut());
 }
 
-/// The hook of what `cuGetProcAddress` means by these arguments.
-fn hook_for(name: &CStr, version: c_int, flags: u64) -> Option<Found> {
-    let name = name.to_str().ok()?;
-    let version = u32::try_from(version).ok()?;
+/// What `cuGetProcAddress` means by its arguments.
+enum Meant {
+    /// A function that we hook.
+    Hooked(Found),
+    /// A function that is the driver's alone.
+    Other,
+    /// A function that the table lacks.
+    Unknown,
+}
+
+fn meant(name: &CStr, version: c_int, flags: u64) -> Meant {
+    let (Ok(name), Ok(version)) = (name.to_str(), u32::try_from(version)) else {
+        return Meant::Unknown;
+    };
     // A driver that answers below the version of a function's per-thread twin can only mean the
     // plain function; one that answers a name with a version suffix, the export of that name.
     let row = packed::by_version(name, version, flags)
         .or_else(|| packed::by_version(name, version, 0))
-        .or_else(|| packed::by_name(name))?;
-    super::find_name(packed::name(row))
+        .or_else(|| packed::by_name(name));
+    let Some(row) = row else {
+        return Meant::Unknown;
+    };
+    super::find_name(packed::name(row)).map_or(Meant::Other, Meant::Hooked)
 }
 
 /// The newest version the symbol table knows.

@@ -12,8 +12,8 @@ mod binding;
 mod context;
 mod context_refusal;
 mod context_turns;
-mod external;
-pub(crate) mod graph;
+mod graph;
+mod graph_execs;
 mod graph_held;
 mod graph_size;
 mod held;
@@ -49,7 +49,6 @@ const FAMILIES: &[&[&[Hook]]] = &[
     array::HOOKS,
     binding::HOOKS,
     context::HOOKS,
-    external::HOOKS,
     graph::HOOKS,
     held::HOOKS,
     info::HOOKS,

@@ -1,7 +1,8 @@
 //! NVML: the tenant's memory, processes and sessions, for monitoring tools inside it.
 //!
 //! NVML is asked first, so that every error, and the check of every struct's version, is its own.
-//! A list of a version that this library does not know is refused in a tenant, whatever NVML knows.
+//! A list of a version that this library does not know is refused in a tenant, also where NVML
+//! knows it.
 //! Devices are known by UUID.
 
 use gpushare_cuda_abi::nvml::*;

@@ -22,6 +22,7 @@ pub(crate) mod managed;
 mod marked;
 pub(crate) mod memory;
 mod needs;
+mod newer;
 mod ordered;
 pub(crate) mod own;
 mod own_moves;
@@ -73,6 +74,8 @@ pub(crate) fn start() {
     }
     if movability == Some(Movability::Managed) {
         managed::take_part();
+    } else {
+        newer::look();
     }
     seal::take_part();
     reclaim::spare_by(slabs::spare);

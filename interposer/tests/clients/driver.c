@@ -1,5 +1,5 @@
 /* A stand-in for the driver's lookup: it exports some functions, lacks others (cuGetProcAddress without a suffix, cuMemAllocAsync),
-   knows one variant newer than any table, and answers a function without its per-thread twin for any flags. */
+   knows one variant and one function newer than any table and one that no table has, and answers a function without its per-thread twin for any flags. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -16,6 +16,7 @@ int cuGetProcAddress_v2(const char *name, void **pfn, int version, uint64_t flag
   *pfn = NULL;
   if (!strcmp(name, "cuInit")) *pfn = version >= 98000 ? (void *)newer_init : (void *)cuInit;
   if (!strcmp(name, "cuDriverGetVersion")) *pfn = (void *)cuDriverGetVersion;
+  if (!strcmp(name, "cuNewest") || !strcmp(name, "cuEGLInit")) *pfn = (void *)newer_init;
   if (!strcmp(name, "cuStreamSynchronize")) *pfn = (void *)cuStreamSynchronize;
   if (!strcmp(name, "cuGetProcAddress") && version >= 12000) *pfn = (void *)cuGetProcAddress_v2;
   if (status) *status = *pfn ? 0 : 1;

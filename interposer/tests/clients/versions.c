@@ -1,5 +1,6 @@
 /* Asks cuGetProcAddress for one name at several versions and prints the library of each answer.
-   usage: versions driver name version[:flags]... */
+   usage: versions driver name version[:flags]...
+   "init" in place of a version calls cuInit. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -14,6 +15,11 @@ int main(int argc, char **argv) {
     void *found = NULL;
     Dl_info info;
     const char *flags = strchr(argv[at], ':');
+    if (!strcmp(argv[at], "init")) {
+      int (*init)(unsigned) = dlsym(driver, "cuInit");
+      if (init(0)) return 1;
+      continue;
+    }
     if (ask(argv[2], &found, atoi(argv[at]), flags ? (uint64_t)atoi(flags + 1) : 0, NULL) || !found || !dladdr(found, &info)) return 1;
     puts(strrchr(info.dli_fname, '/') + 1);
   }

@@ -165,25 +165,10 @@ fn an_update_accepts_a_graph_of_equal_shape_and_refuses_others() {
             fill_node(longer, &[first], at, 1, 4);
             memset_node(other, &[], at, 3, 1);
             let exec = instance(old, 0);
-            let mut info = CUgraphExecUpdateResultInfo_v1 {
-                result: CUgraphExecUpdateResult::ERROR,
-                errorNode: CUgraphNode::NULL,
-                errorFromNode: CUgraphNode::NULL,
-            };
-            assert_eq!(
-                cuGraphExecUpdate_v2(exec, longer, &raw mut info),
-                CUresult::GRAPH_EXEC_UPDATE_FAILURE
-            );
-            assert_eq!(info.result, CUgraphExecUpdateResult::ERROR_TOPOLOGY_CHANGED);
-            assert_eq!(
-                cuGraphExecUpdate_v2(exec, other, &raw mut info),
-                CUresult::GRAPH_EXEC_UPDATE_FAILURE
-            );
-            assert_eq!(
-                info.result,
-                CUgraphExecUpdateResult::ERROR_NODE_TYPE_CHANGED
-            );
-            assert_eq!(cuGraphExecUpdate_v2(exec, new, &raw mut info), OK);
+            use CUgraphExecUpdateResult as Answer;
+            assert_eq!(updated(exec, longer), Answer::ERROR_TOPOLOGY_CHANGED);
+            assert_eq!(updated(exec, other), Answer::ERROR_NODE_TYPE_CHANGED);
+            assert_eq!(updated(exec, new), Answer::SUCCESS);
             assert_eq!(cuGraphLaunch(exec, stream), OK);
             assert_eq!(cuStreamSynchronize(stream), OK);
             assert_eq!(read(at, 1), [2]);

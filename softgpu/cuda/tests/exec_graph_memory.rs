@@ -9,7 +9,7 @@ use gpushare_cuda_abi::cuda::*;
 const AUTO_FREE: u64 = CUgraphInstantiate_flags::AUTO_FREE_ON_LAUNCH.0 as u64;
 
 /// An allocation of `bytes` on the first device: the node and the address.
-fn alloc_node(graph: CUgraph, bytes: usize) -> (CUgraphNode, CUdeviceptr) {
+pub(crate) fn alloc_node(graph: CUgraph, bytes: usize) -> (CUgraphNode, CUdeviceptr) {
     // SAFETY: plain data, for which all zeroes is a value.
     #[expect(unsafe_code, reason = "a C struct with reserved fields")]
     let mut params: CUDA_MEM_ALLOC_NODE_PARAMS_v1 = unsafe { std::mem::zeroed() };
@@ -22,13 +22,13 @@ fn alloc_node(graph: CUgraph, bytes: usize) -> (CUgraphNode, CUdeviceptr) {
     (node, params.dptr)
 }
 
-fn free_node(graph: CUgraph, after: CUgraphNode, at: CUdeviceptr) -> CUgraphNode {
+pub(crate) fn free_node(graph: CUgraph, after: CUgraphNode, at: CUdeviceptr) -> CUgraphNode {
     get(CUgraphNode::NULL, |out| {
         cuGraphAddMemFreeNode(out, graph, &raw const after, 1, at)
     })
 }
 
-fn reserved() -> u64 {
+pub(crate) fn reserved() -> u64 {
     let mut bytes = 0_u64;
     let attribute = CUgraphMem_attribute::RESERVED_MEM_CURRENT;
     assert_eq!(

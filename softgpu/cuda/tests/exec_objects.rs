@@ -38,15 +38,6 @@ fn graph_with_object() -> (CUgraph, *mut u32) {
     (graph, word)
 }
 
-fn update(exec: CUgraphExec, graph: CUgraph) {
-    let mut info = CUgraphExecUpdateResultInfo_v1 {
-        result: CUgraphExecUpdateResult::ERROR,
-        errorNode: CUgraphNode::NULL,
-        errorFromNode: CUgraphNode::NULL,
-    };
-    assert_eq!(cuGraphExecUpdate_v2(exec, graph, &raw mut info), OK);
-}
-
 fn await_end(word: *const u32) {
     while look(word) == 0 {
         std::thread::yield_now();
@@ -120,7 +111,7 @@ fn an_update_replaces_the_user_objects_of_an_executable_graph() {
         let ((old, old_word), (new, new_word)) = (graph_with_object(), graph_with_object());
         let exec = instance(old, 0);
         assert_eq!(cuGraphDestroy(old), OK);
-        update(exec, new);
+        assert_eq!(updated(exec, new), CUgraphExecUpdateResult::SUCCESS);
         await_end(old_word);
         assert_eq!(cuGraphDestroy(new), OK);
         assert!(lives(new_word));
@@ -139,7 +130,7 @@ fn an_update_waits_with_old_user_objects_for_launches() {
         assert_eq!(cuGraphDestroy(old), OK);
         let gate = Gate::close(stream);
         assert_eq!(cuGraphLaunch(exec, stream), OK);
-        update(exec, new);
+        assert_eq!(updated(exec, new), CUgraphExecUpdateResult::SUCCESS);
         assert!(lives(old_word));
         gate.open();
         assert_eq!(cuStreamSynchronize(stream), OK);

@@ -262,19 +262,12 @@ fn an_update_changes_neither_a_kernels_context_nor_a_fills_rows() {
             made
         };
         let exec = instance(fills(2, 1), 0);
-        let mut info = CUgraphExecUpdateResultInfo_v1 {
-            result: CUgraphExecUpdateResult::ERROR,
-            errorNode: CUgraphNode::NULL,
-            errorFromNode: CUgraphNode::NULL,
-        };
-        let mut update = |graph| cuGraphExecUpdate_v2(exec, graph, &raw mut info);
-        let refused = CUresult::GRAPH_EXEC_UPDATE_FAILURE;
-        assert_eq!(update(fills(2, 9)), OK);
-        assert_eq!([update(fills(3, 9)), update(fills(1, 9))], [refused; 2]);
-        assert_eq!(
-            info.result,
-            CUgraphExecUpdateResult::ERROR_PARAMETERS_CHANGED
-        );
+        use CUgraphExecUpdateResult as Answer;
+        assert_eq!(updated(exec, fills(2, 9)), Answer::SUCCESS);
+        for rows in [3, 1] {
+            let answer = updated(exec, fills(rows, 9));
+            assert_eq!(answer, Answer::ERROR_PARAMETERS_CHANGED);
+        }
     });
 }
 

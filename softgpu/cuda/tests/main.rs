@@ -13,6 +13,7 @@ mod exec_faults;
 mod exec_free;
 mod exec_graph;
 mod exec_graph_memory;
+mod exec_graph_memory_updated;
 mod exec_green;
 mod exec_kernels;
 mod exec_managed;

@@ -37,7 +37,7 @@ pub struct Exec {
     flags: u64,
     steps: Mutex<Steps>,
     /// Prevents a second executable graph of a graph with memory nodes.
-    _token: Arc<()>,
+    pub(super) token: Arc<()>,
 }
 
 #[derive(Debug, Default)]
@@ -191,7 +191,7 @@ pub fn instantiate(graph: GraphId, flags: u64) -> Result<CUgraphExec> {
             handle,
             flags,
             steps,
-            _token: token,
+            token,
         }),
     );
     Ok(CUgraphExec(std::ptr::without_provenance_mut(handle)))

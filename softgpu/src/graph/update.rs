@@ -96,7 +96,10 @@ impl Exec {
         Ok(())
     }
 
-    /// Copies all parameters from `graph`, if it has the same nodes and edges.
+    /// Copies all parameters from `graph`, if it has the same nodes and edges. Allocations are the
+    /// new graph's from then on: "Memory nodes: It is not possible to update a cudaGraphExec_t with
+    /// a cudaGraph_t if the cudaGraph_t is currently instantiated as a different cudaGraphExec_t"
+    /// (CUDA Programming Guide 4.2, *Update Limitations*) is all that is said of them.
     ///
     /// # Errors
     /// The refusal; then nothing is changed. A graph that does not exist or has a cycle gives
@@ -119,13 +122,33 @@ impl Exec {
                 return Err(refuse(result, new.origin));
             }
         }
+        if let Some(node) = new.iter().find(|step| step.work.is_memory()) {
+            self.become_instance_of(graph)
+                .map_err(|result| refuse(result, node.origin))?;
+        }
         for (old, new) in steps.list.iter_mut().zip(new) {
-            if !old.work.is_memory() {
-                old.work = new.work;
-                old.context = new.context;
-            }
+            old.work = new.work;
+            old.context = new.context;
         }
         steps.objects.replace_all(&objects);
+        Ok(())
+    }
+
+    /// Makes this the one executable graph of a graph with memory nodes. Those of earlier updates
+    /// keep it too, which no page says.
+    fn become_instance_of(
+        &self,
+        graph: GraphId,
+    ) -> std::result::Result<(), CUgraphExecUpdateResult> {
+        let mut store = store();
+        let home = store
+            .graph_mut(graph)
+            .map_err(|_| CUgraphExecUpdateResult::ERROR)?;
+        let other = home.instance.upgrade();
+        if other.is_some_and(|other| !Arc::ptr_eq(&other, &self.token)) {
+            return Err(CUgraphExecUpdateResult::ERROR_NOT_SUPPORTED);
+        }
+        home.instance = Arc::downgrade(&self.token);
         Ok(())
     }
 }
@@ -177,10 +200,7 @@ fn difference(old: &Step, new: &Step) -> Option<CUgraphExecUpdateResult> {
         return Some(CUgraphExecUpdateResult::ERROR_NODE_TYPE_CHANGED);
     }
     match (&old.work, &new.work) {
-        (NodeWork::Alloc(old), NodeWork::Alloc(new))
-        | (NodeWork::Free(old), NodeWork::Free(new)) => {
-            (!Arc::ptr_eq(old, new)).then_some(CUgraphExecUpdateResult::ERROR_NOT_SUPPORTED)
-        }
+        (NodeWork::Alloc(_), NodeWork::Alloc(_)) | (NodeWork::Free(_), NodeWork::Free(_)) => None,
         _ => {
             let operands = match (&old.work, &new.work) {
                 (NodeWork::Op(old), NodeWork::Op(new)) => operands::may_become(old, new),

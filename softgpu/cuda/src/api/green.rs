@@ -51,12 +51,19 @@ driver! {
     }
 }
 
+/// The first driver version that makes green contexts without a default stream (cuda.h of 13.3,
+/// `CU_GREEN_CTX_NONE`). No page says what the default stream means in one. Here it is its own.
+const NEEDS_NO_STREAM: u32 = 13_030;
+
 driver! {
     fn cuGreenCtxCreate(ctx: *mut CUgreenCtx, desc: CUdevResourceDesc, dev: CUdevice, flags: u32) {
         required(ctx)?;
         let device = world::process()?.device(dev)?;
-        if flags != CUgreenCtxCreate_flags::DEFAULT_STREAM.0 {
-            return Err(CUresult::INVALID_VALUE);
+        let needs_stream = device.spec().driver < NEEDS_NO_STREAM;
+        match CUgreenCtxCreate_flags(flags) {
+            CUgreenCtxCreate_flags::DEFAULT_STREAM => {}
+            CUgreenCtxCreate_flags::NONE if !needs_stream => {}
+            _ => return Err(CUresult::INVALID_VALUE),
         }
         let resource = resource::described(desc, device)?;
         out(ctx, green::create(device, resource)?.handle())

@@ -17,6 +17,22 @@ pub(crate) fn instance(graph: CUgraph, flags: u64) -> CUgraphExec {
     })
 }
 
+/// Updates `exec` to `graph`. Returns the reason that is told; the call fails where it is one.
+pub(crate) fn updated(exec: CUgraphExec, graph: CUgraph) -> CUgraphExecUpdateResult {
+    let mut info = CUgraphExecUpdateResultInfo_v1 {
+        result: CUgraphExecUpdateResult::ERROR,
+        errorNode: CUgraphNode::NULL,
+        errorFromNode: CUgraphNode::NULL,
+    };
+    let answer = cuGraphExecUpdate_v2(exec, graph, &raw mut info);
+    let wanted = match info.result {
+        CUgraphExecUpdateResult::SUCCESS => OK,
+        _ => CUresult::GRAPH_EXEC_UPDATE_FAILURE,
+    };
+    assert_eq!(answer, wanted);
+    info.result
+}
+
 /// Parameters of a `fill`, with storage for the values that they point to.
 pub(crate) struct Fill {
     at: CUdeviceptr,

@@ -50,10 +50,9 @@ nvml! {
     }
     fn nvmlDeviceGetRunningProcessDetailList(device: nvmlDevice_t, list: *mut nvmlProcessDetailList_t) {
         let asked = input(list)?;
-        if asked.version != struct_version::<nvmlProcessDetailList_t>(1) {
-            return Err(nvmlReturn_t::ARGUMENT_VERSION_MISMATCH);
-        }
-        if asked.mode >= nvmlProcessMode_t::MAX.0 {
+        // nvml.h says so of both.
+        let is_known = asked.version == struct_version::<nvmlProcessDetailList_t>(1);
+        if !is_known || asked.mode >= nvmlProcessMode_t::MAX.0 {
             return Err(nvmlReturn_t::INVALID_ARGUMENT);
         }
         let computes = [nvmlProcessMode_t::COMPUTE.0, nvmlProcessMode_t::ALL.0].contains(&asked.mode);
