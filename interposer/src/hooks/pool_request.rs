@@ -81,11 +81,13 @@ impl<F: Fn() -> CUresult> Request<'_, F> {
         let (pool, device) = (&**self.pool, self.pool.device());
         let quota = account::quota_status(device)?;
         let limit = quota.limit.unwrap_or(quota.capacity);
-        if self.stream.fault().is_some() || !pool.keeps(limit) {
+        if self.stream.fault().is_some() {
             return None;
         }
+        let kept = pool.keeps(limit)?;
         let turn = Turn::take(pool.held(), growth_of(self.bytes))?;
-        if !self.finds_room(&turn) {
+        // Calls that were under way may have grown the pool.
+        if !pool.has_kept(kept, limit) || !self.finds_room(&turn) {
             return None;
         }
         let nothing = account::charge_nothing(device).ok()?;
