@@ -5,6 +5,8 @@
  *   usage: caching [LIBRARY]      loads LIBRARY first, and does nothing with it
  *
  *   init          -> init RESULT
+ *   pooled        -> pooled 0                      from now on blocks are of the default pool (cuMemAllocAsync), and the
+ *                                                  host waits for all frees together
  *   take BYTES    -> take RESULT REFUSALS FREED    the driver's out-of-memories and what they freed
  *   drop          -> drop 0                        the most recent one goes to the cache
  *   spill         -> spill RESULT                  the cache is freed, as by empty_cache
@@ -27,6 +29,10 @@ static struct block { dptr at; size_t bytes; } used[MOST], cache[MOST];
 static int uses, cached;
 static int (*mem_alloc)(dptr *, size_t);
 static int (*mem_free)(dptr);
+static int (*alloc_async)(dptr *, size_t, void *);
+static int (*free_async)(dptr, void *);
+static int (*synchronize)(void);
+static int is_pooled;
 static int (*mem_create)(dptr *, size_t, const void *, unsigned long long);
 static int (*mem_release)(dptr);
 static int (*reserve)(dptr *, size_t, size_t, dptr, unsigned long long);
@@ -45,6 +51,9 @@ static int start(void) {
     int (*set)(void *) = (int (*)(void *))dlsym(driver, "cuCtxSetCurrent");
     mem_alloc = (int (*)(dptr *, size_t))dlsym(driver, "cuMemAlloc_v2");
     mem_free = (int (*)(dptr))dlsym(driver, "cuMemFree_v2");
+    alloc_async = (int (*)(dptr *, size_t, void *))dlsym(driver, "cuMemAllocAsync");
+    free_async = (int (*)(dptr, void *))dlsym(driver, "cuMemFreeAsync");
+    synchronize = (int (*)(void))dlsym(driver, "cuCtxSynchronize");
     mem_create = (int (*)(dptr *, size_t, const void *, unsigned long long))dlsym(driver, "cuMemCreate");
     mem_release = (int (*)(dptr))dlsym(driver, "cuMemRelease");
     reserve = (int (*)(dptr *, size_t, size_t, dptr, unsigned long long))dlsym(driver, "cuMemAddressReserve");
@@ -55,12 +64,18 @@ static int start(void) {
     return result ? result : set(context);
 }
 
+static int give(dptr *at, size_t bytes) {
+    return is_pooled ? alloc_async(at, bytes, NULL) : mem_alloc(at, bytes);
+}
+
 static int spill(void) {
     int first = 0;
     while (cached) {
-        int result = mem_free(cache[--cached].at);
+        dptr at = cache[--cached].at;
+        int result = is_pooled ? free_async(at, NULL) : mem_free(at);
         if (!first) first = result;
     }
+    if (is_pooled && !first) first = synchronize();
     return first;
 }
 
@@ -73,12 +88,12 @@ static int take(size_t bytes, int *refusals, int *freed) {
         cache[i] = cache[--cached];
         return 0;
     }
-    int result = mem_alloc(&block.at, bytes);
+    int result = give(&block.at, bytes);
     if (result == OUT_OF_MEMORY) {
         ++*refusals;
         *freed += cached;
         spill();
-        result = mem_alloc(&block.at, bytes);
+        result = give(&block.at, bytes);
         *refusals += result == OUT_OF_MEMORY;
     }
     if (!result) used[uses++] = block;
@@ -121,6 +136,9 @@ int main(int argc, char **argv) {
         if (sscanf(line, "%31s %llu %llu", word, &bytes, &each) < 1) continue;
         if (!strcmp(word, "init")) {
             printf("init %d\n", start());
+        } else if (!strcmp(word, "pooled")) {
+            is_pooled = 1;
+            puts("pooled 0");
         } else if (!strcmp(word, "take") && uses < MOST) {
             int refusals = 0, freed = 0, result = take(bytes, &refusals, &freed);
             printf("take %d %d %d\n", result, refusals, freed);

@@ -6,22 +6,22 @@ use std::path::PathBuf;
 use gpushare_tests::{Daemon, Gpu, Guest, MIB, Tenant, artefacts, clients, waiting};
 
 /// The device; a context takes 64 MiB of it.
-const DEVICE: &str = "mem=4GiB";
+pub(crate) const DEVICE: &str = "mem=4GiB";
 /// Limits that let a tenant burst into all of the device, and wait longer than a test lasts.
-const BURSTS: [(&str, &str); 3] = [
+pub(crate) const BURSTS: [(&str, &str); 3] = [
     ("GPUSHARE_MEM_LIMIT", "4GiB"),
     ("GPUSHARE_MEM_REQUEST", "1MiB"),
     ("GPUSHARE_WAIT_TIMEOUT", "1h"),
 ];
 /// Limits that let a tenant take the free memory, without waiting.
-const FILLS: [(&str, &str); 3] = [
+pub(crate) const FILLS: [(&str, &str); 3] = [
     ("GPUSHARE_MEM_LIMIT", "4GiB"),
     ("GPUSHARE_MEM_REQUEST", "1MiB"),
     ("GPUSHARE_ON_COLLISION", "fail"),
 ];
 
 /// Fills the device, the last of it in small pieces.
-fn filled(tenant: &Tenant) -> Guest {
+pub(crate) fn filled(tenant: &Tenant) -> Guest {
     let mut guest = tenant.client("quota", &[]).started();
     for bytes in [16 * MIB, MIB] {
         let answer = guest.ask(&format!("fill {bytes}"));
@@ -30,20 +30,20 @@ fn filled(tenant: &Tenant) -> Guest {
     guest
 }
 
-fn take(bytes: u64) -> String {
+pub(crate) fn take(bytes: u64) -> String {
     format!("take {bytes}")
 }
 
 /// Runs out of memory with memory in the cache. The library then sees it free the cache and ask
 /// again.
-fn shows_its_cache(guest: &mut Guest) {
+pub(crate) fn shows_its_cache(guest: &mut Guest) {
     assert_eq!(guest.ask(&take(64 * MIB)), "take 0 0 0");
     assert_eq!(guest.ask("drop"), "drop 0");
     assert_eq!(guest.ask(&take(1 << 40)), "take 2 2 1");
 }
 
 /// Holds 512 MiB in its cache.
-fn caches(guest: &mut Guest) {
+pub(crate) fn caches(guest: &mut Guest) {
     for _ in 0..2 {
         assert_eq!(guest.ask(&take(256 * MIB)), "take 0 0 0");
     }
@@ -53,7 +53,7 @@ fn caches(guest: &mut Guest) {
 }
 
 /// Whether a process of this tenant has waited so far.
-fn has_waited(daemon: &Daemon, tenant: &str) -> bool {
+pub(crate) fn has_waited(daemon: &Daemon, tenant: &str) -> bool {
     let rows = daemon.commands().past();
     let of = |name: Option<&str>| name == Some(tenant);
     let mut waits = rows.iter().filter(|row| row.kind == "waiting");

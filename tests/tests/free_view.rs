@@ -2,7 +2,7 @@
 //! request, other tenants never raise it.
 
 use gpushare_tests::gpu::links;
-use gpushare_tests::{Alone, Daemon, GIB, Gpu, Guest, MIB, clients, until};
+use gpushare_tests::{Alone, Daemon, GIB, Gpu, Guest, MIB, Tenant, alloc, clients, until};
 
 use crate::pid_namespaces::{alone, machines_nvml};
 
@@ -159,35 +159,125 @@ fn with_the_request_as_view_a_process_sees_its_own_frees() {
     }
 }
 
+/// The device of the tests with a borrower.
+const DEVICE: &str = "mem=8GiB,ctx=2MiB";
+/// A tenant that may have all of it but 1 GiB, and is ended for the request of another.
+const BORROWS: [(&str, &str); 3] = [
+    ("GPUSHARE_MEM_LIMIT", "7GiB"),
+    ("GPUSHARE_MEM_REQUEST", "1GiB"),
+    ("GPUSHARE_PREEMPTIBLE", "kill"),
+];
+
+/// The free memory that a tenant's programs see by `cuMemGetInfo` while a borrower takes 1, 3 and 6
+/// GiB: one that was there before, and one that comes then, for which the daemon writes the figures
+/// anew. Then that of the first by NVML, and the answer to its allocation of 4 GiB.
+fn beside_a_borrower(own: &[(&str, &str)]) -> (Vec<u64>, u64, String) {
+    let gpu = Gpu::new(DEVICE);
+    let daemon = Daemon::start(&gpu);
+    let [own, borrower] =
+        [("own", own), ("borrower", &BORROWS)].map(|(name, limits)| daemon.tenant(name, limits));
+    let start = |tenant: &Tenant| tenant.client("quota", &[]).started();
+    let (mut a, mut b) = (start(&own), start(&borrower));
+    let mut shown = vec![free(&mut a)];
+    for gibibytes in [1, 2, 3] {
+        b.does(&alloc(gibibytes * GIB));
+        let mut late = start(&own);
+        shown.extend([free(&mut late), free(&mut a)]);
+        late.finish().silently();
+    }
+    let answer = a.ask("nvml");
+    let by_nvml = answer.split(' ').nth(1).expect("a number");
+    let by_nvml = by_nvml.parse().expect("a number");
+    let answer = a.ask(&alloc(4 * GIB));
+    if answer == "alloc 0" {
+        assert_eq!(free(&mut a), 0);
+    }
+    a.finish().silently();
+    (shown, by_nvml, answer)
+}
+
 #[test]
 fn a_guaranteed_request_stays_free_while_another_tenant_borrows_it() {
-    let gpu = Gpu::new("mem=8GiB,ctx=2MiB");
+    let limit = ("GPUSHARE_MEM_LIMIT", "4GiB");
+    for view in ["limit", "request"] {
+        let (shown, by_nvml, answer) = beside_a_borrower(&[limit, ("GPUSHARE_MEM_VIEW", view)]);
+        assert_eq!(shown, [4 * GIB; 7], "{view}");
+        // NVML counts contexts as used.
+        let most = 4 * GIB;
+        assert!(
+            (most - 8 * MIB..most).contains(&by_nvml),
+            "{view}: {by_nvml}"
+        );
+        assert_eq!(answer, "alloc 0", "{view}: what is shown can be had");
+    }
+}
+
+#[test]
+fn memory_that_is_not_guaranteed_is_free_as_far_as_the_device_has_it() {
+    let (limit, waits) = (
+        ("GPUSHARE_MEM_LIMIT", "4GiB"),
+        ("GPUSHARE_ON_COLLISION", "fail"),
+    );
+    for (request, least) in [("0", 2 * GIB - 64 * MIB), ("3GiB", 3 * GIB)] {
+        let own = [limit, waits, ("GPUSHARE_MEM_REQUEST", request)];
+        let (shown, by_nvml, answer) = beside_a_borrower(&own);
+        assert_eq!(shown[..5], [4 * GIB; 5], "{request}");
+        let most = least.max(2 * GIB);
+        for free in [shown[5], shown[6], by_nvml + 8 * MIB] {
+            assert!(
+                (least..=most + 8 * MIB).contains(&free),
+                "{request}: {free}"
+            );
+        }
+        assert_eq!(answer, "alloc 2", "{request}");
+    }
+}
+
+#[test]
+fn devices_have_requests_of_their_own() {
+    let gpu = Gpu::new(&format!("{DEVICE},count=2"));
     let daemon = Daemon::start(&gpu);
     let own = [
         ("GPUSHARE_MEM_LIMIT", "4GiB"),
-        ("GPUSHARE_MEM_VIEW", "request"),
+        ("GPUSHARE_MEM_REQUEST_0", "4GiB"),
+        ("GPUSHARE_MEM_REQUEST_1", "0"),
     ];
-    let borrowed = [
-        ("GPUSHARE_MEM_LIMIT", "7GiB"),
-        ("GPUSHARE_MEM_REQUEST", "1GiB"),
-        ("GPUSHARE_PREEMPTIBLE", "kill"),
-    ];
-    let [own, borrower] = [("own", &own[..]), ("borrower", &borrowed[..])]
+    let [own, borrower] = [("own", &own[..]), ("borrower", &BORROWS)]
         .map(|(name, limits)| daemon.tenant(name, limits));
-    let start = |tenant: &gpushare_tests::Tenant| {
-        Guest::start(tenant.command(&clients::compile("quota", &[]))).started()
-    };
-    let (mut a, mut b) = (start(&own), start(&borrower));
-    assert_eq!(free(&mut a), 4 * GIB);
-    for gibibytes in [1, 2, 3] {
-        b.does(&format!("alloc {}", gibibytes * GIB));
-        // The daemon writes the tenant's figures anew when a process of it comes.
-        let mut late = start(&own);
-        assert_eq!([free(&mut late), free(&mut a)], [4 * GIB; 2]);
-        late.finish().silently();
+    let mut borrower = borrower.client("quota", &[]).started();
+    for device in ["on 0", "on 1"] {
+        borrower.does(device);
+        borrower.does(&alloc(6 * GIB));
     }
-    b.finish().silently();
-    for _ in 0..20 {
-        assert_eq!(free(&mut a), 4 * GIB);
+    let mut processes = [(); 2].map(|()| own.client("quota", &[]).started());
+    for process in &mut processes {
+        assert_eq!(free(process), 4 * GIB);
+        process.does("on 1");
+        assert!(free(process) < 2 * GIB);
+        process.does("on 0");
+        assert_eq!(free(process), 4 * GIB);
     }
+    let [one, other] = &mut processes;
+    one.does(&alloc(GIB));
+    assert_eq!([free(one), free(other)], [3 * GIB; 2]);
+}
+
+/// Programs outside every tenant take what the daemon cannot take back.
+#[test]
+fn what_is_missing_for_a_request_is_not_shown() {
+    let gpu = Gpu::new(DEVICE);
+    let daemon = Daemon::start(&gpu);
+    let own = daemon.tenant("own", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
+    let mut a = own.client("quota", &[]).started();
+    let plain = gpushare_tests::guest::plain(&gpu, &clients::compile("quota", &[]));
+    let mut outside = Guest::start(plain).started();
+    outside.does(&alloc(3 * GIB));
+    until("the daemon sees it", || daemon.unmanaged() >= 3 * GIB);
+    assert_eq!(free(&mut a), 4 * GIB, "it leaves enough");
+    outside.does(&alloc(2 * GIB));
+    until("a part of the request is missing", || {
+        (2 * GIB..=3 * GIB).contains(&free(&mut a))
+    });
+    outside.finish().silently();
+    until("all of it is there again", || free(&mut a) == 4 * GIB);
 }

@@ -9,6 +9,7 @@ mod bench_ends;
 mod bench_share;
 mod bench_together;
 mod caching;
+mod caching_pools;
 mod callbacks;
 mod cancelled;
 mod captures;

@@ -177,6 +177,31 @@ fn room_below_a_threshold_that_was_never_exceeded_is_certain() {
     ends_within(&gpu, guest, 256 * MIB);
 }
 
+/// As a framework that fills its pool, frees that, and allocates what stays before it works.
+#[test]
+fn small_allocations_leave_the_room_of_a_filled_pool_certain() {
+    let gpu = Gpu::new("");
+    let mut guest = keeping_some(&gpu, 192 * MIB);
+    guest.does(&format!("alloc {} 1", 192 * MIB));
+    guest.does("free 0 1");
+    guest.does("sync 1");
+    for bytes in [1024, 3 * MIB, 16 * MIB] {
+        guest.does(&format!("alloc {bytes} 1"));
+    }
+    // Its memory and what is left beside it are two known ranges.
+    guest.does("free 2 1");
+    guest.does("sync 1");
+    guest.does(&format!("alloc {} 1", 16 * MIB));
+    guest.does("crowd 1 1");
+    for number in 5..8 {
+        guest.does(&format!("alloc {} 1", 128 * MIB));
+        guest.does(&format!("free {number} 1"));
+    }
+    assert_eq!(guest.ask("reserved"), format!("reserved {}", 192 * MIB));
+    let_go(&mut guest);
+    ends_within(&gpu, guest, 256 * MIB);
+}
+
 /// A synchronisation may give back what is above the threshold, and which memory is not known.
 #[test]
 fn room_of_a_pool_that_exceeded_its_threshold_is_not_certain() {
@@ -200,6 +225,21 @@ fn room_freed_before_a_pool_exceeded_its_threshold_is_not_certain() {
     // In another stream, so that the pool grows and has more than it keeps.
     guest.does(&format!("alloc {} 2", 96 * MIB));
     guest.answers(&format!("alloc {} 1", 96 * MIB), OUT_OF_MEMORY);
+    let_go(&mut guest);
+    ends_within(&gpu, guest, 256 * MIB);
+}
+
+#[test]
+fn a_small_allocation_that_makes_a_pool_exceed_its_threshold_is_minded() {
+    let gpu = Gpu::new("");
+    let mut guest = keeping_some(&gpu, 192 * MIB);
+    guest.does(&format!("alloc {} 1", 192 * MIB));
+    guest.does("crowd 1 1");
+    guest.does("free 0 1");
+    // The stream has yet to free the rest, so that the pool grows for another one.
+    guest.does("alloc 1024 2");
+    assert_eq!(guest.ask("reserved"), format!("reserved {}", 224 * MIB));
+    guest.answers(&format!("alloc {} 1", 128 * MIB), OUT_OF_MEMORY);
     let_go(&mut guest);
     ends_within(&gpu, guest, 256 * MIB);
 }

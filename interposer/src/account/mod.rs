@@ -86,6 +86,9 @@ pub(crate) struct QuotaStatus {
     /// The bytes that the charges could reach if the daemon were asked now; `None` without a
     /// daemon.
     pub(crate) reach: Option<u64>,
+    /// The bytes that the charges may come to whatever the device has free: a daemon makes room for
+    /// them. 0 without one.
+    pub(crate) assured: u64,
 }
 
 /// The additional facts where programs see the request.
@@ -320,6 +323,7 @@ fn quota_status_in(member: &Membership, device: DeviceKey) -> Option<(QuotaStatu
         capacity: device_index.capacity.load(Ordering::Relaxed),
         charged: (charges.own + charges.others) * UNIT,
         reach: member.backend.reach(device.index()),
+        assured: device_index.assured.load(Ordering::Relaxed),
     };
     Some((status, charges.own * UNIT))
 }

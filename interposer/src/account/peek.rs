@@ -170,6 +170,7 @@ fn by_daemon(page: &Page, movability: Movability, uuid: &[u8; 16]) -> Option<Gla
             capacity: device.capacity.load(Ordering::Relaxed),
             charged: lines().map(charged).sum(),
             reach: member().and_then(|member| member.backend.reach(device_index)),
+            assured: device.assured.load(Ordering::Relaxed),
         },
         overhead: lines()
             .map(|line| measured(line.overhead.load(Ordering::Relaxed)))
@@ -208,6 +209,7 @@ fn in_page(page: &Snapshot, uuid: &[u8; 16], members: Members) -> Option<Glance>
             capacity: device.capacity,
             charged: page.charged(device.device_index),
             reach: None,
+            assured: 0,
         },
         overhead: uses
             .filter(|usage| usage.device_index == device.device_index)
@@ -292,6 +294,7 @@ fn from_environment(
         capacity,
         charged: 0,
         reach: None,
+        assured: 0,
     };
     Some(Glance {
         status,

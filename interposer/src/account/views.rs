@@ -1,8 +1,10 @@
 //! A tenant's view of a device's memory.
 //!
 //! *Total* is the limit (or the request, as `GPUSHARE_MEM_VIEW` says); *free* is the rest of the
-//! quota, and never more than the device has, unless the tenant's memory is managed: what does not
-//! fit is on the host then. Without a limit the device's own values are shown.
+//! quota, as far as the tenant can have it. The device's own free memory bounds it, but for the
+//! rest of a request that a daemon guarantees: neighbours that hold some of it give it back on
+//! demand (ADR 279). Nor does it where the tenant's memory is managed: what does not fit is on the
+//! host then. Without a limit the device's own values are shown.
 //!
 //! Programs that see the request measure their own use by the fall of free memory, and some refuse
 //! to continue when it rises meanwhile. So for each process the free memory shown and its own
@@ -94,6 +96,7 @@ pub(crate) fn seen(status: &QuotaStatus, physical: u64) -> Option<Memory> {
     if status.limit.is_none() && status.view_total >= status.capacity {
         return None;
     }
+    let physical = physical.max(status.assured.saturating_sub(status.charged));
     Some(Memory {
         total: status.view_total,
         free: quota.min(physical).min(status.view_total),
@@ -113,6 +116,7 @@ mod tests {
             capacity: 16 * GIB,
             charged,
             reach: None,
+            assured: 0,
         }
     }
 
@@ -209,6 +213,35 @@ mod tests {
             (free(by_request(true)), free(by_request(false))),
             (3 * GIB, GIB)
         );
+    }
+
+    #[test]
+    fn the_device_bounds_only_what_is_not_assured() {
+        let free = |assured, charged, physical| {
+            let status = QuotaStatus {
+                assured,
+                reach: Some(3 * GIB),
+                ..quota_status(Some(4 * GIB), 4 * GIB, charged)
+            };
+            seen(&status, physical).unwrap().free
+        };
+        assert_eq!(free(2 * GIB, 0, GIB), 2 * GIB, "neighbours hold a half");
+        assert_eq!(free(2 * GIB, GIB / 2, GIB), 3 * GIB / 2, "of the rest");
+        assert_eq!(free(2 * GIB, 2 * GIB, GIB / 2), GIB / 2, "nothing is left");
+        assert_eq!(free(2 * GIB, 3 * GIB, GIB), 0, "nor above it");
+        assert_eq!(free(2 * GIB, 0, 5 * GIB / 2), 5 * GIB / 2, "there is more");
+        assert_eq!(free(4 * GIB, 0, 0), 3 * GIB, "what the daemon can give");
+        assert_eq!(free(0, 0, GIB), GIB, "no request");
+    }
+
+    #[test]
+    fn no_more_is_free_than_the_total_whatever_is_assured() {
+        let status = QuotaStatus {
+            assured: 8 * GIB,
+            ..quota_status(Some(4 * GIB), 2 * GIB, 0)
+        };
+        let seen = seen(&status, 0).unwrap();
+        assert_eq!((seen.total, seen.free), (2 * GIB, 2 * GIB));
     }
 
     #[test]

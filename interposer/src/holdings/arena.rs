@@ -112,24 +112,19 @@ struct Books {
     reserved: u32,
     /// The room that the arena certainly has, if it is a pool.
     room: PoolRoom,
-    /// The most that it may have reserved at any time since its room was last forgotten.
+    /// The most that it may have reserved since its room was last forgotten, by calls that are
+    /// over.
     most: u32,
     /// Since when a call relies on that.
     turn: Option<Instant>,
 }
 
 impl Books {
-    /// The most that the arena may have reserved now: calls under way may have grown it.
-    fn reserved_at_most(&self) -> u32 {
-        self.reserved.saturating_add(self.booked)
-    }
-
-    /// It has reserved more than before, or may have soon.
-    fn rises(&mut self) {
-        let now = self.reserved_at_most();
-        if now > self.most {
-            self.most = now;
-        }
+    /// A call that may have grown the arena is about to be over: so much it may have reserved, by
+    /// that call and by the others under way.
+    fn may_have_grown(&mut self) {
+        let most = self.reserved.saturating_add(self.booked);
+        self.most = self.most.max(most);
     }
 }
 
@@ -172,11 +167,16 @@ pub(crate) fn after_giving(
     given: Option<(u64, u64)>,
 ) -> Result<u64, Refused> {
     let mut books = arena.held().lock();
-    if let Some((start, bytes)) = given {
-        books.room.took(start, bytes, arena.held().numbered());
+    let mine = charge.units().0;
+    // An arena has not grown for what had been freed of it.
+    let was_its = given.is_some_and(|(start, bytes)| {
+        let numbered = arena.held().numbered();
+        books.room.took(start, bytes, numbered)
+    });
+    if mine > 0 && !was_its {
+        books.may_have_grown();
     }
     let reserved = arena.reserved();
-    let mine = charge.units().0;
     arena.held().leave(&mut books, mine);
     let Some(now) = reserved.map(|bytes| units_for(bytes).unwrap_or(MAX_UNITS)) else {
         // The driver will not say: the bound stays charged.
@@ -189,7 +189,7 @@ pub(crate) fn after_giving(
             books.room.forget(arena.held().numbered());
         }
         books.reserved = now;
-        books.rises();
+        books.most = books.most.max(now);
     }
     let grew = now.saturating_sub(books.charged);
     // Growth beyond this call's booking is another call's, as far as others have booked any.
@@ -362,11 +362,11 @@ impl Held {
     pub(crate) fn forget_room(&self) {
         let mut books = self.lock();
         books.room.forget(self.numbered());
-        books.most = books.reserved_at_most();
+        books.most = books.reserved;
     }
 
     /// The most bytes that the arena may have had reserved at any time since its room was last
-    /// forgotten.
+    /// forgotten. Calls under way may have grown it further, unless there is a [`Turn`].
     pub(crate) fn most(&self) -> u64 {
         Units(self.lock().most).bytes()
     }
@@ -379,7 +379,6 @@ impl Held {
             books = self.wait(books, left, |books| books.turn.is_some());
         }
         books.booked = books.booked.saturating_add(charge.units().0);
-        books.rises();
     }
 
     /// The charge, in bytes.
@@ -452,6 +451,36 @@ mod tests {
     #[test]
     fn bookings_that_all_fit_stay_until_the_call_is_made() {
         assert_eq!(booked_after(Ok(())), [5, 5]);
+    }
+
+    /// The most that an arena of 64 units may have had, after a call that booked 16 was given this.
+    /// The first 8 units had been freed. Another call has booked 4 and is under way.
+    fn most_after(given: Option<(u64, u64)>) -> u64 {
+        let arena = Still(Held::default(), Some(64 * UNIT));
+        let held = arena.held();
+        let [mine, others] =
+            [16, 4].map(|units| Charge::of_no_account(arena.device(), Units(units)));
+        let mut books = held.lock();
+        (books.reserved, books.charged, books.most) = (64, 64, 64);
+        drop(books);
+        held.tell(held.number(), Some((0, 8 * UNIT, None)));
+        held.enter(&others);
+        held.enter(&mine);
+        assert_eq!(held.most(), 64 * UNIT, "no call is over");
+        assert!(after_giving(&arena, mine, given).is_ok());
+        held.most() / UNIT
+    }
+
+    #[test]
+    fn memory_that_had_been_freed_of_an_arena_has_not_made_it_grow() {
+        assert_eq!(most_after(Some((2 * UNIT, 4 * UNIT))), 64);
+    }
+
+    #[test]
+    fn other_memory_may_have_made_an_arena_grow_that_shrank_since() {
+        for given in [None, Some((4 * UNIT, 8 * UNIT)), Some((32 * UNIT, UNIT))] {
+            assert_eq!(most_after(given), 64 + 16 + 4);
+        }
     }
 
     #[test]

@@ -75,10 +75,16 @@ pub(crate) fn freed() {
     );
 }
 
+/// Whether [`begins`] does anything: a request may be the one that a thread is watched for.
+#[inline]
+pub(crate) fn watches() -> bool {
+    WATCHED.load(Ordering::Relaxed) != 0
+}
+
 /// Notes that this thread asks for memory: for `bytes`, by a call.
 #[inline]
 pub(crate) fn begins(device: DeviceKey, bytes: u64, call: Call) {
-    if WATCHED.load(Ordering::Relaxed) != 0 {
+    if watches() {
         begins_watched(Request {
             device,
             bytes,

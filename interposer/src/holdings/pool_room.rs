@@ -82,20 +82,36 @@ impl PoolRoom {
         self.ranges.insert(at, range);
     }
 
-    /// An allocation has got this memory. So many frees have a number.
+    /// An allocation has got this memory. So many frees have a number. Returns whether all of it
+    /// was known: memory that had been freed before, and not forgotten.
     #[inline]
-    pub(crate) fn took(&mut self, start: u64, bytes: u64, numbered: u64) {
+    pub(crate) fn took(&mut self, start: u64, bytes: u64, numbered: u64) -> bool {
         if numbered != self.told {
             self.since = numbered;
         }
         let (end, at) = (end_of(start, bytes), self.first_beyond(start));
         match self.ranges.get_mut(at) {
-            None => {}
-            Some(range) if end <= range.start => {}
+            None => return false,
+            Some(range) if end <= range.start => return false,
             Some(range) if range.start == start && end < range.end => range.start = end,
             Some(range) if range.start == start && end == range.end => range.is_taken = true,
-            Some(_) => self.cut(start, end),
+            Some(_) => return self.took_across(start, end),
         }
+        true
+    }
+
+    /// The same of memory that lies in several ranges, or in the midst of one.
+    #[cold]
+    fn took_across(&mut self, start: u64, end: u64) -> bool {
+        let mut known = start;
+        for range in &self.ranges[self.first_beyond(start)..] {
+            if range.start > known || known >= end {
+                break;
+            }
+            known = range.end;
+        }
+        self.cut(start, end);
+        known >= end
     }
 
     /// Nothing is known any more, not of the frees under way either. So many have a number.
@@ -211,6 +227,36 @@ mod tests {
         assert_eq!(room.streams_with(512), [ONE, TWO]);
         assert_eq!(room.streams_with(3 * KIB), [ONE]);
         assert!(room.streams_with(3 * KIB + 1).is_empty());
+    }
+
+    #[test]
+    fn what_an_allocation_gets_was_known_if_no_byte_of_it_is_new() {
+        let ranges = [
+            (KIB, KIB, ONE),
+            (2 * KIB, 2 * KIB, TWO),
+            (5 * KIB, KIB, ONE),
+        ];
+        for (start, bytes, was_known) in [
+            (KIB, KIB, true),
+            (KIB, 512, true),
+            (2 * KIB + 512, 1024, true),
+            (KIB + 512, 2 * KIB, true),
+            (KIB, 3 * KIB, true),
+            (0, KIB, false),
+            (0, 2 * KIB, false),
+            (3 * KIB, 3 * KIB, false),
+            (5 * KIB, 2 * KIB, false),
+            (4 * KIB, KIB, false),
+            (8 * KIB, KIB, false),
+        ] {
+            let took = after(&ranges).took(start, bytes, 3);
+            assert_eq!(took, was_known, "{start} {bytes}");
+        }
+        let mut room = after(&ranges);
+        assert!(room.took(KIB, KIB, 3));
+        assert!(room.took(KIB, KIB, 4), "its free is not told yet");
+        room.forget(4);
+        assert!(!room.took(KIB, KIB, 4));
     }
 
     #[test]

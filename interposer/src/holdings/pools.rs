@@ -159,20 +159,27 @@ impl Pool {
         self.live.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Whether memory that was freed stays in the pool, where any stream can have it once its free
-    /// is over: unless the pool is trimmed, and as long as it reserves no more than `limit` bytes.
-    /// The driver gives memory back, when it synchronises, only of a pool that has more reserved
-    /// than its threshold. Where one may have had, its room is forgotten.
-    pub(crate) fn keeps(&self, limit: u64) -> bool {
-        let is_on = |attribute, least| self.attribute(attribute).is_some_and(|now| now >= least);
-        let enough = self.held.most().min(limit);
-        let keeps = is_on(CUmemPool_attribute::RELEASE_THRESHOLD, enough);
-        if !keeps {
+    /// The bytes up to which memory that was freed stays in the pool, where any stream can have it
+    /// once its free is over, unless the pool is trimmed. `None` where that is less than the pool
+    /// may have reserved, which is `limit` at most: the driver gives memory back, when it
+    /// synchronises, only of a pool that has more reserved than its threshold. Its room is
+    /// forgotten then.
+    pub(crate) fn keeps(&self, limit: u64) -> Option<u64> {
+        let threshold = self.attribute(CUmemPool_attribute::RELEASE_THRESHOLD);
+        let kept = threshold.filter(|kept| self.has_kept(*kept, limit))?;
+        let reuse = self.attribute(CUmemPool_attribute::REUSE_ALLOW_OPPORTUNISTIC);
+        let is_relied_on = !self.misled.load(Ordering::Relaxed) && reuse.is_some_and(|on| on > 0);
+        is_relied_on.then_some(kept)
+    }
+
+    /// Whether the pool had no more reserved than it keeps, by all calls that are over. Else its
+    /// room is forgotten.
+    pub(crate) fn has_kept(&self, kept: u64, limit: u64) -> bool {
+        let has = kept >= self.held.most().min(limit);
+        if !has {
             self.held.forget_room();
         }
-        keeps
-            && !self.misled.load(Ordering::Relaxed)
-            && is_on(CUmemPool_attribute::REUSE_ALLOW_OPPORTUNISTIC, 1)
+        has
     }
 
     /// The driver has grown the pool although it had room.

@@ -123,14 +123,9 @@ fn reserve_slowly(
         CUresult::OUT_OF_MEMORY => {}
         wrong => return Err(wrong),
     }
-    let early = || early::refuses(device, bytes, by, call);
-    let count = || early::refused(device, bytes, by);
-    match reserve_unless((&early, &count), device, bytes, call, &mut || None::<()>) {
+    match reserve_or(device, bytes, Some(by), call, &mut || None::<()>) {
         Ok(Found::Booked(charge)) => Ok(charge),
-        Ok(Found::Otherwise(())) | Err(Refused) => {
-            early::ran_out(device, bytes, by, call);
-            Err(Refused.into())
-        }
+        Ok(Found::Otherwise(())) | Err(Refused) => Err(Refused.into()),
     }
 }
 
@@ -143,16 +138,30 @@ pub(crate) enum Found<T> {
     Otherwise(T),
 }
 
-/// As [`reserve_slowly`], but each time the charge does not fit, `otherwise` may find another way.
+/// Books `bytes` that did not fit at first, by giving unused memory back and by waiting. Each time
+/// they do not fit, `otherwise` may find another way. What a program asks for `by` a call may be
+/// refused before the wait ([`early`]); `None`: it is not.
+///
+/// # Errors
+/// [`Refused`] if it fits in no way.
 #[cold]
 pub(crate) fn reserve_or<T>(
     device: DeviceKey,
     bytes: u64,
+    by: Option<Call>,
     call: &Deadline,
     otherwise: &mut dyn FnMut() -> Option<T>,
 ) -> Result<Found<T>, Refused> {
-    let count = || account::count_refusal(device, bytes);
-    reserve_unless((&|| false, &count), device, bytes, call, otherwise)
+    let early = || by.is_some_and(|by| early::refuses(device, bytes, by, call));
+    let count = || match by {
+        Some(by) => early::refused(device, bytes, by),
+        None => account::count_refusal(device, bytes),
+    };
+    let found = reserve_unless((&early, &count), device, bytes, call, otherwise);
+    if let (Err(Refused), Some(by)) = (&found, by) {
+        early::ran_out(device, bytes, by, call);
+    }
+    found
 }
 
 /// As [`reserve_or`]; before the daemon is waited for, `early` may refuse. Any other refusal goes

@@ -18,6 +18,8 @@ pub(crate) enum Call {
     Linear(u64),
     /// `cuMemCreate`. One allocation may be many of these, one after the other.
     Physical(u64),
+    /// An allocation from a pool.
+    Pool(u64),
     /// Another one.
     Other,
 }
@@ -28,7 +30,8 @@ impl Call {
         match self {
             Self::Linear(_) => 1,
             Self::Physical(_) => 2,
-            Self::Other => 4,
+            Self::Pool(_) => 4,
+            Self::Other => 8,
         }
     }
 }
@@ -236,6 +239,20 @@ mod tests {
         assert!(told.watches());
         assert!(begins(&mut told, linear(8), 3).shows_a_cache);
         assert!(!told.watches());
+    }
+
+    #[test]
+    fn a_pools_requests_that_are_charged_alike_are_not_the_same() {
+        for (next, shows) in [(8, true), (7, false)] {
+            let pooled = |named| Request {
+                call: Call::Pool(named),
+                ..linear(32)
+            };
+            let mut told = Told::NOTHING;
+            runs_out(&mut told, pooled(8), 0);
+            let begun = begins(&mut told, pooled(next), 3);
+            assert_eq!(begun.shows_a_cache, shows);
+        }
     }
 
     #[test]

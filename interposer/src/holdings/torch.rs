@@ -99,7 +99,7 @@ impl Settings {
                 bytes == SMALL || is_large || bytes == self.segment
             }
             Call::Physical(bytes) => self.is_expandable && bytes == self.segment,
-            Call::Other => false,
+            Call::Pool(_) | Call::Other => false,
         }
     }
 }
@@ -135,7 +135,7 @@ pub(super) fn explains(call: Call) -> bool {
     match call {
         Call::Physical(SMALL) => is_here(),
         Call::Physical(bytes) if !settings.is_expandable && is_here() => {
-            tracing::info!(bytes, "PyTorch makes memory in pages of this size");
+            tracing::info!(bytes, "pages of this size are taken for PyTorch's");
             let segment = bytes & !1;
             Settings {
                 is_expandable: true,
@@ -175,7 +175,7 @@ mod tests {
             assert!(!PLAIN.may_make(Call::Linear(bytes * MIB)), "{bytes}");
         }
         assert!(!PLAIN.may_make(Call::Linear(512)));
-        assert!(!PLAIN.may_make(Call::Other));
+        assert!(!PLAIN.may_make(Call::Pool(SMALL)) && !PLAIN.may_make(Call::Other));
     }
 
     #[test]

@@ -48,7 +48,7 @@ impl Hold {
                 (CUresult::OUT_OF_MEMORY, Some(room)) => Found::Otherwise(room),
                 (CUresult::OUT_OF_MEMORY, None) => {
                     let mut room = || memory.room(bytes, last, seal::waits);
-                    reclaim::reserve_or(device, bytes, call, &mut room)?
+                    reclaim::reserve_or(device, bytes, None, call, &mut room)?
                 }
                 (wrong, _) => return Err(wrong),
             },

@@ -175,7 +175,7 @@ fn unknown(
     refusal: impl Fn() -> CUresult,
 ) -> CUresult {
     let (growth, deadline) = (growth_of(bytes), Deadline::new());
-    let charge = match reclaim::reserve(device, growth, Call::Other, &deadline, refusal) {
+    let charge = match reclaim::reserve(device, growth, Call::Pool(bytes), &deadline, refusal) {
         Ok(charge) => charge,
         Err(answer) => return answer,
     };

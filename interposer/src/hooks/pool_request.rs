@@ -40,11 +40,17 @@ impl<F: Fn() -> CUresult> Request<'_, F> {
     /// used if it is certain.
     pub(super) fn serve(&self) -> CUresult {
         let (device, growth) = (self.pool.device(), growth_of(self.bytes));
+        early::begins(device, growth, self.by());
         let call = Deadline::new();
         match account::charge_unasked(device, growth, &call) {
             Ok(charge) => self.booked(charge, &call),
             Err(Refused) => self.serve_slowly(&call),
         }
+    }
+
+    /// The program's call.
+    fn by(&self) -> Call {
+        Call::Pool(self.bytes)
     }
 
     /// As [`Self::serve`] where the growth did not fit at first. A daemon is asked for more, if
@@ -68,7 +74,8 @@ impl<F: Fn() -> CUresult> Request<'_, F> {
         if let Some(refused) = self.pool.refused_by_capture() {
             return refused;
         }
-        match reclaim::reserve_or(device, growth, call, &mut || self.in_own_room()) {
+        let by = Some(self.by());
+        match reclaim::reserve_or(device, growth, by, call, &mut || self.in_own_room()) {
             Ok(Found::Booked(charge)) => self.booked(charge, call),
             Ok(Found::Otherwise(answer)) => answer,
             Err(Refused) => Refused.into(),
@@ -81,11 +88,13 @@ impl<F: Fn() -> CUresult> Request<'_, F> {
         let (pool, device) = (&**self.pool, self.pool.device());
         let quota = account::quota_status(device)?;
         let limit = quota.limit.unwrap_or(quota.capacity);
-        if self.stream.fault().is_some() || !pool.keeps(limit) {
+        if self.stream.fault().is_some() {
             return None;
         }
+        let kept = pool.keeps(limit)?;
         let turn = Turn::take(pool.held(), growth_of(self.bytes))?;
-        if !self.finds_room(&turn) {
+        // Calls that were under way may have grown the pool.
+        if !pool.has_kept(kept, limit) || !self.finds_room(&turn) {
             return None;
         }
         let nothing = account::charge_nothing(device).ok()?;
@@ -126,7 +135,7 @@ impl<F: Fn() -> CUresult> Request<'_, F> {
         self.pool.held().enter(&charge);
         // A driver that is out of memory lacks the growth, which is charged: not the allocation.
         let (device, growth) = (self.pool.device(), growth_of(self.bytes));
-        let answer = reclaim::insist(device, growth, Call::Other, call, self.call);
+        let answer = reclaim::insist(device, growth, self.by(), call, self.call);
         if !answer.is_success() {
             arena::after_refusal(&**self.pool, charge);
             return answer;

@@ -23,7 +23,7 @@ use crate::driver::device::DeviceKey;
 use crate::driver::stream_ref::StreamRef;
 use crate::driver::tracker::StreamId;
 use crate::gate::seal;
-use crate::holdings::early::Call;
+use crate::holdings::early::{self, Call};
 use crate::holdings::frees::{self, Freed};
 use crate::holdings::reclaim::{self, Found};
 use crate::holdings::returning;
@@ -135,6 +135,12 @@ pub(crate) fn allocate(pool: PoolId, stream: StreamRef, bytes: u64) -> Result<u6
     let id = stream.id(stream.place());
     let size = size_of(bytes).ok_or(CUresult::OUT_OF_MEMORY)?;
     let take = || take(pool, id, bytes, size);
+    let by = Call::Pool(bytes);
+    if early::watches()
+        && let Some((device, growth, _)) = growth(pool, size)
+    {
+        early::begins(device, growth, by);
+    }
     let (call, mut others) = (Deadline::new(), Wait::default());
     loop {
         if let Some(at) = take() {
@@ -155,10 +161,12 @@ pub(crate) fn allocate(pool: PoolId, stream: StreamRef, bytes: u64) -> Result<u6
         }
         let charge = match account::charge(device, growth, &call) {
             Ok(charge) => charge,
-            Err(Refused) => match reclaim::reserve_or(device, growth, &call, &mut || take())? {
-                Found::Booked(charge) => charge,
-                Found::Otherwise(at) => return Ok(at),
-            },
+            Err(Refused) => {
+                match reclaim::reserve_or(device, growth, Some(by), &call, &mut || take())? {
+                    Found::Booked(charge) => charge,
+                    Found::Otherwise(at) => return Ok(at),
+                }
+            }
         };
         let (made, is_full) = (Cell::new(Grown::default()), Cell::new(false));
         let ask = || match grow(pool, growth, id, bytes, size) {
@@ -176,7 +184,7 @@ pub(crate) fn allocate(pool: PoolId, stream: StreamRef, bytes: u64) -> Result<u6
         let mut answer = ask();
         if answer == CUresult::OUT_OF_MEMORY {
             spare(device);
-            answer = reclaim::insist(device, growth, Call::Other, &call, ask);
+            answer = reclaim::insist(device, growth, by, &call, ask);
         }
         if is_full.get() {
             // Others have made it grow meanwhile, or do, perhaps by more than they need.

@@ -100,7 +100,10 @@ pub struct Device {
     /// `CLOCK_MONOTONIC` in nanoseconds at which the tenant's time was or will be used up: the
     /// inflow since then, at `cap` nanoseconds a microsecond, is left. In the future it is debt.
     pub empty_at: AtomicU64,
-    reserved_before_token: [AtomicU64; 6],
+    /// Under a daemon: the bytes that the tenant's charges may come to whatever the device has
+    /// free, because room for that much is made. 0 without a daemon.
+    pub assured: AtomicU64,
+    reserved_before_token: [AtomicU64; 5],
     /// Which of the tenant's processes submits while they yield. On a line of its own.
     pub token: Token,
     /// Whether a remembered sum of all charges is still right. On a line that nothing else writes.
@@ -178,6 +181,7 @@ const _: () = {
     assert!(size_of::<Device>() == 256);
     assert!(offset_of!(Device, capacity) == 48 && offset_of!(Device, cap) == 56);
     assert!(offset_of!(Device, paid_until) == 64 && offset_of!(Device, empty_at) == 72);
+    assert!(offset_of!(Device, assured) == 80);
     assert!(offset_of!(Slot, pid_namespace) == 24 && offset_of!(Slot, outer_pid) == 32);
     assert!(offset_of!(Slot, largest_refused) == 40);
     assert!(offset_of!(Device, by_request) == 20 && offset_of!(Device, watch) == 192);

@@ -321,6 +321,11 @@ impl Device {
         self.total().taken - self.spec.usable()
     }
 
+    /// How much more is promised than the device has: facts may do that, decisions do not.
+    pub(crate) fn over_promised(&self) -> Bytes {
+        self.total().firm - self.spec.usable()
+    }
+
     /// Facts changed: takes over the deficit they made. Says whether the device became or ceased to
     /// be overdrawn.
     pub(crate) fn facts_changed(&mut self) -> Option<Bytes> {

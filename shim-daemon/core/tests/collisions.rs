@@ -329,6 +329,36 @@ fn a_request_is_shown_free_while_another_borrows_it_and_no_more_is() {
 }
 
 #[test]
+fn a_request_is_assured_as_far_as_the_device_can_keep_all_promises() {
+    let (mut node, device) = Node::with_device(8);
+    let (tenant, process) = node.run(spec(device, 4, 6));
+    let (_, borrower) = node.run(killable(device, 1, 7));
+    for held in 1..=6 {
+        node.want(borrower, device, gib(1));
+        assert_eq!(node.world.assured(tenant, device), gib(4), "{held} lent");
+    }
+    // Memory of a program of no tenant: of no request at first.
+    for (foreign, assured) in [(3, 4), (5, 2), (0, 4)] {
+        node.devices.get_mut(&device).expect("it is there").foreign = gib(foreign);
+        node.sample(device);
+        assert_eq!(node.world.assured(tenant, device), gib(assured));
+    }
+    let ask = node.want(process, device, gib(4));
+    node.live(secs(20));
+    assert!(node.granted(ask));
+    assert_eq!(node.world.assured(tenant, device), gib(4), "charged or not");
+}
+
+#[test]
+fn without_a_request_nothing_is_assured() {
+    let (mut node, device) = Node::with_device(8);
+    let (tenant, process) = node.run(spec(device, 0, 6));
+    assert_eq!(node.world.assured(tenant, device), gib(0));
+    node.want(process, device, gib(2));
+    assert_eq!(node.world.assured(tenant, device), gib(0));
+}
+
+#[test]
 fn a_waiter_is_served_by_what_its_own_tenant_frees() {
     let (mut node, device) = Node::with_device(16);
     let (_, holder) = node.run(spec(device, 0, 16));

@@ -151,6 +151,8 @@ impl Node {
                 // A request that a percentage implies follows the measured cost of contexts.
                 let request = account.quota.request.0;
                 limits.request.store(request, Ordering::Relaxed);
+                let assured = self.world.assured(tenant, *device);
+                limits.assured.store(assured.0, Ordering::Relaxed);
             }
             // A new tenant's page shows none yet.
             let waiting = waiting(&self.world, *device);

@@ -332,6 +332,18 @@ impl World {
         self.chargeable(tenant, device).max(guaranteed.min(left))
     }
 
+    /// The bytes that the tenant's charges may come to in any case: its request, less what its dead
+    /// processes hold of it. Where facts have made the device lack a part of what is promised, any
+    /// tenant may be the one that misses it.
+    pub fn assured(&self, tenant: TenantId, device: DeviceId) -> Bytes {
+        let Some(books) = self.ledger.get(device) else {
+            return Bytes::ZERO;
+        };
+        books.account(tenant).map_or(Bytes::ZERO, |account| {
+            account.request - account.limbo_charged - books.over_promised()
+        })
+    }
+
     /// The memory that the tenant could still charge now, without waiting and without ending
     /// another.
     fn chargeable(&self, tenant: TenantId, device: DeviceId) -> Bytes {
