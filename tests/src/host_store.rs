@@ -1,6 +1,7 @@
 //! The host memory that a daemon played by a test gives to processes whose memory moves, and the
 //! file in which it stores some of that.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
@@ -45,8 +46,8 @@ struct Spilled {
     file: Option<File>,
     /// Its end.
     end: u64,
-    made: Option<Answer>,
-    due: Option<Answer>,
+    made: Vec<Answer>,
+    due: VecDeque<Answer>,
     /// Each is answered at once.
     at_once: bool,
 }
@@ -94,7 +95,7 @@ impl HostStore {
         self.is_misplaced.store(true, Ordering::SeqCst);
     }
 
-    /// The next range comes without the file's descriptor, as to a process that has none left.
+    /// The next range comes without the file's descriptor, as from no daemon of this version.
     pub fn next_comes_without_file(&self) {
         self.is_without_file.store(true, Ordering::SeqCst);
     }
@@ -189,8 +190,8 @@ impl HostStore {
             _ => return,
         };
         match spilled.at_once {
-            true => spilled.due = Some(answer),
-            false => spilled.made = Some(answer),
+            true => spilled.due.push_back(answer),
+            false => spilled.made.push(answer),
         }
     }
 
@@ -205,16 +206,18 @@ impl HostStore {
         File::from(file.try_clone().expect("a descriptor"))
     }
 
-    /// The last such question is answered now.
+    /// Such questions are answered now, in their order.
     pub fn answers(&self) {
         let mut spilled = self.spilled.lock().expect("nothing fails there");
-        spilled.due = Some(spilled.made.take().expect("a question"));
+        let made = std::mem::take(&mut spilled.made);
+        assert!(!made.is_empty(), "a question");
+        spilled.due.extend(made);
     }
 
     /// The answer that is to be sent.
     pub(crate) fn due(&self) -> Option<Answer> {
         let mut spilled = self.spilled.lock().expect("nothing fails there");
-        spilled.due.take()
+        spilled.due.pop_front()
     }
 }
 

@@ -146,3 +146,20 @@ fn whatever_copy_out_fails_nothing_is_taken_back_before_it_is_ordered() {
         has_every_byte(&mut scene);
     }
 }
+
+#[test]
+fn a_process_that_its_daemon_counts_as_in_tries_until_it_is_back() {
+    // A part has left, and for its return the driver has no memory once.
+    let fail = "cuMemUnmap:2:CUDA_ERROR_UNKNOWN,cuMemCreate:5:CUDA_ERROR_OUT_OF_MEMORY";
+    let mut scene = scene(fail);
+    assert_eq!(scene.ordered(Order::Leave), Outcome::NoRoom(0));
+    scene.guest.send("check 0 0");
+    let outcome = scene.ordered(Order::In);
+    assert!(
+        matches!(outcome, Outcome::NoRoom(bytes) if bytes > 0),
+        "{outcome:?}"
+    );
+    assert_eq!(scene.guest.line(), "check 0");
+    has_every_byte(&mut scene);
+    assert_eq!(scene.on_device(), ALL);
+}

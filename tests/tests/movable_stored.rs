@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use gpushare_protocol::page::residency::Order;
 use gpushare_protocol::wire::{Request, Spot, Stored};
-use gpushare_tests::host_store::HostStore;
 use gpushare_tests::movable::{Outcome, Scene};
 use gpushare_tests::{MIB, until};
 
@@ -126,19 +125,138 @@ fn a_process_that_has_nothing_in_a_file_any_more_says_so() {
     scene.guest.finish().silently();
 }
 
+/// The next question about a range in a file, or that all is back, whichever comes first.
+#[derive(Debug, PartialEq, Eq)]
+enum Said {
+    Fetches(Stored),
+    Back,
+}
+
+#[track_caller]
+fn next(scene: &Scene) -> Said {
+    scene.dealer.hears_some(|said| match said {
+        Request::HostFetch(stored) => Some(Said::Fetches(*stored)),
+        Request::Back { .. } => Some(Said::Back),
+        _ => None,
+    })
+}
+
+/// A return that waits for the daemon is taken back.
+#[track_caller]
+fn is_taken_back(scene: &mut Scene) {
+    let outcome = scene.ordered(Order::Leave);
+    assert!(matches!(outcome, Outcome::Away(_)), "{outcome:?}");
+    until("its memory is off the device", || scene.on_device() == 0);
+}
+
+#[track_caller]
+fn is_to_return(scene: &mut Scene) {
+    scene.epoch += 1;
+    scene.dealer.order(scene.epoch, Order::Return);
+}
+
+/// A disk may take longer than a return is waited for.
 #[test]
-fn memory_that_is_fetched_too_late_is_given_back_at_once() {
+fn a_return_waits_for_what_the_one_before_asked_for() {
     let mut scene = stored();
     fetches(&mut scene);
-    let outcome = scene.outcome();
-    assert!(matches!(outcome, Outcome::NoRoom(_)), "{outcome:?}");
-    let before = scene.dealer.store().given();
+    is_taken_back(&mut scene);
+    is_to_return(&mut scene);
+    until("the return has begun", || scene.on_device() == PART);
+    scene.dealer.store().answers();
+    assert_eq!(next(&scene), Said::Back);
+    scene.guest.answers("check 0 1", "0");
+    scene.guest.finish().silently();
+}
+
+#[test]
+fn memory_that_comes_for_a_return_that_was_taken_back_is_dropped() {
+    let mut scene = stored();
+    fetches(&mut scene);
+    is_taken_back(&mut scene);
+    let offset = scene.dealer.store().given() - scene.dealer.store().ranges()[0];
     scene.dealer.store().answers();
     let decision = decides(&scene);
     let bytes = scene.dealer.store().ranges()[0];
-    let offset = before - bytes;
     assert_eq!(decision, Request::HostDrop { offset, bytes });
     comes_back(scene);
+}
+
+/// A program whose memory is in two ranges, both in a file, and where each of them lies there.
+#[track_caller]
+fn stored_in_two() -> (Scene, [Stored; 2]) {
+    let mut scene = Scene::new(SPEC);
+    scene.dealer.store().shortens(PART);
+    for slot in [0, 1] {
+        scene.does(&[
+            &format!("alloc {slot} {PART}"),
+            &format!("fill {slot} {slot}"),
+        ]);
+    }
+    scene.provided(2 * PART);
+    scene.leaves();
+    scene.dealer.spills(1);
+    for _ in [0, 1] {
+        let is_question = |said: &Request| matches!(said, Request::HostStore { .. }).then_some(());
+        scene.dealer.hears_some(is_question);
+        scene.dealer.store().answers();
+        let decision = decides(&scene);
+        assert!(matches!(decision, Request::HostDrop { .. }), "{decision:?}");
+    }
+    scene.dealer.spills(0);
+    let places = [0, PART].map(|at| Stored {
+        file: 1,
+        at,
+        bytes: PART,
+        sum: 0,
+    });
+    (scene, places)
+}
+
+#[track_caller]
+fn has_both(mut scene: Scene) {
+    for slot in [0, 1] {
+        scene.guest.answers(&format!("check {slot} {slot}"), "0");
+    }
+    scene.guest.finish().silently();
+}
+
+#[test]
+fn a_return_that_waits_for_a_range_keeps_what_it_copied_before() {
+    let (mut scene, [first, second]) = stored_in_two();
+    is_to_return(&mut scene);
+    for range in [first, second] {
+        assert_eq!(next(&scene), Said::Fetches(range));
+        // The daemon gives the order again, as it does where nothing is said for long.
+        is_to_return(&mut scene);
+        scene.dealer.store().answers();
+    }
+    assert_eq!(next(&scene), Said::Back);
+    has_both(scene);
+}
+
+/// The daemon counts what it gives until it is dropped.
+#[test]
+fn memory_that_is_fetched_for_a_question_of_before_is_dropped() {
+    let (mut scene, [first, second]) = stored_in_two();
+    is_to_return(&mut scene);
+    assert_eq!(next(&scene), Said::Fetches(first));
+    scene.dealer.store().answers();
+    assert_eq!(next(&scene), Said::Fetches(second));
+    let late = scene.dealer.store().given() - PART;
+    is_taken_back(&mut scene);
+    is_to_return(&mut scene);
+    assert_eq!(next(&scene), Said::Fetches(first));
+    scene.dealer.store().answers();
+    let is_drop = |said: &Request| match said {
+        Request::HostDrop { offset, .. } => (*offset == late).then_some(()),
+        _ => None,
+    };
+    scene.dealer.hears_some(is_drop);
+    assert_eq!(next(&scene), Said::Fetches(second));
+    scene.dealer.store().answers();
+    assert_eq!(next(&scene), Said::Back);
+    has_both(scene);
 }
 
 /// A range of which the driver does not let go stays in memory: it is not stored again and again,
@@ -187,14 +305,19 @@ fn memory_that_stays_pinned_is_stored_once_for_each_request() {
     scene.guest.finish().silently();
 }
 
-/// `spoils`: the first range that is given is of no use.
-#[track_caller]
-fn asks_again(spoils: impl Fn(&HostStore)) {
+#[test]
+fn host_memory_that_cannot_be_mapped_is_given_back_and_asked_for_again() {
     let mut scene = Scene::new(SPEC);
-    spoils(scene.dealer.store());
+    scene.dealer.store().misplaces_next();
     scene.does(&[&format!("alloc 0 {PART}"), "fill 0 1"]);
     let decision = decides(&scene);
     assert!(matches!(decision, Request::HostDrop { .. }), "{decision:?}");
+    goes_and_comes(scene);
+}
+
+/// A second range serves.
+#[track_caller]
+fn goes_and_comes(mut scene: Scene) {
     scene.provided(2 * scene.dealer.store().ranges()[0]);
     scene.leaves();
     scene.returns();
@@ -203,20 +326,9 @@ fn asks_again(spoils: impl Fn(&HostStore)) {
 }
 
 #[test]
-fn host_memory_that_cannot_be_mapped_is_given_back_and_asked_for_again() {
-    asks_again(HostStore::misplaces_next);
-}
-
-#[test]
-fn host_memory_that_comes_without_its_file_is_given_back() {
-    asks_again(HostStore::next_comes_without_file);
-}
-
-/// `spoils`: the first range that is fetched is of no use.
-#[track_caller]
-fn fetches_again(spoils: impl Fn(&HostStore)) {
+fn memory_that_is_fetched_and_cannot_be_mapped_is_given_back() {
     let mut scene = stored();
-    spoils(scene.dealer.store());
+    scene.dealer.store().misplaces_next();
     fetches(&mut scene);
     scene.dealer.store().answers();
     scene.dealer.hears_some(|said| match said {
@@ -224,22 +336,11 @@ fn fetches_again(spoils: impl Fn(&HostStore)) {
         _ => None,
     });
     // It is asked for again at once.
-    let is_question = |said: &Request| matches!(said, Request::HostFetch(_)).then_some(());
-    scene.dealer.hears_some(is_question);
+    assert!(matches!(next(&scene), Said::Fetches(_)));
     scene.dealer.store().answers();
-    assert_eq!(scene.outcome(), Outcome::Back);
+    assert_eq!(next(&scene), Said::Back);
     scene.guest.answers("check 0 1", "0");
     scene.guest.finish().silently();
-}
-
-#[test]
-fn memory_that_is_fetched_and_cannot_be_mapped_is_given_back() {
-    fetches_again(HostStore::misplaces_next);
-}
-
-#[test]
-fn memory_that_is_fetched_without_its_file_is_given_back() {
-    fetches_again(HostStore::next_comes_without_file);
 }
 
 /// The places of its ranges, as it says on a new connection.
@@ -249,6 +350,26 @@ fn says_what_it_has(scene: &Scene) -> Vec<Spot> {
         Request::Has { spots, .. } => Some(spots.clone()),
         _ => None,
     })
+}
+
+/// No daemon of this version does that. The next connection begins with what the process has.
+#[test]
+fn host_memory_that_comes_without_its_file_ends_the_connection() {
+    let mut scene = Scene::new(SPEC);
+    scene.dealer.store().next_comes_without_file();
+    scene.does(&[&format!("alloc 0 {PART}"), "fill 0 1"]);
+    assert_eq!(says_what_it_has(&scene), []);
+    goes_and_comes(scene);
+}
+
+#[test]
+fn memory_that_is_fetched_without_its_file_ends_the_connection() {
+    let mut scene = stored();
+    scene.dealer.store().next_comes_without_file();
+    fetches(&mut scene);
+    scene.dealer.store().answers();
+    assert_eq!(says_what_it_has(&scene), [Spot { file: 1, at: 0 }]);
+    comes_back(scene);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use gpushare_protocol::page::residency::{Order, Orders};
 use gpushare_protocol::wire::Obstacle;
 
-/// Pauses (ns) between attempts to return without a daemon: the first, and the longest.
+/// Pauses (ns) between attempts to return that no daemon orders: the first, and the longest.
 const RETURNS: (u64, u64) = (50_000_000, 2_000_000_000);
 /// The announced pause before the next attempt to seal (ms): after the first refusal, and at most.
 const RETRIES: (u32, u32) = (100, 60_000);
@@ -163,7 +163,7 @@ pub struct Mover {
     retry: u64,
     /// A return has brought all but so many bytes, which were withheld then.
     withheld: u64,
-    /// Attempts to return without a daemon, and when the next is due (ns).
+    /// Attempts to return that failed, and when the next is due without another order (ns).
     alone: (u32, u64),
     /// It has returned without a daemon since the last order.
     strayed: bool,
@@ -211,21 +211,17 @@ impl Mover {
 
     /// The outcome of [`Act::Leave`]; `away` bytes are on the host now.
     pub fn left(&mut self, moved: Moved, away: u64) {
-        match moved {
-            Moved::Some => self.says.push_back(Answer::Moved {
-                epoch: self.seen,
-                away,
-            }),
-            Moved::All | Moved::Withheld => {}
-            // Others may have been given the room of what has left: the daemon orders it back.
-            Moved::Failed(bytes) => {
-                self.refused = true;
-                self.place = Where::Out;
-                self.finally(Answer::NoRoom {
-                    epoch: self.seen,
-                    bytes,
-                });
-            }
+        let epoch = self.seen;
+        // Others may have been given the room of what has left: the daemon orders it back, and
+        // learns of it before it hears that the rest stays.
+        let failed = matches!(moved, Moved::Failed(_)) && away > 0;
+        if moved == Moved::Some || failed {
+            self.says.push_back(Answer::Moved { epoch, away });
+        }
+        if let Moved::Failed(bytes) = moved {
+            self.refused = true;
+            self.place = Where::Out;
+            self.finally(Answer::NoRoom { epoch, bytes });
         }
     }
 
@@ -335,8 +331,9 @@ impl Mover {
                     .then_some(Answer::Back { epoch: self.seen });
                 self.opens(answer)
             }
-            // A return that failed is not tried again under the same order.
-            Where::Out if self.refused && facts.is_led => Act::Sleep(u64::MAX),
+            // Another order to return follows. None follows the order to be in: there it is tried
+            // until it succeeds.
+            Where::Out if self.refused && self.is_answered(facts) => Act::Sleep(u64::MAX),
             Where::Out if self.refused && now < self.alone.1 => Act::Sleep(self.alone.1),
             Where::Sealed | Where::Leaving | Where::Out => {
                 self.place = Where::Entering;
@@ -348,6 +345,11 @@ impl Mover {
             }
             Where::Entering => Act::Enter,
         }
+    }
+
+    /// Whether a daemon hears how a return ends: only the order to return has an answer.
+    fn is_answered(&self, facts: &Facts) -> bool {
+        facts.is_led && facts.orders.word.order() == Order::Return
     }
 
     /// Whether it has come back without the daemon that leads it again, whose last word is to stay

@@ -6,6 +6,8 @@
 //! Until the last copy is complete the host's copies are the valid ones, so a return is undone by
 //! dropping what it made. No lock is held while the driver is called.
 
+use std::collections::BTreeSet;
+
 use gpushare_cuda_abi::cuda::{CUmemGenericAllocationHandle, CUresult};
 use gpushare_pacing::mover::Moved;
 
@@ -30,6 +32,10 @@ struct Part {
     copies: Begun,
 }
 
+/// The pieces of a part that are copied: the allocation, the chunk's place in it, and the piece's
+/// place in that.
+type Copied = BTreeSet<(u64, usize, usize)>;
+
 /// A device's way back.
 #[derive(Debug, Default)]
 pub(super) struct Entering {
@@ -37,6 +43,8 @@ pub(super) struct Entering {
     lane: Lane,
     /// Copies of an earlier try, which may be under way still.
     under_way: Begun,
+    /// The part that is next waits for a range in a file; these of its pieces are copied.
+    waits: Option<Copied>,
 }
 
 impl Entering {
@@ -65,8 +73,13 @@ impl Entering {
     ) -> Moved {
         if seal::is_lost() {
             // A part of it is gone: the rest is of no use without.
+            self.waits = None;
             return Moved::Failed(0);
         }
+        if self.waits.is_some() && fetched.is_to_come() {
+            return Moved::Some;
+        }
+        let copied = self.waits.take().unwrap_or_default();
         // Not beside those of an earlier try: they would bring old bytes after the last copy, or
         // those of another chunk whose pieces are in the same place.
         if !self.has_landed() {
@@ -85,10 +98,11 @@ impl Entering {
             }
         };
         let before = self.part.take();
-        let next = self.begin(streams, fetched, device_index, before.as_ref());
+        let next = self.begin(streams, fetched, (device_index, copied), before.as_ref());
         let is_last = before.is_none();
         let ended = before.map_or(Ok(()), Part::end);
         match (next, ended) {
+            (Err(_), Ok(())) if self.waits.is_some() => Moved::Some,
             (Ok(None), Ok(())) if is_last && held => Moved::Withheld,
             (Ok(None), Ok(())) if is_last => {
                 fetched.release();
@@ -100,6 +114,7 @@ impl Entering {
                 Moved::Some
             }
             (next, ended) => {
+                self.waits = None;
                 let next = next.and_then(|part| part.map_or(Ok(()), |part| part.copies.awaited()));
                 self.dropped([next, ended], fetched, device_index);
                 Moved::Failed(0)
@@ -119,6 +134,11 @@ impl Entering {
         answer.is_ok()
     }
 
+    /// Whether the next step takes an answer of the daemon's.
+    pub(super) fn waits(&self) -> bool {
+        self.waits.is_some()
+    }
+
     /// Waits for the copies that are under way. Their chunks are copied again.
     pub(super) fn lands(&mut self) {
         if let Some(part) = self.part.take()
@@ -130,6 +150,7 @@ impl Entering {
 
     /// Gives up what the return has made: the host's copies are the valid ones.
     pub(super) fn undo(&mut self, fetched: &mut Fetched, device_index: usize) {
+        self.waits = None;
         let part = self.part.take();
         let landed = part.map_or(Ok(()), |part| part.copies.awaited());
         let before = core::mem::take(&mut self.under_way).awaited();
@@ -179,12 +200,12 @@ impl Entering {
         self.under_way = Begun::default();
     }
 
-    /// The next part.
+    /// The next part, of which these pieces are `copied`.
     fn begin(
         &mut self,
         streams: &mut Streams,
         fetched: &mut Fetched,
-        device_index: usize,
+        (device_index, copied): (usize, Copied),
         before: Option<&Part>,
     ) -> Result<Option<Part>, Uncopied> {
         let list = to_copy(device_index, before);
@@ -195,26 +216,57 @@ impl Entering {
             make_accessible(*base, *index, chunk).map_err(Uncopied::Refused)?;
         }
         let has_stored = blocks().store.has_stored();
-        let copy = |_, chunk: &Chunk, stream| {
-            let Valid::Host(pieces) = &chunk.valid else {
-                return Ok(());
-            };
-            each_piece(
-                chunk,
-                pieces,
-                |piece| fetched.address(piece, stream),
-                |host, at, bytes| vmm::to_device(at, host, bytes, stream),
-            )
-        };
         // A range that was fetched goes when the next one comes: its copies are awaited at once.
         let copies = if has_stored {
-            copied(streams, &list, copy)?;
+            self.fetches(streams, fetched, &list, copied)?;
             Begun::default()
         } else {
             self.lane = self.lane.other();
-            begun(streams, self.lane, &list, copy)?
+            begun(streams, self.lane, &list, |_, chunk, stream| {
+                let Valid::Host(pieces) = &chunk.valid else {
+                    return Ok(());
+                };
+                each_piece(
+                    chunk,
+                    pieces,
+                    |piece| fetched.address(piece, stream),
+                    |host, at, bytes| vmm::to_device(at, host, bytes, stream),
+                )
+            })?
         };
         Ok(Some(Part { list, copies }))
+    }
+
+    /// Copies a part of which a piece may be in a file. Where the daemon has not brought that back
+    /// yet, those before it are copied, and the next step goes on behind them.
+    fn fetches(
+        &mut self,
+        streams: &mut Streams,
+        fetched: &mut Fetched,
+        list: &[Place],
+        mut done: Copied,
+    ) -> Result<(), Uncopied> {
+        let made = copied(streams, list, |place, chunk, stream| {
+            let (base, index, _) = list[place];
+            let Valid::Host(pieces) = &chunk.valid else {
+                return Ok(());
+            };
+            let mut at = chunk.at;
+            for (number, piece) in pieces.iter().enumerate() {
+                let key = (base, index, number);
+                if !done.contains(&key) {
+                    let host = fetched.address(*piece, stream)?;
+                    vmm::to_device(at, host, length(piece.bytes), stream)?;
+                    done.insert(key);
+                }
+                at += piece.bytes;
+            }
+            Ok(())
+        });
+        if matches!(made, Err(Uncopied::Refused(CUresult::NOT_READY))) && fetched.is_asked() {
+            self.waits = Some(done);
+        }
+        made
     }
 }
 

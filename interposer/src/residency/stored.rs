@@ -15,10 +15,16 @@ use super::memory::blocks;
 use super::provide::{Unpinned, unpinned};
 use crate::driver::vmm;
 use crate::gate::seal;
+use crate::guest::frames;
 use crate::session::{Answer, Session};
 
-/// How long a range is waited for. The daemon gives up a little earlier where it has no room.
+/// How long a range is asked for again where the daemon has no room for it. The daemon waits for
+/// that too, half as long.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// The pause after the daemon had no room.
+const PAUSE: Duration = Duration::from_millis(20);
+/// How long an answer is waited for before the orders are looked at.
+const MOMENT: Duration = Duration::from_millis(100);
 
 /// A range that the daemon was asked to store.
 #[derive(Clone, Copy, Debug)]
@@ -62,14 +68,18 @@ pub(super) fn give_back_unused(session: &Session) -> bool {
     is_asked
 }
 
-/// One look. `is_out`: all memory that can leave is away, and none is on its way.
-pub(super) fn store(session: &Session, storing: &mut Storing, is_out: bool) {
+/// One look. `is_out`: all memory that can leave is away, and none is on its way. `is_fetching`: a
+/// return takes the answer.
+pub(super) fn store(session: &Session, storing: &mut Storing, is_out: bool, is_fetching: bool) {
     // The question of a return may have taken its place, or the daemon has gone.
     let asked = storing
         .asked
         .filter(|asked| session.is_asked(asked.question));
     storing.asked = asked;
-    let answer = session.take_answer();
+    let answer = match is_fetching {
+        true => None,
+        false => session.take_answer(),
+    };
     if answer.is_some() {
         storing.asked = None;
     }
@@ -171,11 +181,23 @@ fn forget_unused(session: &Session) {
     }
 }
 
-/// The range that a return has fetched last.
+/// A range that the daemon was asked to fetch.
+#[derive(Clone, Copy, Debug)]
+struct Awaited {
+    /// The number of the range, and of the question.
+    range: usize,
+    question: u32,
+    /// Until when it is asked for again.
+    end: Instant,
+}
+
+/// The range that a return has fetched last, and the one that it waits for.
 #[derive(Debug)]
 pub(super) struct Fetched {
     session: &'static Session,
     last: Option<(usize, Given)>,
+    /// Also of a return that was given up: the next one needs the same range.
+    awaited: Option<Awaited>,
 }
 
 impl Fetched {
@@ -183,6 +205,7 @@ impl Fetched {
         Self {
             session,
             last: None,
+            awaited: None,
         }
     }
 
@@ -190,8 +213,8 @@ impl Fetched {
     /// of the one before, of which all copies are in the same stream.
     ///
     /// # Errors
-    /// `OUT_OF_MEMORY` if it cannot be had now; [`seal::LOST`] if it is lost, and everything with
-    /// it.
+    /// `NOT_READY` where the daemon has not answered yet; `OUT_OF_MEMORY` if it cannot be had now;
+    /// [`seal::LOST`] if it is lost, and everything with it.
     pub(super) fn address(&mut self, piece: Piece, stream: CUstream) -> Result<usize, CUresult> {
         let found = { blocks().store.find(piece) };
         let (number, stored, offset) = match found {
@@ -207,7 +230,7 @@ impl Fetched {
         }
         vmm::await_stream(stream)?;
         self.release();
-        match self.session.fetch(stored, Instant::now() + PATIENCE) {
+        match self.fetch(number, stored) {
             Some(Answer::Fetched(address, place, bytes)) => {
                 let given = Given {
                     address,
@@ -225,8 +248,53 @@ impl Fetched {
                 seal::lose();
                 Err(seal::LOST)
             }
+            _ if self.awaited.is_some() => Err(CUresult::NOT_READY),
             _ => Err(CUresult::OUT_OF_MEMORY),
         }
+    }
+
+    /// Asks for a range, unless the daemon was asked for it already. The answer, if it comes within
+    /// a moment. It may take as long as the disk does: a question that is put again is answered
+    /// behind the first one. `None` too where there is no daemon.
+    fn fetch(&mut self, range: usize, stored: Stored) -> Option<Answer> {
+        let (session, now) = (self.session, Instant::now());
+        let before = self.awaited.take();
+        let before = before.filter(|one| one.range == range && session.is_asked(one.question));
+        let awaited = match before {
+            Some(awaited) => awaited,
+            None => Awaited {
+                range,
+                question: session.ask_fetch(stored)?,
+                end: now + PATIENCE,
+            },
+        };
+        if session.awaits(awaited.question, now + MOMENT) {
+            self.awaited = Some(awaited);
+            return None;
+        }
+        let answer = session.take_answer();
+        if answer != Some(Answer::Refused) || Instant::now() + PAUSE >= awaited.end {
+            return answer;
+        }
+        frames::sleep(PAUSE);
+        let question = session.ask_fetch(stored)?;
+        self.awaited = Some(Awaited {
+            question,
+            ..awaited
+        });
+        None
+    }
+
+    /// Whether the daemon was asked for a range that has not come yet.
+    pub(super) fn is_asked(&self) -> bool {
+        self.awaited.is_some()
+    }
+
+    /// Waits a moment for the range that the daemon was asked for. Whether it is still to come.
+    pub(super) fn is_to_come(&self) -> bool {
+        let end = Instant::now() + MOMENT;
+        let question = self.awaited.map(|one| one.question);
+        question.is_some_and(|question| self.session.awaits(question, end))
     }
 
     /// The last one is used no more. No copy from it is under way.

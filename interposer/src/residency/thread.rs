@@ -195,7 +195,8 @@ impl Rounds {
             again = provide(self.session, &mut self.asked, clock::now(), seen);
             let may_let_go = self.storing.may_let_go(self.session.spill());
             let is_out = self.is_out() && (!may_let_go || self.has_landed());
-            stored::store(self.session, &mut self.storing, is_out);
+            let is_fetching = self.devices.iter().any(|device| device.entering.waits());
+            stored::store(self.session, &mut self.storing, is_out, is_fetching);
             if self.is_back() && stored::give_back_unused(self.session) {
                 self.asked.later(clock::now());
             }

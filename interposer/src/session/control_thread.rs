@@ -99,6 +99,15 @@ fn run(session: &'static Session, connection: Connection) {
     }
 }
 
+/// The descriptor that a reply brings.
+///
+/// # Errors
+/// If none came with it.
+fn passed(connection: &mut Connection) -> io::Result<Descriptor> {
+    let none = || io::Error::new(io::ErrorKind::InvalidData, "no file came with a reply");
+    connection.take_descriptor().ok_or_else(none)
+}
+
 impl Session {
     /// Serves a connection until it ends.
     fn serve(&self, connection: &mut Connection) -> io::Error {
@@ -115,11 +124,10 @@ impl Session {
             // Replies unknown to this version answer no ask of this process.
             match decode::<Reply>(id, &body) {
                 Ok(Reply::HostRange { offset, bytes }) => {
-                    self.has_range(id, connection.take_descriptor(), (offset, bytes));
+                    self.has_range(id, passed(connection)?, (offset, bytes));
                 }
                 Ok(Reply::HostStored(stored)) => {
-                    let file = connection.take_descriptor();
-                    self.was_stored(id, stored, file);
+                    self.was_stored(id, stored, passed(connection)?);
                 }
                 Ok(reply) => {
                     if matches!(reply, Reply::Refused(_) | Reply::Error(_)) {

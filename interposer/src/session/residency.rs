@@ -59,16 +59,17 @@ impl Session {
         core::mem::take(&mut *self.ranges.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// A range was given, in answer to the mover's question or in advance. No file comes with it
-    /// where the process has no descriptor left. For the control thread.
-    pub(super) fn has_range(&self, id: u32, file: Option<Descriptor>, range: (u64, u64)) {
-        let Some(file) = file else {
-            let error = io::Error::other("no descriptor came with it");
-            self.is_of_no_use(&error, range);
-            return self.question_fails(id);
-        };
-        if !self.was_fetched(id, &file, range) {
-            self.was_given(&file, range);
+    /// A range was given by this file, in answer to the mover's question or in advance. For the
+    /// control thread.
+    pub(super) fn has_range(&self, id: u32, file: Descriptor, (offset, bytes): (u64, u64)) {
+        // In this order: a question is the mover's first, and is replaced later.
+        if !self.was_fetched(id, &file, (offset, bytes)) {
+            if self.is_too_late(id) {
+                // Until it is dropped the daemon counts it as fetched, and may give no other.
+                self.gives_up(Spot::memory(offset), &Request::HostDrop { offset, bytes });
+            } else {
+                self.was_given(&file, (offset, bytes));
+            }
         }
         self.keep_memory(file);
     }

@@ -3,7 +3,7 @@
 //! The control thread alone has the files' descriptors, which can only be read. It presents them to
 //! the next daemon: so what is stored outlives the daemon that stored it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,8 +17,6 @@ use crate::guest::{exit, frames};
 
 /// How often an answer is looked for.
 const LOOK: Duration = Duration::from_millis(1);
-/// The pause after the daemon had no room.
-const PAUSE: Duration = Duration::from_millis(20);
 
 /// The daemon's answer to the mover's last question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +36,38 @@ pub(crate) enum Answer {
 pub(super) struct Question {
     id: u32,
     answer: Option<Answer>,
+    /// Those in place of which others were put. The daemon answers them too.
+    replaced: BTreeSet<u32>,
+}
+
+impl Question {
+    /// Puts another one in place of it. The answer that came.
+    fn put(&mut self, id: u32) -> Option<Answer> {
+        let before = core::mem::replace(&mut self.id, id);
+        let answer = self.answer.take();
+        if before != 0 && answer.is_none() {
+            self.replaced.insert(before);
+        }
+        answer
+    }
+
+    /// An answer has come. Whether it is to this question.
+    fn hears(&mut self, id: u32, answer: Answer) -> bool {
+        let is_own = self.id == id;
+        match is_own {
+            true => self.answer = Some(answer),
+            false => _ = self.replaced.remove(&id),
+        }
+        is_own
+    }
+
+    /// No answer comes any more.
+    fn forget(&mut self) {
+        self.replaced.clear();
+        if self.answer.is_none() {
+            self.id = 0;
+        }
+    }
 }
 
 /// The files, each with the number of the last question by which it came.
@@ -151,25 +181,21 @@ impl Session {
         Some(answer)
     }
 
-    /// Has stored bytes brought back into memory, and waits for them. `None` if there is no daemon,
-    /// or it does not answer until `end`.
-    pub(crate) fn fetch(&self, stored: Stored, end: Instant) -> Option<Answer> {
-        while self.puts(&Request::HostFetch(stored)).is_some() {
-            let answer = self.await_answer(end);
-            if answer != Some(Answer::Refused) || Instant::now() + PAUSE >= end {
-                return answer;
-            }
-            frames::sleep(PAUSE);
-        }
-        None
+    /// Asks the daemon to bring stored bytes back into memory: the number of the question. `None`
+    /// if there is none to ask.
+    pub(crate) fn ask_fetch(&self, stored: Stored) -> Option<u32> {
+        self.puts(&Request::HostFetch(stored))
     }
 
-    fn await_answer(&self, end: Instant) -> Option<Answer> {
+    /// Waits for the answer to a question, until `end`. Whether it is still to come.
+    pub(crate) fn awaits(&self, question: u32, end: Instant) -> bool {
         loop {
-            let answer = self.take_answer();
-            let over = Instant::now() >= end || exit::is_leaving() || !self.is_asking();
-            if answer.is_some() || over {
-                return answer;
+            let awaits = {
+                let now = locked(&self.question);
+                now.id == question && now.answer.is_none()
+            };
+            if !awaits || Instant::now() >= end || exit::is_leaving() {
+                return awaits;
             }
             frames::sleep(LOOK);
         }
@@ -180,12 +206,7 @@ impl Session {
         let line = self.line();
         line.as_ref()?;
         let id = self.asks.number();
-        let before = {
-            let mut question = locked(&self.question);
-            let before = question.answer.take();
-            question.id = id;
-            before
-        };
+        let before = locked(&self.question).put(id);
         self.send(line.as_ref(), id, request);
         drop(line);
         self.drop_answer(before);
@@ -218,31 +239,13 @@ impl Session {
     }
 
     /// A range was stored, in the file of this descriptor. For the control thread.
-    pub(super) fn was_stored(&self, id: u32, stored: Stored, file: Option<Descriptor>) {
-        let is_kept = {
-            let mut files = locked(&self.files);
-            let kept = files.kept.get_mut(&stored.file);
-            match (kept, file) {
-                (Some(kept), _) => {
-                    kept.1 = id;
-                    true
-                }
-                (None, Some(file)) => {
-                    files.kept.insert(stored.file, (file, id));
-                    true
-                }
-                (None, None) => false,
-            }
-        };
-        if is_kept {
-            self.has(stored.spot());
-        }
+    pub(super) fn was_stored(&self, id: u32, stored: Stored, file: Descriptor) {
         // Without the file the bytes would be gone with the daemon.
-        let answer = match is_kept {
-            true => Answer::Stored(stored),
-            false => Answer::Refused,
-        };
-        if !is_kept || !self.answers(id, answer) {
+        let mut files = locked(&self.files);
+        files.kept.entry(stored.file).or_insert((file, id)).1 = id;
+        drop(files);
+        self.has(stored.spot());
+        if !self.answers(id, Answer::Stored(stored)) {
             self.forgets(stored);
         }
     }
@@ -283,26 +286,19 @@ impl Session {
         self.answers(id, answer);
     }
 
-    /// The answer to the question is of no use. For the control thread.
-    pub(super) fn question_fails(&self, id: u32) {
-        self.answers(id, Answer::Refused);
+    /// Whether it is the answer to a question in place of which another one was put: no thread
+    /// looks for it. For the control thread.
+    pub(super) fn is_too_late(&self, id: u32) -> bool {
+        locked(&self.question).replaced.remove(&id)
     }
 
     fn answers(&self, id: u32, answer: Answer) -> bool {
-        let mut question = locked(&self.question);
-        let is_own = question.id == id;
-        if is_own {
-            question.answer = Some(answer);
-        }
-        is_own
+        locked(&self.question).hears(id, answer)
     }
 
     /// The daemon has gone: no answer comes.
     pub(super) fn forget_question(&self) {
-        let mut question = locked(&self.question);
-        if question.answer.is_none() {
-            question.id = 0;
-        }
+        locked(&self.question).forget();
     }
 
     /// Presents the files to the next daemon. For the control thread.
@@ -345,6 +341,31 @@ mod tests {
             memory: MemoryFile::One(file()),
             unused: 0,
         }
+    }
+
+    #[test]
+    fn answer_to_a_question_of_before_is_too_late_and_the_next_is_not() {
+        let mut question = Question::default();
+        assert_eq!(question.put(1), None);
+        assert_eq!(question.put(2), None);
+        assert!(!question.hears(1, Answer::Refused));
+        assert!(question.replaced.is_empty(), "no other answer comes to it");
+        assert!(question.hears(2, Answer::Lost));
+        assert_eq!(question.put(3), Some(Answer::Lost), "it was in time");
+        assert!(question.replaced.is_empty());
+    }
+
+    #[test]
+    fn no_question_is_answered_once_the_daemon_has_gone() {
+        let mut question = Question::default();
+        question.put(1);
+        question.put(2);
+        question.forget();
+        assert_eq!((question.id, question.replaced.len()), (0, 0));
+        question.put(3);
+        question.hears(3, Answer::Refused);
+        question.forget();
+        assert_eq!(question.answer, Some(Answer::Refused), "it has come");
     }
 
     #[test]

@@ -263,6 +263,35 @@ fn beside_one_that_can_make_way_a_return_into_lost_memory_waits_its_turn() {
     assert!(told(&node, |one| matches!(one, Notice::NoReturn { .. })));
 }
 
+/// How often it was told that a tenant cannot return.
+fn no_returns(node: &Node) -> usize {
+    let is_one = |one: &&Notice| matches!(one, Notice::NoReturn { .. });
+    node.notices.iter().filter(is_one).count()
+}
+
+#[test]
+fn a_process_of_a_tenant_that_is_in_and_cannot_return_is_told_of_once() {
+    let (mut node, device, [first, _], _) = victim(Obeys::Busy, &[Resolver::Swap]);
+    node.live(Nanos::millis(500));
+    assert_eq!(node.place(first, device), Place::In, "it did not leave");
+    let (epoch, order) = node.guests[&first].moves.orders[&device];
+    assert_eq!(order, Order::In);
+    let process = node.processes_of(first)[0];
+    let says = |node: &mut Node, epoch| {
+        let told = Told::NoRoom { bytes: mib(64) };
+        node.tell(Event::Moved {
+            process,
+            device,
+            epoch,
+            told,
+        });
+        no_returns(node)
+    };
+    assert_eq!(says(&mut node, epoch - 1), 0, "that is about another order");
+    assert_eq!([says(&mut node, epoch), says(&mut node, epoch)], [1, 1]);
+    assert_eq!(node.place(first, device), Place::In);
+}
+
 /// Beside a tenant of a GiB that works, a second one of two processes comes back to a card on which
 /// strangers took memory: there is room for the first of them alone.
 fn half_back() -> (Node, DeviceId, [TenantId; 2]) {

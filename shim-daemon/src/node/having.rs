@@ -44,7 +44,16 @@ impl Node {
         let ranges = ranges.filter(|(offset, _)| is_lost(Spot::memory(*offset)));
         let ranges: Vec<_> = ranges.collect();
         let stored = storing.places(process);
-        let stored: Vec<Stored> = stored.filter(|one| is_lost(one.spot())).collect();
+        let mut stored: Vec<Stored> = stored.filter(|one| is_lost(one.spot())).collect();
+        // It has closed these. The places in them are not known here.
+        let is_closed = |file: u64| {
+            let (first, last) = (Spot { file, at: 0 }, Spot { file, at: u64::MAX });
+            about.start <= first && last < about.end && had.range(first..=last).next().is_none()
+        };
+        let shown = storing.presented_by(process);
+        let shown = shown.chain(self.inspecting.files_of(process));
+        let closed = shown.filter(|file| is_closed(*file));
+        stored.extend(closed.map(Stored::all_of));
         let memory = match about.end.file {
             0 => about.start.at..about.end.at,
             _ => about.start.at..u64::MAX,

@@ -115,6 +115,12 @@ impl Inspecting {
         (own, self.kept().filter(|(of, ..)| *of == tenant).count())
     }
 
+    /// The files of a process that are looked at.
+    pub(super) fn files_of(&self, process: ProcessId) -> impl Iterator<Item = u64> {
+        let own = self.kept().filter(move |(_, of, _)| *of == process);
+        own.map(|(.., number)| number)
+    }
+
     /// Whether a file of a process is looked at.
     fn is_at(&self, process: ProcessId, file: u64) -> bool {
         self.kept()

@@ -280,6 +280,13 @@ impl Storing {
         self.files.entry((process, number)).or_insert(kept);
     }
 
+    /// The files of earlier daemons' that a process has presented.
+    pub(super) fn presented_by(&self, process: ProcessId) -> impl Iterator<Item = u64> {
+        let own = self.files.range((process, 0)..=(process, u64::MAX));
+        let own = own.filter(|(_, file)| file.write.is_none());
+        own.map(|((_, number), _)| *number)
+    }
+
     /// How many files a process has here.
     pub(super) fn files(&self, process: ProcessId) -> usize {
         self.files.range((process, 0)..=(process, u64::MAX)).count()

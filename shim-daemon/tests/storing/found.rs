@@ -28,7 +28,7 @@ impl Scene {
     }
 
     /// The process shows a file of this mode, which has its bytes.
-    fn shows_file(&mut self, file: &File, mode: u32) {
+    pub(super) fn shows_file(&mut self, file: &File, mode: u32) {
         let bytes = vec![1; usize::try_from(SIZE).unwrap()];
         file.write_all_at(&bytes, 0).unwrap();
         file.set_permissions(Permissions::from_mode(mode)).unwrap();

@@ -102,6 +102,50 @@ fn what_a_message_is_not_about_stays_as_it_is() {
     assert_eq!(scene.room(), (SIZE, 0));
 }
 
+/// Where the bytes of an earlier daemon's file are that `shows_file` presents.
+const SHOWN: Spot = Spot { file: 77, at: 0 };
+
+/// Its process has closed it, and the word of that was lost with the connection.
+#[test]
+fn a_shown_file_of_which_its_process_has_no_place_is_given_up() {
+    let mut scene = Scene::out();
+    scene.shows_file(&tempfile::tempfile().unwrap(), 0o600);
+    scene.comes_again(ConnId(2));
+    scene.has(&[SHOWN]);
+    assert_eq!(scene.room().1, SIZE, "it has its bytes still");
+    assert_eq!(scene.said("fetched"), [""; 0]);
+    scene.comes_again(ConnId(3));
+    scene.has(&[]);
+    assert_eq!(scene.room().1, 0);
+    assert_eq!(scene.said("fetched").len(), 1);
+}
+
+#[test]
+fn a_message_about_a_part_of_a_shown_file_gives_nothing_of_it_up() {
+    let mut scene = Scene::out();
+    scene.shows_file(&tempfile::tempfile().unwrap(), 0o600);
+    let behind = Spot { at: 1, ..SHOWN };
+    for (from, until) in [(Spot::FIRST, behind), (behind, Spot::END)] {
+        let spots = vec![];
+        scene.says(&Request::Has { from, until, spots });
+    }
+    assert_eq!(scene.room().1, SIZE);
+}
+
+#[test]
+fn a_file_that_is_looked_at_is_kept_where_its_process_has_a_place_in_it() {
+    for (has, kept) in [(vec![SHOWN], true), (vec![], false)] {
+        let mut scene = Scene::new();
+        let _ = scene.is_stored();
+        scene.drops();
+        scene.presents(SHOWN.file);
+        scene.has(&has);
+        scene.is_looked_at(NOW);
+        scene.fetches(SHOWN.file);
+        assert_eq!(scene.jobs.len(), usize::from(kept));
+    }
+}
+
 /// What is under way for the former connection is given up at its end, once.
 #[test]
 fn a_place_at_which_a_job_works_is_not_given_twice() {

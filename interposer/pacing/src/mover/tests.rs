@@ -4,6 +4,7 @@ use gpushare_protocol::page::residency::OrderWord;
 
 use super::*;
 
+mod back;
 mod room;
 mod strayed;
 
@@ -394,15 +395,25 @@ fn whatever_is_ordered_and_fails_memory_is_never_used_while_it_is_away() {
         }
         // In the end everything can be brought back.
         world.facts.is_led = true;
-        world.fails = false;
         world.facts.short = 0;
         world.facts.orders.withheld = 0;
-        world.order(1_000, Order::Return);
+        let by_in = next(&mut seed).is_multiple_of(2);
+        let last = if by_in { Order::In } else { Order::Return };
+        world.said.clear();
+        world.order(1_000, last);
+        // A return by the order to be in is tried again under the same word.
+        world.fails = by_in;
+        for _ in 0..next(&mut seed) % 24 {
+            world.one();
+        }
+        world.fails = false;
+        world.now += 3_000 * MS;
         for _ in 0..100 {
             world.one();
         }
         assert_eq!((world.facts.away, world.sealed), (0, false), "{seed}");
-        assert_eq!(world.said.last(), Some(&Answer::Back { epoch: 1_000 }));
+        let back = world.said.contains(&Answer::Back { epoch: 1_000 });
+        assert_eq!(back, !by_in);
     }
 }
 

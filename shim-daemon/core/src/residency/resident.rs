@@ -64,6 +64,8 @@ pub(crate) enum Turned {
     Back,
     /// A process found too little room to return.
     NoRoom(Bytes),
+    /// So does a process of a tenant that is in, for the first time since it is.
+    Lacks(Bytes),
 }
 
 /// See the module's page.

@@ -215,6 +215,7 @@ impl World {
             Turned::Back if self.is_follower(tenant, device) => (),
             Turned::Back => self.entered(tenant, device),
             Turned::NoRoom(bytes) => self.found_no_room(tenant, device, bytes),
+            Turned::Lacks(bytes) => self.lacks_room(tenant, device, bytes),
         }
     }
 
@@ -376,13 +377,18 @@ impl World {
         self.residency.note_moves(now, device);
         self.timers
             .set(Timer::Move(device, tenant), now + doubled.min(most));
+        self.lacks_room(tenant, device, bytes);
+        self.leave_suspended(tenant, device);
+    }
+
+    /// Tells that a process could not return. It will be tried again.
+    fn lacks_room(&mut self, tenant: TenantId, device: DeviceId, bytes: Bytes) {
         self.notice(Notice::NoReturn {
             tenant,
             device,
             bytes,
         });
         self.decide(Decision::Resample { device });
-        self.leave_suspended(tenant, device);
     }
 
     pub(super) fn note_thrash(&mut self, device: DeviceId, thrash: Option<Thrash>) {

@@ -5,7 +5,7 @@ use super::swap::{Moves, policy, swapping};
 use super::{Guest, Manners, Node, Proc, secs};
 use gpushare_core::{
     Bytes, DeviceId, Event, Nanos, Oversubscribe, Place, ProcessId, Shown, TenantId, TenantSpec,
-    World,
+    Told, World,
 };
 use std::collections::BTreeMap;
 
@@ -202,6 +202,17 @@ impl Node {
         let mut all = self.processes_of(tenant);
         all.retain(|process| !self.processes[process].deaf);
         all
+    }
+
+    /// A return by the order to be in found no room: the library tries again until it is back.
+    pub(super) fn tries_again(&mut self, (process, device, epoch): (ProcessId, DeviceId, u32)) {
+        if let Some((took, told)) = self.moves_in(process, device) {
+            let after = match told {
+                Told::NoRoom { .. } => secs(1),
+                _ => took,
+            };
+            self.moves_on((process, device, epoch), after, told);
+        }
     }
 
     /// Whether a tenant's memory is all where it counts: in with nothing away and nothing sealed.

@@ -251,7 +251,7 @@ impl Node {
             proc.seal(device, true);
         }
         let told = match (order, obeys) {
-            // What is away comes back first, as far as it is not withheld: it is tried once.
+            // What is away comes back first, as far as it is not withheld.
             (Order::In, _) if !proc.away(device).is_zero() => {
                 proc.seal(device, true);
                 proc.moving.insert(device);
@@ -307,7 +307,7 @@ impl Node {
         }
     }
 
-    fn moves_on(
+    pub(super) fn moves_on(
         &mut self,
         (process, device, epoch): (ProcessId, DeviceId, u32),
         after: Nanos,
@@ -351,16 +351,19 @@ impl Node {
     }
 
     /// The next part that returns: as much as is not withheld. The memory is taken at once.
-    fn moves_in(&mut self, process: ProcessId, device: DeviceId) -> Option<(Nanos, Told)> {
+    pub(super) fn moves_in(
+        &mut self,
+        process: ProcessId,
+        device: DeviceId,
+    ) -> Option<(Nanos, Told)> {
         let now = self.now;
         let hardware = self.devices.get_mut(&device).expect("it exists");
         hardware.give_back(now);
         let (room, proc) = (self.room(device), &self.processes[&process]);
         let guest = &self.guests[&proc.tenant];
         let (moves, away) = (&guest.moves, proc.away(device));
-        let time = |bytes| moves.time(bytes);
         if guest.spec.oversubscribe == Oversubscribe::Uvm {
-            let told = Some((time(away.min(room)), Told::Back));
+            let told = Some((moves.time(away.min(room)), Told::Back));
             let proc = self.processes.get_mut(&process).expect("it lives");
             proc.set_away(device, Bytes::ZERO);
             return told;
@@ -373,7 +376,7 @@ impl Node {
         if part.is_zero() {
             return None;
         }
-        let took = time(part);
+        let took = moves.time(part);
         if part > room {
             let hardware = &self.devices[&device];
             // The device may not have returned yet what the tenant itself gave back.
@@ -395,12 +398,11 @@ impl Node {
 
     /// A process gives up what its return has brought.
     fn undoes(&mut self, process: ProcessId, device: DeviceId) {
-        let now = self.now;
         let proc = self.processes.get_mut(&process).expect("it lives");
         let brought = proc.undoes(device);
         let hardware = self.devices.get_mut(&device).expect("it exists");
         if hardware.returns > Nanos::ZERO && !brought.is_zero() {
-            hardware.freed.push((process, brought, now));
+            hardware.freed.push((process, brought, self.now));
         }
     }
 
@@ -416,11 +418,9 @@ impl Node {
         };
         for process in self.hearing(tenant) {
             let proc = &self.processes[&process];
-            if proc.moving.contains(&device) && !proc.copies.contains(&device) {
-                let told = self.moves_in(process, device);
-                if let Some((after, told)) = told {
-                    self.moves_on((process, device, epoch), after, told);
-                }
+            let waits = proc.moving.contains(&device) && !proc.copies.contains(&device);
+            if waits && let Some((after, told)) = self.moves_in(process, device) {
+                self.moves_on((process, device, epoch), after, told);
             }
         }
     }
@@ -477,6 +477,9 @@ impl Node {
                 if let Some((after, told)) = next {
                     self.moves_on((process, device, epoch), after, told);
                 }
+            }
+            Told::NoRoom { .. } if guest.moves.orders[device].1 == Order::In => {
+                self.tries_again((*process, *device, *epoch));
             }
             Told::Away { .. } | Told::NoRoom { .. } => {
                 proc.moving.remove(device);

@@ -134,6 +134,11 @@ impl Resident {
                 (member.said, member.away) = (Said::Back, Bytes::ZERO);
             }
             (Place::Entering, Told::NoRoom { bytes }) => return Some(Turned::NoRoom(bytes)),
+            // A part of it left though it was ordered to be in. It tries again by itself.
+            (Place::In, Told::NoRoom { bytes }) if !self.refused => {
+                self.refused = true;
+                return Some(Turned::Lacks(bytes));
+            }
             _ => return None,
         }
         self.all_said().or(Some(Turned::Progress))
