@@ -55,6 +55,11 @@ impl First {
         fs::write(own.join("cgroup"), table).unwrap();
     }
 
+    /// The same as one that connects, of this user.
+    pub fn peer(&self, uid: u32, table: &str) -> Peer {
+        peer_of(self.child.id(), uid, table)
+    }
+
     pub fn init(&self) -> Init {
         Init::recorded(pidfd(self.child.id()), self.child.id(), self.proc.path()).unwrap()
     }
@@ -192,7 +197,12 @@ impl Machine {
 
     /// A process joins and stays.
     pub fn stays(&mut self, tenant: TenantId, table: &str) -> ProcessId {
-        self.registers(tenant, peer(ROOT, table)).0.unwrap()
+        self.stays_as(tenant, peer(ROOT, table))
+    }
+
+    /// The same of this one.
+    pub fn stays_as(&mut self, tenant: TenantId, peer: Peer) -> ProcessId {
+        self.registers(tenant, peer).0.unwrap()
     }
 
     fn registers(&mut self, tenant: TenantId, peer: Peer) -> (Option<ProcessId>, Reply) {
