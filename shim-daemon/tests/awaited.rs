@@ -36,6 +36,11 @@ impl Scene {
 
     /// The same, and it was not looked at yet.
     fn unseen(later: u64, program: Option<[u64; 6]>) -> Self {
+        Self::owned(None, later, program)
+    }
+
+    /// The same of a tenant of this user's.
+    fn owned(owner: Option<u32>, later: u64, program: Option<[u64; 6]>) -> Self {
         let child = support::cat();
         let identity = Init::of(pidfd(child.id())).unwrap().identity;
         let start = identity.start + later;
@@ -43,6 +48,7 @@ impl Scene {
             "name": "one",
             "environment": [["GPUSHARE_MEM_LIMIT", "1GiB"]],
             "devices": [],
+            "owner": owner,
             "members": [{ "pid": identity.pid, "start": start, "program": program }],
         });
         let registration = serde_json::from_value(registration).unwrap();
@@ -59,17 +65,23 @@ impl Scene {
 
     /// Ends the tenant, by a signal that no process outlives.
     fn kill(&mut self) {
-        let end = Control::End {
-            tenant: "one".to_owned(),
-            kill: true,
-        };
+        self.end(true);
+    }
+
+    fn end(&mut self, kill: bool) {
+        let tenant = "one".to_owned();
+        let end = Control::End { tenant, kill };
         self.machine.node.command(NOW, ConnId(9), 1, &end);
     }
 
-    /// Whether the process was signalled before its input ends.
-    fn was_killed(mut self) -> bool {
+    /// The signal that the process had got when its input ended.
+    fn signal(mut self) -> Option<i32> {
         drop(self.child.stdin.take());
-        self.child.wait().unwrap().signal() == Some(9)
+        self.child.wait().unwrap().signal()
+    }
+
+    fn was_killed(self) -> bool {
+        self.signal() == Some(libc::SIGKILL)
     }
 
     /// Does as the server does. Whether the tenant is there still.
@@ -148,6 +160,39 @@ fn an_end_reaches_a_process_that_is_what_was_written_down() {
     scene.kill();
     scene.serve();
     assert!(scene.was_killed(), "once it was looked at");
+}
+
+#[test]
+fn a_later_request_to_end_takes_back_no_kill() {
+    for (kills, signal) in [
+        (&[true, false][..], libc::SIGKILL),
+        (&[false, true], libc::SIGKILL),
+        (&[false], libc::SIGTERM),
+    ] {
+        let mut scene = Scene::unseen(0, None);
+        for kill in kills {
+            scene.end(*kill);
+        }
+        scene.serve();
+        assert_eq!(scene.signal(), Some(signal), "{kills:?}");
+    }
+}
+
+/// As after `sudo` in the same process.
+#[test]
+fn an_end_reaches_no_awaited_process_of_another_user() {
+    let own = nix::unistd::geteuid().as_raw();
+    for (owner, is_ended) in [(own, true), (own + 1000, false)] {
+        for is_seen in [false, true] {
+            let mut scene = Scene::owned(Some(owner), 0, None);
+            if is_seen {
+                scene.serve();
+            }
+            scene.kill();
+            scene.serve();
+            assert_eq!(scene.was_killed(), is_ended, "{owner} {is_seen}");
+        }
+    }
 }
 
 #[test]

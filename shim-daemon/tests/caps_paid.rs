@@ -6,6 +6,7 @@ use std::os::fd::AsFd as _;
 use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
 
+use crate::container_node::roots;
 use crate::driver::{Backend, Driver};
 use crate::support::create;
 use crate::support::gate::control;
@@ -17,10 +18,8 @@ use gpushare_protocol::wire::*;
 use gpushared::connection::Passed;
 use gpushared::devices::Devices as _;
 use gpushared::foreign::{Foreign, Lanes};
-use gpushared::groups::Groups;
 use gpushared::node::{Client, ConnId, Effect, Node, Settings};
 use gpushared::pages::UsagePage;
-use gpushared::peer::{Peer, inspect};
 
 /// How often the node is called, as on a device with a cap.
 const TICK: Nanos = Nanos::millis(2);
@@ -93,7 +92,7 @@ impl Scene {
         let client = client(ConnId(connection), self.tenant.unwrap());
         let process = self
             .node
-            .register(now, client, (1, &register), peer(pid), None);
+            .register(now, client, (1, &register), roots(pid), None);
         assert!(process.is_some());
         let client = Client { process, ..client };
         self.client = Some(client);
@@ -196,16 +195,6 @@ impl Scene {
             self.node.process_ended(self.now, process);
         }
         self.works();
-    }
-}
-
-fn peer(pid: u32) -> Peer {
-    Peer {
-        pid: pid.cast_signed(),
-        uid: 0,
-        pidfd: inspect(pid).unwrap().pidfd,
-        cgroup: "/session".to_owned(),
-        groups: Groups::default(),
     }
 }
 

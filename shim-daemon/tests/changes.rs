@@ -83,8 +83,7 @@ fn a_limit_for_all_replaces_one_for_a_device() {
 fn a_limit_for_another_device_leaves_that_of_the_first() {
     let own: Pairs<'_> = &[("GPUSHARE_MEM_LIMIT_0", "6GiB")];
     let change: Pairs<'_> = &[("GPUSHARE_MEM_LIMIT_1", "2GiB")];
-    let devices = FakeDevices::default();
-    devices.0.lock().unwrap().second = true;
+    let devices = FakeDevices::two();
     assert_eq!(after_on(devices, own, change), (6, 6, None));
 }
 

@@ -125,10 +125,15 @@ fn a_user_has_no_process_ended_that_became_another_users() {
     let own = nix::unistd::geteuid().as_raw();
     for (user, is_ended) in [(own, true), (own + 1000, false)] {
         let path = format!("/user.slice/user-{user}.slice/user@{user}.service/libpod-a.scope");
-        let first = First::start(&format!("0::{path}\n"));
+        let table = format!("0::{path}\n");
+        let [first, member] = [(); 2].map(|()| First::start(&table));
         let mut machine = Machine::new();
         let tenant = machine.inject_as(Some(user), &asks("a", "1GiB"), &first);
-        let (tenant, pidfd) = (tenant.unwrap(), first.init().pidfd);
+        let (tenant, pidfds) = (
+            tenant.unwrap(),
+            [&first, &member].map(|one| one.init().pidfd),
+        );
+        machine.stays_as(tenant, member.peer(user, &table));
         let names = machine.made.iter().find(|(id, _)| *id == tenant);
         let end = Control::End {
             tenant: names.unwrap().1.name.clone(),
@@ -139,7 +144,9 @@ fn a_user_has_no_process_ended_that_became_another_users() {
         machine.node.command(NOW + Nanos::secs(1), from, 1, &end);
         assert_eq!(machine.drain().0, Some(ControlReply::Done));
         let within = PollTimeout::from(if is_ended { 10_000_u16 } else { 200 });
-        let ended = poll(&mut [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)], within);
-        assert_eq!(ended, Ok(i32::from(is_ended)), "{user}");
+        for pidfd in pidfds {
+            let ended = poll(&mut [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)], within);
+            assert_eq!(ended, Ok(i32::from(is_ended)), "{user}");
+        }
     }
 }

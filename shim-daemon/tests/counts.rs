@@ -194,7 +194,7 @@ fn a_forgotten_process_of_a_tenant_that_works_is_told_as_idle() {
 #[test]
 fn a_tenant_with_two_processes_is_not_alone_beside_another() {
     let folder = tempfile::tempdir().unwrap();
-    let daemon = in_turns(folder.path());
+    let daemon = in_turns(folder.path(), FakeDevices::seldom());
     let (_a, a) = daemon.tenant("a", &HALF);
     let (_b, b) = daemon.tenant("b", &HALF);
     let [mut first, mut second] = [&a, &a].map(|socket| Gated::join(socket));

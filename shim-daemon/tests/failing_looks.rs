@@ -202,8 +202,7 @@ fn a_device_whose_look_does_not_end_has_no_health() {
 
 /// Two devices, of which the second one answers no more.
 fn second_hangs() -> Watched {
-    let devices = FakeDevices::default();
-    devices.0.lock().unwrap().second = true;
+    let devices = FakeDevices::two();
     let mut watched = Watched::of(&devices);
     let mut look = works().unwrap();
     look.health = Some(Health::default());

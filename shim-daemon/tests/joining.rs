@@ -217,6 +217,20 @@ fn the_cgroup_of_the_command_is_not_the_tenants() {
 }
 
 #[test]
+fn the_daemons_own_cgroup_is_no_tenants() {
+    for tree in TREES {
+        let mut machine = Machine::new();
+        let (home, other) = (tree.replace("ID", A), tree.replace("ID", B));
+        machine.node.runs_in(&home);
+        let roots = machine.tenant(None, ROOTS_SESSION);
+        let refused = machine.try_join(roots, ALICE, &home).unwrap_err();
+        assert!(refused.contains("is the daemon's"), "{refused}");
+        assert!(machine.joins(roots, ROOT, &home), "{home}");
+        assert!(machine.joins(roots, ALICE, &other), "{other}");
+    }
+}
+
+#[test]
 fn the_next_daemon_knows_which_cgroup_is_the_tenants() {
     let mut machine = Machine::new();
     let (a, b) = (TREES[0].replace("ID", A), TREES[0].replace("ID", B));

@@ -12,12 +12,6 @@ const LIMITS: [(&str, &str); 2] = [
     ("GPUSHARE_MEM_LIMIT", "12GiB"),
 ];
 
-fn two() -> FakeDevices {
-    let devices = FakeDevices::default();
-    devices.0.lock().unwrap().second = true;
-    devices
-}
-
 fn ask(wire: &mut Wire, device_index: u8, bytes: u64) -> u32 {
     wire.ask(&Request::Ask(Ask {
         device_index,
@@ -61,7 +55,7 @@ fn page(command: &mut Wire, of: Listing) -> Rows {
 #[test]
 fn a_lost_device_keeps_its_place_and_has_no_memory_to_give() {
     let folder = tempfile::tempdir().unwrap();
-    let daemon = Daemon::with(folder.path(), two());
+    let daemon = Daemon::with(folder.path(), FakeDevices::two());
     let (mut command, socket) = daemon.tenant("a", &LIMITS);
     let mut client = Client::register(&socket);
     assert!(matches!(client.open(), Reply::Granted { .. }));
@@ -105,7 +99,7 @@ fn told(command: &mut Wire, kind: &str) -> EventRecord {
 #[test]
 fn the_status_of_a_tenant_of_a_lost_device_alone_has_what_it_asked_for() {
     let folder = tempfile::tempdir().unwrap();
-    let daemon = Daemon::with(folder.path(), two());
+    let daemon = Daemon::with(folder.path(), FakeDevices::two());
     let mut command = daemon.command();
     let alone = Control::Create {
         name: Some("alone".to_owned()),
@@ -136,7 +130,7 @@ fn the_status_of_a_tenant_of_a_lost_device_alone_has_what_it_asked_for() {
 #[test]
 fn what_a_lost_device_refuses_is_not_blamed_on_the_limit() {
     let folder = tempfile::tempdir().unwrap();
-    let daemon = Daemon::with(folder.path(), two());
+    let daemon = Daemon::with(folder.path(), FakeDevices::two());
     let (mut command, socket) = daemon.tenant("a", &LIMITS);
     let mut a = Client::register(&socket);
     assert!(matches!(a.open(), Reply::Granted { .. }));
@@ -155,7 +149,7 @@ fn what_a_lost_device_refuses_is_not_blamed_on_the_limit() {
 #[test]
 fn events_of_a_tenant_on_several_devices_name_all_of_them() {
     let folder = tempfile::tempdir().unwrap();
-    let daemon = Daemon::with(folder.path(), two());
+    let daemon = Daemon::with(folder.path(), FakeDevices::two());
     let (mut command, _) = daemon.tenant("both", &LIMITS);
     let record = told(&mut command, "admitted");
     assert_eq!((record.device, record.word_of("gpus")), (None, Some("0,1")));
@@ -184,7 +178,7 @@ fn events_of_a_tenant_on_several_devices_name_all_of_them() {
 #[test]
 fn a_lost_devices_counts_stay_and_its_health_is_told_no_more() {
     let folder = tempfile::tempdir().unwrap();
-    let devices = two();
+    let devices = FakeDevices::two();
     devices.0.lock().unwrap().processes = vec![(1, Bytes(GIB))];
     let daemon = Daemon::with(folder.path(), devices);
     let (mut command, _) = daemon.tenant("a", &LIMITS);
@@ -213,7 +207,7 @@ fn a_lost_devices_counts_stay_and_its_health_is_told_no_more() {
 #[test]
 fn who_waits_there_is_told_and_goes_on_elsewhere() {
     let folder = tempfile::tempdir().unwrap();
-    let daemon = Daemon::with(folder.path(), two());
+    let daemon = Daemon::with(folder.path(), FakeDevices::two());
     let (mut command, a) = daemon.tenant("a", &LIMITS);
     let (_b, b) = daemon.tenant("b", &LIMITS);
     let (mut a, mut b) = (Client::register(&a), Client::register(&b));
@@ -248,7 +242,7 @@ fn who_waits_there_is_told_and_goes_on_elsewhere() {
 #[test]
 fn a_new_tenant_gets_what_is_left_but_not_the_lost_device() {
     let folder = tempfile::tempdir().unwrap();
-    let daemon = Daemon::with(folder.path(), two());
+    let daemon = Daemon::with(folder.path(), FakeDevices::two());
     let mut command = daemon.command();
     lose(&daemon, &mut command);
     let all: ControlReply = command.call(&create("all", &LIMITS));
@@ -279,7 +273,7 @@ fn a_new_tenant_gets_what_is_left_but_not_the_lost_device() {
 #[test]
 fn who_is_queued_for_the_lost_device_is_told_and_waits_no_longer() {
     let folder = tempfile::tempdir().unwrap();
-    let daemon = Daemon::with(folder.path(), two());
+    let daemon = Daemon::with(folder.path(), FakeDevices::two());
     let wants = |name: &str| Control::Create {
         name: Some(name.to_owned()),
         environment: vec![("GPUSHARE_MEM_LIMIT".to_owned(), "12GiB".to_owned())],
@@ -303,7 +297,7 @@ fn who_is_queued_for_the_lost_device_is_told_and_waits_no_longer() {
 #[test]
 fn a_tenant_of_a_lost_device_is_changed_and_joined_as_before() {
     let folder = tempfile::tempdir().unwrap();
-    let daemon = Daemon::with(folder.path(), two());
+    let daemon = Daemon::with(folder.path(), FakeDevices::two());
     let (mut command, socket) = daemon.tenant("a", &LIMITS);
     let a = Client::register(&socket);
     lose(&daemon, &mut command);

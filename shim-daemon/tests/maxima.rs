@@ -2,60 +2,30 @@
 //! variables, also not by `set`.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use crate::support::file::SettingsFile;
-use crate::support::{Client, Daemon, FakeDevices, create};
+use crate::support::file::{SettingsFile, daemon_of, settings};
+use crate::support::{Client, Daemon, FakeDevices, create, refusal};
 use gpushare_protocol::units::GIB;
 use gpushare_protocol::wire::*;
-use gpushared::config;
-use gpushared::node::Settings;
 
 const FILE: &str = "[maxima]\nGPUSHARE_MEM_LIMIT = \"8GiB\"\nGPUSHARE_PRIORITY = \"600\"\n";
 
-fn settings(file: &str) -> Settings {
-    config::read(file, Settings::default()).unwrap()
-}
-
-fn daemon(folder: &Path, file: &str) -> Daemon {
-    Daemon::with_settings(folder, FakeDevices::default(), settings(file))
-}
-
-fn asks(daemon: &Daemon, request: &Control) -> ControlReply {
-    let mut command = daemon.command();
-    let id = command.ask(request);
-    command.answer(id)
-}
-
-fn refusal(reply: ControlReply) -> String {
-    match reply {
-        ControlReply::Error(error) => error.message,
-        other => panic!("{other:?}"),
-    }
-}
-
 fn limit(daemon: &Daemon, name: &str) -> u64 {
-    match asks(daemon, &Listing::Tenants.first()) {
-        ControlReply::Page {
-            rows: Rows::Tenants(rows),
-            ..
-        } => rows.iter().find(|row| row.name == name).unwrap().limit,
-        other => panic!("{other:?}"),
-    }
+    daemon.row(name).limit
 }
 
 #[test]
 fn a_tenant_that_asks_for_more_is_told_what_it_may_ask_for() {
     let folder = tempfile::tempdir().unwrap();
-    let daemon = daemon(folder.path(), FILE);
+    let daemon = daemon_of(folder.path(), FILE);
     for (name, value, most) in [
         ("GPUSHARE_MEM_LIMIT", "9GiB", "at most 8GiB"),
         ("GPUSHARE_MEM_LIMIT", "75%", "at most 8GiB"),
         ("CUDA_DEVICE_MEMORY_LIMIT", "9g", "at most 8GiB"),
         ("GPUSHARE_PRIORITY", "601", "at most 600"),
     ] {
-        let text = refusal(asks(&daemon, &create("greedy", &[(name, value)])));
+        let text = refusal(daemon.asks(&create("greedy", &[(name, value)])));
         let words = [name, value, most];
         assert!(words.iter().all(|word| text.contains(word)), "{text}");
     }
@@ -66,7 +36,7 @@ fn a_tenant_that_asks_for_more_is_told_what_it_may_ask_for() {
 #[test]
 fn a_tenant_that_says_nothing_gets_no_more_than_the_maximum() {
     let folder = tempfile::tempdir().unwrap();
-    let daemon = daemon(folder.path(), FILE);
+    let daemon = daemon_of(folder.path(), FILE);
     let (_owner, socket) = daemon.tenant("silent", &[]);
     assert_eq!(limit(&daemon, "silent"), 8 * GIB);
     let mut client = Client::register(&socket);
@@ -80,12 +50,12 @@ fn a_tenant_that_says_nothing_gets_no_more_than_the_maximum() {
 #[test]
 fn no_change_raises_a_tenant_above_the_maximum() {
     let folder = tempfile::tempdir().unwrap();
-    let daemon = daemon(folder.path(), FILE);
+    let daemon = daemon_of(folder.path(), FILE);
     let _owner = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
     let set = |limit: &str| {
         let changes = vec![("GPUSHARE_MEM_LIMIT".to_owned(), limit.to_owned())];
         let tenant = "one".to_owned();
-        asks(&daemon, &Control::Set { tenant, changes })
+        daemon.asks(&Control::Set { tenant, changes })
     };
     assert!(refusal(set("9GiB")).contains("at most 8GiB"));
     assert_eq!(limit(&daemon, "one"), 4 * GIB);
@@ -119,17 +89,17 @@ fn a_reloaded_file_holds_for_new_tenants_unless_it_is_wrong() {
         8 * GIB,
         "a running tenant keeps its limit"
     );
-    let join = asks(&daemon, &create("first", &[]));
+    let join = daemon.asks(&create("first", &[]));
     assert!(matches!(join, ControlReply::Created { .. }), "{join:?}");
 }
 
 #[test]
 fn the_next_daemon_keeps_the_maxima_tenants_began_with() {
     let folder = tempfile::tempdir().unwrap();
-    let first = daemon(folder.path(), FILE);
+    let first = daemon_of(folder.path(), FILE);
     let (owner, _socket) = first.tenant("one", &[]);
     drop((first, owner));
-    let next = daemon(folder.path(), "[maxima]\nGPUSHARE_MEM_LIMIT = \"2GiB\"\n");
+    let next = daemon_of(folder.path(), "[maxima]\nGPUSHARE_MEM_LIMIT = \"2GiB\"\n");
     assert_eq!(limit(&next, "one"), 8 * GIB);
 }
 
@@ -155,7 +125,7 @@ fn percentages_and_what_programs_see_are_of_the_capacity_that_is_set() {
     ] {
         for (file, expected) in [("capacity = \"8GiB\"\n", small), ("", whole)] {
             let folder = tempfile::tempdir().unwrap();
-            let found = shown(&daemon(folder.path(), file), said);
+            let found = shown(&daemon_of(folder.path(), file), said);
             assert_eq!(found, expected, "{said:?} with {file}");
         }
     }
@@ -168,7 +138,7 @@ fn a_device_is_listed_with_the_capacity_that_is_set() {
         ("capacity = \"99GiB\"\nreserve = \"1GiB\"\n", 16),
     ] {
         let folder = tempfile::tempdir().unwrap();
-        let reply = asks(&daemon(folder.path(), file), &Listing::Devices.first());
+        let reply = daemon_of(folder.path(), file).asks(&Listing::Devices.first());
         let ControlReply::Page {
             rows: Rows::Devices(rows),
             ..

@@ -45,7 +45,7 @@ fn node(daemon: &Daemon) -> NodeMetrics {
     }
 }
 
-fn device(daemon: &Daemon, uuid: [u8; 16]) -> DeviceMetrics {
+pub(crate) fn device(daemon: &Daemon, uuid: [u8; 16]) -> DeviceMetrics {
     let found = metrics(daemon).into_iter().find_map(|row| match row {
         MetricsRow::Device(row) if row.device == uuid => Some(row),
         _ => None,
@@ -87,7 +87,7 @@ fn a_tenants_peak_stays_when_it_frees() {
 #[test]
 fn refusals_are_counted_by_reason_also_after_the_process() {
     let folder = tempfile::tempdir().unwrap();
-    let daemon = Daemon::with(folder.path(), FakeDevices::seldom());
+    let daemon = Daemon::with(folder.path(), FakeDevices::without_ticks());
     let short = [&HALF[..], &[("GPUSHARE_WAIT_TIMEOUT", "50ms")]].concat();
     let fails = [&HALF[..], &[("GPUSHARE_ON_COLLISION", "fail")]].concat();
     let (_a, a) = daemon.tenant("a", &HALF);
@@ -244,12 +244,8 @@ fn a_queued_tenant_has_a_row_until_it_is_admitted() {
 #[test]
 fn unmanaged_processes_are_counted_on_their_device() {
     let folder = tempfile::tempdir().unwrap();
-    let devices = FakeDevices::default();
-    {
-        let mut facts = devices.0.lock().unwrap();
-        facts.second = true;
-        facts.processes = vec![(1, Bytes(GIB))];
-    }
+    let devices = FakeDevices::two();
+    devices.0.lock().unwrap().processes = vec![(1, Bytes(GIB))];
     let daemon = Daemon::with(folder.path(), devices);
     until("the look has shown it", || {
         device(&daemon, GPU).unmanaged == 1
@@ -260,7 +256,7 @@ fn unmanaged_processes_are_counted_on_their_device() {
 }
 
 /// A daemon that deals turns.
-pub(crate) fn in_turns(folder: &std::path::Path) -> Daemon {
+pub(crate) fn in_turns(folder: &std::path::Path, devices: FakeDevices) -> Daemon {
     let settings = Settings {
         policy: gpushare_core::Policy {
             lease: gpushare_core::LeasePolicy::turns(),
@@ -268,29 +264,20 @@ pub(crate) fn in_turns(folder: &std::path::Path) -> Daemon {
         },
         ..Settings::default()
     };
-    Daemon::with_settings(folder, FakeDevices::seldom(), settings)
+    Daemon::with_settings(folder, devices, settings)
 }
 
 /// Waits until a tenant's only process has gone.
 fn until_gone(daemon: &Daemon, name: &str) {
     until("its process has gone", || {
-        let mut wire = daemon.command();
-        let ControlReply::Page {
-            rows: Rows::Tenants(rows),
-            ..
-        } = wire.call(&Listing::Tenants.first())
-        else {
-            return false;
-        };
-        let row = rows.into_iter().find(|row| row.name == name);
-        row.is_some_and(|row| row.processes.is_empty())
+        daemon.row(name).processes.is_empty()
     });
 }
 
 #[test]
 fn turns_and_waits_outlive_the_process_that_had_them() {
     let folder = tempfile::tempdir().unwrap();
-    let daemon = in_turns(folder.path());
+    let daemon = in_turns(folder.path(), FakeDevices::without_ticks());
     let (_a, a) = daemon.tenant("a", &HALF);
     let (_b, b) = daemon.tenant("b", &HALF);
     let (mut a, mut b) = (Gated::join(&a), Gated::join(&b));
@@ -314,7 +301,7 @@ fn turns_and_waits_outlive_the_process_that_had_them() {
 #[test]
 fn a_wait_at_a_closed_gate_outlives_the_last_process_that_waited() {
     let folder = tempfile::tempdir().unwrap();
-    let daemon = in_turns(folder.path());
+    let daemon = in_turns(folder.path(), FakeDevices::without_ticks());
     let (_a, a) = daemon.tenant("a", &HALF);
     let (_b, b) = daemon.tenant("b", &HALF);
     let (a, mut b) = (Gated::join(&a), Gated::join(&b));
@@ -361,8 +348,7 @@ fn a_lease_ends_when_the_last_process_leaves_the_device() {
 #[test]
 fn a_tenant_of_two_devices_has_a_row_for_each_and_one_identity() {
     let folder = tempfile::tempdir().unwrap();
-    let devices = FakeDevices::default();
-    devices.0.lock().unwrap().second = true;
+    let devices = FakeDevices::two();
     let daemon = Daemon::with(folder.path(), devices);
     let _owners: Vec<_> = (0..30)
         .map(|at| daemon.tenant(&format!("{at:-<60}"), &[("GPUSHARE_RUN_LIMIT", "1h")]))

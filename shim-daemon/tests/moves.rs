@@ -2,6 +2,7 @@
 //! daemon as it is, and a device that shows what the test says.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod announced;
 mod believed;
 mod counted;
 mod lost;
@@ -467,13 +468,7 @@ fn an_unset_request_is_nothing_where_tenants_swap_and_a_set_one_holds() {
         ("GPUSHARE_MEM_REQUEST", "6GiB"),
     ];
     let (_kept, _socket) = daemon.tenant("set", &set);
-    let ControlReply::Page {
-        rows: Rows::Tenants(rows),
-        ..
-    } = daemon.command().call(&Listing::Tenants.first())
-    else {
-        panic!("a list")
-    };
+    let rows = daemon.command().tenants();
     let requests = rows.iter().map(|row| (row.name.as_str(), row.request));
     let requests: Vec<_> = requests.collect();
     assert_eq!(requests, [("unset", 0), ("set", 6 * GIB)]);

@@ -14,16 +14,6 @@ const BURST: [(&str, &str); 2] = [
     ("GPUSHARE_MEM_LIMIT", "8GiB"),
 ];
 
-fn row(daemon: &Daemon, name: &str) -> TenantRow {
-    match daemon.command().call(&Listing::Tenants.first()) {
-        ControlReply::Page {
-            rows: Rows::Tenants(rows),
-            ..
-        } => rows.into_iter().find(|row| row.name == name).unwrap(),
-        other => panic!("{other:?}"),
-    }
-}
-
 /// Another connection of the same process, registered and with a context set aside for.
 fn again(process: &mut StandIn, socket: &Path) -> Wire {
     let mut wire = Wire::greet(process.connect(socket), 0);
@@ -47,7 +37,7 @@ fn connections_of_one_process_reserve_one_context_and_leave_others_theirs() {
     let (_other, other) = daemon.tenant("other", &BURST);
     let mut process = StandIn::start();
     let crowd: Vec<Wire> = (0..30).map(|_| again(&mut process, &liar)).collect();
-    let row = row(&daemon, "liar");
+    let row = daemon.row("liar");
     assert_eq!((row.processes.len(), row.overhead), (1, 512 * MIB));
     assert_eq!(row.limbo, 0);
     let mut client = Client::register(&other);
@@ -82,7 +72,7 @@ fn one_process_is_in_one_tenant() {
     let mut process = StandIn::start();
     let _first = again(&mut process, &a);
     let _second = again(&mut process, &b);
-    let counts = ["a", "b"].map(|name| row(&daemon, name).processes.len());
+    let counts = ["a", "b"].map(|name| daemon.row(name).processes.len());
     assert_eq!(counts, [0, 1]);
 }
 
@@ -112,7 +102,7 @@ fn processes_of_one_tenant_each_have_their_registration() {
     for client in &mut clients {
         assert!(matches!(client.open(), Reply::Granted { .. }));
     }
-    let row = row(&daemon, "one");
+    let row = daemon.row("one");
     assert_eq!((row.processes.len(), row.overhead), (4, 2 * GIB));
 }
 
@@ -132,7 +122,7 @@ fn after_a_restart_a_process_comes_back_as_what_it_was() {
         let reply = client.reconnect(&socket);
         assert!(matches!(reply, Reply::Registered(_)), "{reply:?}");
     }
-    let row = row(&daemon, "one");
+    let row = daemon.row("one");
     assert_eq!((row.processes.len(), row.charged), (2, 2 * GIB));
 }
 
@@ -149,30 +139,12 @@ fn a_context_that_is_made_is_measured_before_the_next_tick() {
     // not counted.
     devices.0.lock().unwrap().processes = vec![(pid, Bytes(20 * MIB))];
     devices.until_looked_at();
-    assert_eq!(row(&daemon, "one").overhead, 512 * MIB);
+    assert_eq!(daemon.row("one").overhead, 512 * MIB);
     devices.0.lock().unwrap().processes = vec![(pid, Bytes(64 * MIB))];
     let looks = devices.0.lock().unwrap().looks;
     client.wire.ask(&Request::ContextMade { device_index: 0 });
-    support::until("it is measured", || {
-        row(&daemon, "one").overhead == 64 * MIB
-    });
+    support::until("it is measured", || daemon.row("one").overhead == 64 * MIB);
     assert!(devices.0.lock().unwrap().looks > looks);
-}
-
-#[test]
-fn a_context_that_is_said_to_be_made_again_and_again_costs_one_look() {
-    let folder = tempfile::tempdir().unwrap();
-    let devices = FakeDevices::default();
-    let daemon = Daemon::with(folder.path(), devices.clone());
-    let (_owner, socket) = daemon.tenant("one", &BURST);
-    let mut client = Client::register(&socket);
-    for _ in 0..500 {
-        client.wire.ask(&Request::ContextMade { device_index: 0 });
-    }
-    assert!(matches!(client.open(), Reply::Granted { .. }));
-    // The looker carries out jobs in order: none of these caused a look.
-    assert!(devices.0.lock().unwrap().looks < 100);
-    drop(daemon);
 }
 
 #[test]

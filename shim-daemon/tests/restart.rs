@@ -1,12 +1,13 @@
 //! A daemon follows another: its accounts are exact again, and no program had to end.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use crate::container_node::{Machine, NOW};
 use crate::support;
 use std::fs;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::support::{Client, Daemon, FakeDevices};
+use crate::support::{Client, Daemon, FakeDevices, is_a_bad_page};
 use gpushare_core::Nanos;
 use gpushare_protocol::page::UNIT;
 use gpushare_protocol::units::GIB;
@@ -18,18 +19,6 @@ const BURST: [(&str, &str); 2] = [
     ("GPUSHARE_MEM_REQUEST", "1GiB"),
     ("GPUSHARE_MEM_LIMIT", "16GiB"),
 ];
-
-fn row(daemon: &Daemon, name: &str) -> TenantRow {
-    let rows: ControlReply = daemon.command().call(&Listing::Tenants.first());
-    let ControlReply::Page {
-        rows: Rows::Tenants(rows),
-        ..
-    } = rows
-    else {
-        panic!("{rows:?}")
-    };
-    rows.into_iter().find(|row| row.name == name).unwrap()
-}
 
 #[test]
 fn a_running_tenant_keeps_its_limits_and_its_charges() {
@@ -43,7 +32,7 @@ fn a_running_tenant_keeps_its_limits_and_its_charges() {
     drop(daemon);
     let daemon = Daemon::start(folder.path());
     assert!(matches!(client.reconnect(&socket), Reply::Registered(_)));
-    let row = row(&daemon, "one");
+    let row = daemon.row("one");
     assert_eq!(
         (row.limit, row.charged, row.processes.len()),
         (4 * GIB, 3 * GIB, 1)
@@ -136,7 +125,7 @@ fn second_process_registers_late(fate: Fate) {
             let held = first.page().line(slot, 0).unwrap().word.load().charged;
             assert_eq!(u64::from(held) * UNIT, GIB);
             assert!(matches!(late.reconnect(&socket), Reply::Registered(_)));
-            assert_eq!(row(&daemon, "one").charged, 2 * GIB);
+            assert_eq!(daemon.row("one").charged, 2 * GIB);
         }
         _ => support::until("its row is empty", || {
             first.page().slots[slot].taken.load(Ordering::Acquire) == 0
@@ -174,7 +163,7 @@ fn what_is_held_above_a_lowered_limit_is_so_under_the_next_daemons() {
         drop(daemon);
         daemon = Daemon::start(folder.path());
         assert!(matches!(client.reconnect(&socket), Reply::Registered(_)));
-        let row = row(&daemon, "one");
+        let row = daemon.row("one");
         let held = (row.limit, row.grant, row.charged);
         assert_eq!(held, (4 * GIB, 12 * GIB, 12 * GIB));
     }
@@ -193,7 +182,7 @@ fn what_is_held_above_a_lowered_limit_is_so_under_the_next_daemons() {
     let daemon = Daemon::start(folder.path());
     assert!(matches!(client.reconnect(&socket), Reply::Registered(_)));
     assert_eq!(
-        row(&daemon, "one").grant,
+        daemon.row("one").grant,
         4 * GIB,
         "a forged page is not believed"
     );
@@ -235,6 +224,38 @@ fn a_run_limit_does_not_start_anew() {
     }
 }
 
+/// After a reboot the clock starts anew, and the tenant's time with it.
+#[test]
+fn a_run_limit_begins_at_the_latest_with_the_daemons_clock() {
+    let ago = NOW - Nanos::secs(4);
+    for (began, left, begins) in [
+        (None, 10_000, NOW),
+        (Some(ago), 6_000, ago),
+        (Some(NOW + Nanos::secs(3600)), 10_000, NOW),
+    ] {
+        let registration = serde_json::json!({
+            "name": "one",
+            "environment": [["GPUSHARE_RUN_LIMIT", "10s"]],
+            "devices": [],
+            "began": began.map(|began| began.0),
+        });
+        let registration = serde_json::from_value(registration).unwrap();
+        let mut machine = Machine::with(&Settings::default(), true);
+        machine.node.restore(NOW, &registration).unwrap();
+        let from = machine.connection();
+        machine.node.command(NOW, from, 1, &Listing::Ends.first());
+        match machine.drain().0 {
+            Some(ControlReply::Page {
+                rows: Rows::Ends(rows),
+                ..
+            }) => assert_eq!(rows[0].in_ms, left, "{began:?}"),
+            other => panic!("{other:?}"),
+        }
+        let (_, written) = machine.made.last().unwrap();
+        assert_eq!(written.began, Some(begins.0), "to the next daemon");
+    }
+}
+
 #[test]
 fn a_page_of_another_tenant_is_not_taken_for_ones_own() {
     let folder = tempfile::tempdir().unwrap();
@@ -247,16 +268,29 @@ fn a_page_of_another_tenant_is_not_taken_for_ones_own() {
     let _daemon = Daemon::start(folder.path());
     assert!(matches!(a.reconnect(&one), Reply::Registered(_)));
     let refused = b.reconnect(&one);
-    assert!(
-        matches!(
-            refused,
-            Reply::Error(WireError {
-                code: ErrorCode::BadPage,
-                ..
-            })
-        ),
-        "{refused:?}"
-    );
+    is_a_bad_page(&refused);
+}
+
+#[test]
+fn a_row_that_its_process_has_taken_is_no_siblings_to_claim() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let (_owner, socket) = daemon.tenant("one", &LIMIT);
+    let (mut first, mut second) = (Client::register(&socket), Client::register(&socket));
+    for client in [&mut first, &mut second] {
+        assert!(matches!(client.open(), Reply::Granted { .. }));
+        assert!(matches!(client.grow(0, GIB), Reply::Granted { .. }));
+        client.charge(GIB);
+    }
+    drop(daemon);
+    let daemon = Daemon::start(folder.path());
+    assert!(matches!(first.reconnect(&socket), Reply::Registered(_)));
+    let own = std::mem::replace(&mut second.slot, first.slot);
+    is_a_bad_page(&second.reconnect(&socket));
+    second.slot = own;
+    assert!(matches!(second.reconnect(&socket), Reply::Registered(_)));
+    let row = daemon.row("one");
+    assert_eq!((row.processes.len(), row.charged), (2, 2 * GIB));
 }
 
 /// The places of its ranges in processes' memory files follow from that number.
@@ -297,17 +331,7 @@ fn raised_beside(held: u64) -> ControlReply {
         tenant: "raised".to_owned(),
         changes: vec![("GPUSHARE_MEM_REQUEST".to_owned(), "8GiB".to_owned())],
     });
-    let listed: ControlReply = command.call(&Listing::Tenants.first());
-    assert!(
-        matches!(
-            listed,
-            ControlReply::Page {
-                rows: Rows::Tenants(_),
-                ..
-            }
-        ),
-        "it was read"
-    );
+    assert!(!command.tenants().is_empty(), "it was read");
     for (client, socket) in [&mut raised, &mut holder] {
         assert!(matches!(client.reconnect(socket), Reply::Registered(_)));
     }

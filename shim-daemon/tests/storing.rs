@@ -22,21 +22,21 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 
+use crate::container_node::roots;
 use crate::driver::{Backend, Driver, FIRST};
 use crate::support::gate::control;
 use gpushare_core::lanes::{Owner, Part};
 use gpushare_core::{Nanos, ProcessId, TenantId};
 use gpushare_protocol::page::control::ControlPage;
+use gpushare_protocol::page::residency::Orders;
 use gpushare_protocol::units::{Bytes, MIB};
 use gpushare_protocol::wire::*;
 use gpushared::connection::Passed;
 use gpushared::devices::Devices as _;
 use gpushared::foreign::Foreign;
-use gpushared::groups::Groups;
 use gpushared::host_file::HostFile;
 use gpushared::node::{Client, ConnId, Effect, Node, Registration, Settings, Standing, Totals};
 use gpushared::pages::UsagePage;
-use gpushared::peer::{Peer, inspect};
 use gpushared::spill::{Inspection, Job};
 
 const NOW: Nanos = Nanos::secs(100);
@@ -55,6 +55,8 @@ struct Scene {
     /// Its memory file, as a child that it forked may have it.
     memory: Option<Arc<HostFile>>,
     page: Option<&'static ControlPage>,
+    /// What the page said before the last event.
+    said: Said,
     replies: Vec<(ConnId, Reply)>,
     jobs: Vec<Job>,
     looks: Vec<Inspection>,
@@ -62,14 +64,20 @@ struct Scene {
     told: Vec<ControlReply>,
 }
 
-/// A process of root's, as it connects.
-fn peer(pid: u32) -> Peer {
-    Peer {
-        pid: pid.cast_signed(),
-        uid: 0,
-        pidfd: inspect(pid).unwrap().pidfd,
-        cgroup: "/session".to_owned(),
-        groups: Groups::default(),
+/// What a control page says of memory, and how often its readers were woken.
+#[derive(Default)]
+struct Said {
+    words: (u32, Orders),
+    changes: u32,
+}
+
+impl Said {
+    fn of(page: &ControlPage) -> Self {
+        let spill = page.header.spill.load(Ordering::Acquire);
+        Self {
+            words: (spill, page.devices[0].order()),
+            changes: page.header.changes.load(Ordering::Acquire),
+        }
     }
 }
 
@@ -123,6 +131,7 @@ impl Scene {
             client,
             memory: None,
             page: None,
+            said: Said::default(),
             replies: vec![],
             jobs: vec![],
             looks: vec![],
@@ -138,7 +147,6 @@ impl Scene {
 
     /// A process comes with what this client's library can do.
     fn registers_as(&mut self, new: Client, pid: u32, slot: u16) {
-        let peer = peer(pid);
         let register = Register {
             pid,
             presents_page: true,
@@ -147,7 +155,7 @@ impl Scene {
         let usage = self.usage.descriptor().try_clone_to_owned().unwrap();
         let process = self
             .node
-            .register(NOW, new, (1, &register), peer, Some(usage));
+            .register(NOW, new, (1, &register), roots(pid), Some(usage));
         self.client = Client { process, ..new };
         self.work();
         assert!(process.is_some(), "{:?}", self.replies);
@@ -241,6 +249,11 @@ impl Scene {
                 _ => {}
             }
         }
+        let said = self.page.map(Said::of).unwrap_or_default();
+        let before = std::mem::replace(&mut self.said, said);
+        let was_told = before.changes != self.said.changes;
+        let words = self.said.words;
+        assert!(before.words == words || was_told, "{words:?} woke nobody");
     }
 
     /// The copy that is under way ends.

@@ -4,49 +4,27 @@
 use std::path::Path;
 
 use crate::container_node::{self, First, Machine, NOW, group};
-use crate::support::file::SettingsFile;
+use crate::support::file::{SettingsFile, daemon_of, settings};
 use crate::support::{Client, Daemon, FakeDevices, StandIn, create, until};
 use gpushare_protocol::units::GIB;
 use gpushare_protocol::wire::*;
-use gpushared::config;
 use gpushared::init::Init;
 use gpushared::node::{ConnId, Effect, Node, Seen, Settings};
 
-fn settings(file: &str) -> Settings {
-    config::read(file, Settings::default()).unwrap()
-}
-
-fn daemon(folder: &Path, file: &str) -> Daemon {
-    Daemon::with_settings(folder, FakeDevices::default(), settings(file))
-}
-
-fn asks(daemon: &Daemon, request: &Control) -> ControlReply {
-    let mut command = daemon.command();
-    let id = command.ask(request);
-    command.answer(id)
-}
-
 fn limit(daemon: &Daemon, name: &str) -> Option<u64> {
-    match asks(daemon, &Listing::Tenants.first()) {
-        ControlReply::Page {
-            rows: Rows::Tenants(rows),
-            ..
-        } => {
-            let found = rows.iter().find(|row| row.name == name);
-            found.map(|row| row.limit)
-        }
-        other => panic!("{other:?}"),
-    }
+    let rows = daemon.command().tenants();
+    let found = rows.iter().find(|row| row.name == name);
+    found.map(|row| row.limit)
 }
 
 /// The limit of a tenant with these variables under one daemon, and under the next.
 fn limits(environment: &[(&str, &str)], files: [&str; 2]) -> [Option<u64>; 2] {
     let folder = tempfile::tempdir().unwrap();
-    let first = daemon(folder.path(), files[0]);
+    let first = daemon_of(folder.path(), files[0]);
     let owner = first.tenant("one", environment);
     let before = limit(&first, "one");
     drop((first, owner));
-    [before, limit(&daemon(folder.path(), files[1]), "one")]
+    [before, limit(&daemon_of(folder.path(), files[1]), "one")]
 }
 
 const EIGHT: &str = "[defaults]\nGPUSHARE_MEM_LIMIT = \"8GiB\"\n";
@@ -62,7 +40,7 @@ fn the_next_daemon_keeps_the_defaults_tenants_began_with() {
 
 /// The events that a daemon tells of tenants that it did not restore, before that of a new tenant.
 fn not_restored(folder: &Path) -> Vec<String> {
-    let next = daemon(folder, "");
+    let next = daemon_of(folder, "");
     drop(next.tenant("new", &[]));
     let mut command = next.command();
     let id = command.ask(&Control::Follow { past: 100 });
@@ -98,7 +76,7 @@ fn defaults_that_a_tenants_limits_contradict_do_not_reach_it() {
 #[test]
 fn a_registration_without_defaults_is_read_under_the_nodes() {
     let folder = tempfile::tempdir().unwrap();
-    let first = daemon(folder.path(), EIGHT);
+    let first = daemon_of(folder.path(), EIGHT);
     let owner = first.tenant("one", &[]);
     drop((first, owner));
     let file = folder.path().join("registered/one.json");
@@ -106,9 +84,12 @@ fn a_registration_without_defaults_is_read_under_the_nodes() {
         serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     kept.as_object_mut().unwrap().remove("defaults").unwrap();
     std::fs::write(&file, kept.to_string()).unwrap();
-    assert_eq!(limit(&daemon(folder.path(), FOUR), "one"), Some(4 * GIB));
+    assert_eq!(limit(&daemon_of(folder.path(), FOUR), "one"), Some(4 * GIB));
     // From then on they are its own.
-    assert_eq!(limit(&daemon(folder.path(), EIGHT), "one"), Some(4 * GIB));
+    assert_eq!(
+        limit(&daemon_of(folder.path(), EIGHT), "one"),
+        Some(4 * GIB)
+    );
 }
 
 #[test]
@@ -126,16 +107,16 @@ fn reloaded_defaults_change_no_tenant_that_runs() {
         tenant: "one".to_owned(),
         changes: vec![("GPUSHARE_PRIORITY".to_owned(), "5".to_owned())],
     };
-    assert_eq!(asks(&daemon, &set), ControlReply::Done);
+    assert_eq!(daemon.asks(&set), ControlReply::Done);
     assert_eq!(limit(&daemon, "one"), Some(8 * GIB));
-    let same = asks(&daemon, &create("one", &[("GPUSHARE_PRIORITY", "5")]));
+    let same = daemon.asks(&create("one", &[("GPUSHARE_PRIORITY", "5")]));
     assert!(matches!(same, ControlReply::Created { .. }), "{same:?}");
 }
 
 #[test]
 fn a_request_is_restored_where_a_larger_reserve_leaves_less() {
     let folder = tempfile::tempdir().unwrap();
-    let limit_and_request = |daemon: &Daemon| match asks(daemon, &Listing::Tenants.first()) {
+    let limit_and_request = |daemon: &Daemon| match daemon.asks(&Listing::Tenants.first()) {
         ControlReply::Page {
             rows: Rows::Tenants(rows),
             ..
@@ -146,36 +127,30 @@ fn a_request_is_restored_where_a_larger_reserve_leaves_less() {
         other => panic!("{other:?}"),
     };
     let own = [("GPUSHARE_MEM_LIMIT", "15GiB")];
-    let first = daemon(folder.path(), "");
+    let first = daemon_of(folder.path(), "");
     let owner = first.tenant("one", &own);
     let before = limit_and_request(&first);
     assert_eq!(before, Some((15 * GIB, 15 * GIB)));
     drop((first, owner));
-    let next = daemon(folder.path(), "reserve = \"2GiB\"");
+    let next = daemon_of(folder.path(), "reserve = \"2GiB\"");
     assert_eq!(limit_and_request(&next), before);
     let set = |changes: &[(&str, &str)]| {
         let pair = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         let changes = changes.iter().map(pair).collect();
         let tenant = "one".to_owned();
-        asks(&next, &Control::Set { tenant, changes })
+        next.asks(&Control::Set { tenant, changes })
     };
     assert_eq!(set(&[("GPUSHARE_PRIORITY", "5")]), ControlReply::Done);
     let raised = set(&[("GPUSHARE_MEM_LIMIT", "16GiB")]);
     assert!(matches!(raised, ControlReply::Error(_)), "{raised:?}");
-    let new = asks(&next, &create("two", &own));
+    let new = next.asks(&create("two", &own));
     assert!(matches!(new, ControlReply::Error(_)), "{new:?}");
-}
-
-fn two() -> FakeDevices {
-    let devices = FakeDevices::default();
-    devices.0.lock().unwrap().second = true;
-    devices
 }
 
 /// A daemon that knows a tenant of two devices, of which a client lives if it is to, and the next
 /// one that has one device only.
 fn without_a_device(folder: &Path, lives: bool) -> (Daemon, Option<Client>) {
-    let first = Daemon::with(folder, two());
+    let first = Daemon::with(folder, FakeDevices::two());
     let (owner, socket) = first.tenant("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
     let client = lives.then(|| Client::register(&socket));
     if lives {
@@ -205,7 +180,7 @@ fn a_tenant_of_a_missing_device_is_kept_for_a_daemon_that_has_it() {
     let is_told = matches!(&told, ControlReply::Event(row) if row.kind == "not-restored");
     assert!(is_told, "{told:?}");
     drop(next);
-    let last = Daemon::with(folder.path(), two());
+    let last = Daemon::with(folder.path(), FakeDevices::two());
     assert_eq!(limit(&last, "one"), Some(4 * GIB));
     let socket = folder.path().join("sockets/one/gpushare.sock");
     assert!(matches!(
@@ -219,7 +194,7 @@ fn its_name_is_taken_while_its_programs_run() {
     let folder = tempfile::tempdir().unwrap();
     let (next, client) = without_a_device(folder.path(), true);
     let again = create("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
-    let refused = asks(&next, &again);
+    let refused = next.asks(&again);
     let pid = client.as_ref().unwrap().process.pid().to_string();
     let says = matches!(&refused, ControlReply::Error(error) if error.message.contains(&pid));
     assert!(says && is_stored(folder.path()), "{refused:?}");
@@ -242,15 +217,15 @@ fn an_operator_forgets_it_by_an_end_or_by_deleting_its_file() {
         tenant: "one".to_owned(),
         kill: false,
     };
-    assert_eq!(asks(&next, &end), ControlReply::Done);
+    assert_eq!(next.asks(&end), ControlReply::Done);
     assert!(!is_stored(folder.path()));
-    assert!(matches!(asks(&next, &end), ControlReply::Error(_)));
+    assert!(matches!(next.asks(&end), ControlReply::Error(_)));
     drop(next);
     let (next, _client) = without_a_device(folder.path(), true);
     std::fs::remove_file(folder.path().join("registered/one.json")).unwrap();
     until("its name is free", || {
         let again = create("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
-        matches!(asks(&next, &again), ControlReply::Created { .. })
+        matches!(next.asks(&again), ControlReply::Created { .. })
     });
 }
 

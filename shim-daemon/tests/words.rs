@@ -1,15 +1,8 @@
 //! Messages name devices as users know them.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use crate::support::{Daemon, Wire, create};
+use crate::support::{Daemon, Wire, create, refusal};
 use gpushare_protocol::wire::{Control, ControlReply};
-
-fn refusal(reply: ControlReply) -> String {
-    match reply {
-        ControlReply::Error(error) => error.message,
-        other => panic!("{other:?}"),
-    }
-}
 
 #[test]
 fn a_request_beyond_every_device_is_refused_with_what_one_can() {

@@ -66,6 +66,12 @@ impl Watch {
 }
 
 impl Node {
+    /// The daemon runs in this cgroup, and not as the kernel says. For tests.
+    pub fn runs_in(&mut self, cgroup: &str) {
+        self.watch.home = cgroup.to_owned();
+        self.watch.home_table = format!("0::{cgroup}\n");
+    }
+
     /// A look at time `taken` lists these processes, which belong to no tenant of ours. Those that
     /// only draw there, those in cgroups that the rules name, and those of containers that a rule
     /// allows are told of, and not ended.

@@ -41,3 +41,78 @@ impl Server {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use gpushare_protocol::wire::{ControlReply, Listing, Register, Rows};
+
+    use super::*;
+    use crate::groups::Groups;
+    use crate::node::{Client, ConnId, Effect, Settings};
+    use crate::peer::{Peer, inspect};
+    use crate::server::still::{server, tenant};
+
+    /// How many processes the tenant has.
+    fn members(server: &mut Server) -> usize {
+        let list = Listing::Tenants.first();
+        server.node.command(clock::now(), ConnId(8), 1, &list);
+        while let Some(effect) = server.node.poll_effect() {
+            if let Effect::Command { reply, .. } = effect
+                && let ControlReply::Page { rows, .. } = reply
+                && let Rows::Tenants(rows) = rows
+            {
+                return rows.iter().map(|row| row.processes.len()).sum();
+            }
+        }
+        panic!("no answer")
+    }
+
+    #[test]
+    fn the_end_of_a_process_that_cannot_be_watched_is_seen_by_a_tick() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut server = server(folder.path(), Settings::default());
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let client = Client {
+            connection: ConnId(7),
+            tenant: tenant(&mut server),
+            process: None,
+            gated: false,
+            moves: false,
+        };
+        let register = Register {
+            pid: child.id(),
+            presents_page: false,
+            slot: None,
+        };
+        let peer = Peer {
+            pid: child.id().cast_signed(),
+            uid: 0,
+            pidfd: inspect(child.id()).unwrap().pidfd,
+            cgroup: "/session".to_owned(),
+            groups: Groups::default(),
+        };
+        let node = &mut server.node;
+        let process = node.register(clock::now(), client, (1, &register), peer, None);
+        let watch = std::iter::from_fn(|| node.poll_effect()).find_map(|effect| match effect {
+            Effect::Watch { process, pidfd } => Some((process, pidfd)),
+            _ => None,
+        });
+        let (of, pidfd) = watch.unwrap();
+        assert_eq!(Some(of), process);
+        // epoll refuses a descriptor that it has already, as it does one beyond the kernel's bound.
+        let taken = server.poller.add(pidfd.as_fd(), Source::Process(of));
+        taken.unwrap();
+        server.watch(of, pidfd);
+        let mut tick = || {
+            server.next_tick = clock::now();
+            server.pass_time().unwrap();
+            members(&mut server)
+        };
+        assert_eq!(tick(), 1, "it lives");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(tick(), 0);
+    }
+}

@@ -71,8 +71,7 @@ impl Gated {
 /// A process with 512 MiB on each of two devices, suspended, and on its way back to both; the host
 /// has so many GiB, and another tenant has 768 MiB that may have to go there.
 fn returning(folder: &Path, host_gib: u64) -> (Daemon, [Gated; 2], [Wire; 2]) {
-    let devices = FakeDevices::default();
-    devices.0.lock().unwrap().second = true;
+    let devices = FakeDevices::two();
     let daemon = daemon_of(folder, devices, host_gib, |_| ());
     let (mut other, wire) = mover(&daemon, "other", Hello::MOVABLE);
     other.client.grow(0, 768 * MIB);

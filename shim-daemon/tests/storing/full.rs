@@ -173,7 +173,7 @@ impl Scene {
 
     /// A new process joins a tenant.
     pub(super) fn joins(&mut self, new: Client, pid: u32) -> Option<ProcessId> {
-        let peer = peer(pid);
+        let peer = roots(pid);
         let register = Register {
             pid,
             presents_page: false,

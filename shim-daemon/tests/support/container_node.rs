@@ -55,6 +55,11 @@ impl First {
         fs::write(own.join("cgroup"), table).unwrap();
     }
 
+    /// The same as one that connects, of this user.
+    pub fn peer(&self, uid: u32, table: &str) -> Peer {
+        peer_of(self.child.id(), uid, table)
+    }
+
     pub fn init(&self) -> Init {
         Init::recorded(pidfd(self.child.id()), self.child.id(), self.proc.path()).unwrap()
     }
@@ -178,7 +183,7 @@ impl Machine {
     }
 
     pub fn joins(&mut self, tenant: TenantId, uid: u32, table: &str) -> Result<(), WireError> {
-        let (joined, answered) = self.registers(tenant, uid, table);
+        let (joined, answered) = self.registers(tenant, peer(uid, table));
         if let Some(process) = joined {
             self.node.process_ended(NOW, process);
             self.drain();
@@ -192,10 +197,15 @@ impl Machine {
 
     /// A process joins and stays.
     pub fn stays(&mut self, tenant: TenantId, table: &str) -> ProcessId {
-        self.registers(tenant, ROOT, table).0.unwrap()
+        self.stays_as(tenant, peer(ROOT, table))
     }
 
-    fn registers(&mut self, tenant: TenantId, uid: u32, table: &str) -> (Option<ProcessId>, Reply) {
+    /// The same of this one.
+    pub fn stays_as(&mut self, tenant: TenantId, peer: Peer) -> ProcessId {
+        self.registers(tenant, peer).0.unwrap()
+    }
+
+    fn registers(&mut self, tenant: TenantId, peer: Peer) -> (Option<ProcessId>, Reply) {
         let client = Client {
             connection: self.connection(),
             tenant,
@@ -208,7 +218,6 @@ impl Machine {
             presents_page: false,
             slot: None,
         };
-        let peer = peer(uid, table);
         let joined = self.node.register(NOW, client, (1, &register), peer, None);
         let (_, answered) = self.drain();
         (joined, answered.unwrap())
@@ -251,7 +260,15 @@ impl Machine {
 }
 
 pub fn peer(uid: u32, table: &str) -> Peer {
-    let pid = std::process::id();
+    peer_of(std::process::id(), uid, table)
+}
+
+/// A process of root's, in no container.
+pub fn roots(pid: u32) -> Peer {
+    peer_of(pid, ROOT, "")
+}
+
+fn peer_of(pid: u32, uid: u32, table: &str) -> Peer {
     Peer {
         pid: pid.cast_signed(),
         uid,

@@ -38,26 +38,40 @@ pub struct Facts {
     pub looks: u64,
     /// How long the driver takes to describe its devices.
     pub start: Duration,
-    /// Whether its daemon looks once a second, as others do.
-    pub seldom: bool,
+    /// How often its daemon looks, if not every [`TICK`].
+    pub tick: Option<Nanos>,
 }
 
 #[derive(Debug, Clone, Default)]
 pub struct FakeDevices(pub Arc<Mutex<Facts>>);
 
 impl FakeDevices {
-    /// With a daemon that looks once a second, for tests in which something must not come between.
-    pub fn seldom() -> Self {
+    /// Two devices.
+    pub fn two() -> Self {
         let devices = Self::default();
-        devices.0.lock().unwrap().seldom = true;
+        devices.0.lock().unwrap().second = true;
+        devices
+    }
+
+    /// With a daemon that has no tick after that at its start: what it does at once is seen, and
+    /// nothing is mended by the next tick.
+    pub fn without_ticks() -> Self {
+        Self::looked_at_every(Nanos::secs(3600))
+    }
+
+    /// With a daemon that looks once a second, as others do.
+    pub fn seldom() -> Self {
+        Self::looked_at_every(server::TICK)
+    }
+
+    fn looked_at_every(tick: Nanos) -> Self {
+        let devices = Self::default();
+        devices.0.lock().unwrap().tick = Some(tick);
         devices
     }
 
     pub(super) fn tick(&self) -> Nanos {
-        match self.0.lock().unwrap().seldom {
-            true => server::TICK,
-            false => TICK,
-        }
+        self.0.lock().unwrap().tick.unwrap_or(TICK)
     }
 
     /// Waits until a look that began after this call has been taken in: looks follow each other.

@@ -1,12 +1,24 @@
 //! A settings file that a daemon reads again when a test says so.
 
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use super::{Daemon, FakeDevices};
 use gpushared::config;
 use gpushared::node::Settings;
 use gpushared::server::Reload;
 use nix::sys::eventfd::EventFd;
+
+/// The settings of a file with this text.
+pub fn settings(file: &str) -> Settings {
+    config::read(file, Settings::default()).unwrap()
+}
+
+/// A daemon with these settings.
+pub fn daemon_of(folder: &Path, file: &str) -> Daemon {
+    Daemon::with_settings(folder, FakeDevices::default(), settings(file))
+}
 
 /// The file, and the bell by which the daemon reads it again.
 pub struct SettingsFile {

@@ -107,6 +107,17 @@ impl Daemon {
             other => panic!("{other:?}"),
         }
     }
+
+    /// The answer to a command that comes for this.
+    pub fn asks(&self, request: &Control) -> ControlReply {
+        self.command().call(request)
+    }
+
+    /// What a command is told of this tenant.
+    pub fn row(&self, name: &str) -> TenantRow {
+        let rows = self.command().tenants();
+        rows.into_iter().find(|row| row.name == name).unwrap()
+    }
 }
 
 /// Waits for what must come.
@@ -115,6 +126,23 @@ pub fn until(what: &str, mut done: impl FnMut() -> bool) {
     while !done() {
         assert!(Instant::now() < end, "{what}");
         std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A process was refused for the page that it presented, or for its row there.
+pub fn is_a_bad_page(reply: &Reply) {
+    let is_so = |error: &WireError| error.code == ErrorCode::BadPage;
+    assert!(
+        matches!(reply, Reply::Error(error) if is_so(error)),
+        "{reply:?}"
+    );
+}
+
+/// The text of a refusal.
+pub fn refusal(reply: ControlReply) -> String {
+    match reply {
+        ControlReply::Error(error) => error.message,
+        other => panic!("{other:?}"),
     }
 }
 
@@ -232,6 +260,17 @@ impl Wire {
     pub fn call<T: serde::Serialize, R: serde::de::DeserializeOwned>(&mut self, message: &T) -> R {
         let id = self.ask(message);
         self.answer(id)
+    }
+
+    /// The tenants that this command is told of.
+    pub fn tenants(&mut self) -> Vec<TenantRow> {
+        match self.call(&Listing::Tenants.first()) {
+            ControlReply::Page {
+                rows: Rows::Tenants(rows),
+                ..
+            } => rows,
+            other => panic!("{other:?}"),
+        }
     }
 
     /// Reads once; false at the end of the connection.
@@ -379,10 +418,15 @@ impl Client {
             .charge_anyway(units);
     }
 
-    /// Gives `bytes` back and says so.
-    pub fn free(&mut self, bytes: u64) {
+    /// Gives `bytes` back in the page.
+    pub fn release(&self, bytes: u64) {
         let units = u32::try_from(bytes / 512).unwrap();
         self.page().line(self.slot, 0).unwrap().word.release(units);
+    }
+
+    /// Gives `bytes` back and says so.
+    pub fn free(&mut self, bytes: u64) {
+        self.release(bytes);
         let done: Reply = self.wire.call(&Request::Freed { device_index: 0 });
         assert_eq!(done, Reply::Done);
     }

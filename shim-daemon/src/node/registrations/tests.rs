@@ -7,9 +7,9 @@ mod looks;
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use gpushare_core::Oversubscribe;
 use gpushare_protocol::units::GIB;
@@ -41,7 +41,10 @@ fn create(node: &mut Node, from: ConnId, name: &str) -> TenantId {
 
 /// This process.
 fn process() -> Peer {
-    let pid = std::process::id();
+    process_of(std::process::id())
+}
+
+fn process_of(pid: u32) -> Peer {
     Peer {
         pid: pid.cast_signed(),
         uid: 0,
@@ -99,6 +102,12 @@ impl Scene {
 
     fn has(&self, name: &str) -> bool {
         self.node.find(name).is_some()
+    }
+
+    /// The page that the tenant's processes have.
+    fn page(&self) -> OwnedFd {
+        let usage = self.node.tenants[&self.tenant].usage();
+        usage.descriptor().try_clone_to_owned().unwrap()
     }
 
     /// The process connects and registers, as it may as often as it likes.
@@ -252,16 +261,30 @@ fn a_process_that_shows_its_page_over_and_over_has_one_connection() {
     let mut former = vec![scene.registers()];
     let process = former[0].process;
     for _ in 0..3 {
-        let known = &scene.node.tenants[&scene.tenant];
-        let mut pages = known.descriptors(None).unwrap().into_iter();
-        let page = pages.find(|page| known.usage().is(page));
-        let page = page.map(|page| page.as_fd().try_clone_to_owned().unwrap());
-        let new = scene.tries(page);
+        let page = scene.page();
+        let new = scene.tries(Some(page));
         assert_eq!(new.process, process, "it keeps its registration");
         assert!(!scene.node.is_former(new));
         assert!(former.iter().all(|one| scene.node.is_former(*one)));
         former.push(new);
     }
+}
+
+#[test]
+fn a_page_that_another_process_shows_does_not_take_a_registration() {
+    let mut scene = Scene::new();
+    let own = scene.registers();
+    let mut other = Command::new("cat");
+    let mut other = other.stdin(Stdio::piped()).spawn().unwrap();
+    let page = scene.page();
+    let refused = scene.tries_as(process_of(other.id()), Some(page));
+    assert_eq!(refused.process, None);
+    assert!(
+        !scene.node.is_former(own),
+        "its connection is the process's"
+    );
+    other.kill().unwrap();
+    other.wait().unwrap();
 }
 
 /// How many descriptors of this process lead to the same file as this one.
@@ -280,15 +303,11 @@ fn a_page_that_a_process_shows_is_closed_on_its_lane_and_none_is_copied() {
     let mut scene = Scene::new();
     scene.registers();
     let stands = scene.node.door_lane(scene.tenant).stands();
-    let page = |scene: &Scene| {
-        let usage = scene.node.tenants[&scene.tenant].usage();
-        usage.descriptor().try_clone_to_owned().unwrap()
-    };
     let open = |scene: &Scene| copies(scene.node.tenants[&scene.tenant].usage());
     while scene.node.poll_effect().is_some() {}
     assert_eq!(open(&scene), 1);
     for shown in 1..=3 {
-        let page = page(&scene);
+        let page = scene.page();
         assert!(scene.tries(Some(page)).process.is_some());
         while scene.node.poll_effect().is_some() {}
         assert_eq!(open(&scene), 1 + shown, "what it shows, and nothing else");

@@ -57,8 +57,7 @@ impl Scene {
         let proc = tempfile::tempdir().unwrap();
         let mut node = Node::new(&settings, vec![device], 1, NOW, true);
         node.watch.proc = proc.path().to_owned();
-        node.watch.home = "/system.slice/gpushared.service".to_owned();
-        node.watch.home_table = format!("0::{}\n", node.watch.home);
+        node.runs_in("/system.slice/gpushared.service");
         let children = Vec::new();
         Self {
             node,

@@ -408,6 +408,41 @@ fn greets(server: &mut Server, user: u32) -> Option<(u64, UnixStream)> {
 }
 
 #[test]
+fn a_connection_that_says_nothing_is_closed_after_five_seconds() {
+    let since = Nanos::secs(1000);
+    let (at_last, late) = (Nanos::secs(5), Nanos::secs(6));
+    // A throttled one may have sent its greeting unread.
+    for (waited, rests, is_closed) in [
+        (at_last, false, false),
+        (late, false, true),
+        (late, true, false),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut server = server(folder.path(), Settings::default());
+        let _commands = greets(&mut server, 1000);
+        let (_ours, theirs) = UnixStream::pair().unwrap();
+        server.came(since, theirs, ROLE);
+        if rests {
+            server.rest(server.next, Nanos::MAX);
+        }
+        server.close_silent(since + waited);
+        let left = if is_closed { 1 } else { 2 };
+        assert_eq!(server.sessions.len(), left, "{waited:?} {rests}");
+    }
+}
+
+#[test]
+fn each_tick_closes_connections_that_say_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = server(folder.path(), Settings::default());
+    let (_ours, theirs) = UnixStream::pair().unwrap();
+    // Since the machine's start.
+    server.came(Nanos::ZERO, theirs, ROLE);
+    server.pass_time().unwrap();
+    assert!(server.sessions.is_empty());
+}
+
+#[test]
 fn idle_commands_of_two_users_make_room_for_the_next_and_needed_ones_stay() {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();

@@ -1,7 +1,6 @@
 //! Host memory of a process that registers anew.
 
 use std::io::Write as _;
-use std::process::Stdio;
 use std::sync::Arc;
 
 use super::*;

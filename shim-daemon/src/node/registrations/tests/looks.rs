@@ -1,7 +1,10 @@
 //! Looks at processes on a lane that may stand.
 
 use super::*;
+use crate::devices::Look;
 use crate::node::Row;
+use gpushare_core::DeviceId;
+use gpushare_protocol::units::MIB;
 
 /// Writes into a page that a row is taken: its number, the pid, and the start.
 pub(super) fn write_row(page: &UsagePage, (slot, pid, start): (usize, u32, u64)) {
@@ -19,6 +22,63 @@ impl Scene {
         let looks = effects.filter(|one| matches!(one, Effect::Identify { .. }));
         looks.count()
     }
+
+    /// The device is looked at if that is wanted, and shows 64 MiB of the process. Whether it was.
+    fn look_comes(&mut self, now: Nanos) -> bool {
+        let mut effects = std::iter::from_fn(|| self.node.poll_effect());
+        let is_wanted = effects.any(|one| matches!(one, Effect::Look { .. }));
+        let used = Bytes(64 * MIB);
+        let look = Look {
+            used,
+            free: Bytes(16 * GIB) - used,
+            processes: Some(vec![(std::process::id(), used)]),
+            drawing: BTreeSet::new(),
+            busy: None,
+            health: None,
+        };
+        if is_wanted {
+            self.node.looked(now, 0, now, Ok(look));
+        }
+        is_wanted
+    }
+
+    /// What the tenant's contexts take, in MiB.
+    fn overhead(&self) -> u64 {
+        let account = self.node.world.account(self.tenant, DeviceId(0)).unwrap();
+        account.overhead.0 / MIB
+    }
+}
+
+#[test]
+fn a_context_that_is_never_said_to_be_made_is_measured_after_ten_seconds() {
+    let mut scene = Scene::new();
+    let client = scene.registers();
+    let open = Request::Open { device_index: 0 };
+    scene.node.request(NOW, client, 2, &open);
+    let expected = scene.overhead();
+    assert_ne!(expected, 64);
+    for (after, overhead) in [(1, expected), (9, expected), (10, 64)] {
+        let now = NOW + Nanos::secs(after);
+        scene.node.tick(now);
+        assert!(scene.look_comes(now));
+        assert_eq!(scene.overhead(), overhead, "after {after} s");
+    }
+}
+
+#[test]
+fn a_context_that_is_said_to_be_made_again_and_again_costs_one_look() {
+    let mut scene = Scene::new();
+    let client = scene.registers();
+    let open = Request::Open { device_index: 0 };
+    scene.node.request(NOW, client, 2, &open);
+    assert!(!scene.look_comes(NOW));
+    let looks = (0..100).filter(|_| {
+        let made = Request::ContextMade { device_index: 0 };
+        scene.node.request(NOW, client, 3, &made);
+        scene.look_comes(NOW)
+    });
+    assert_eq!(looks.count(), 1);
+    assert_eq!(scene.overhead(), 64);
 }
 
 #[test]
@@ -60,10 +120,7 @@ fn nobody_registers_in_a_tenant_whose_lane_stands() {
 #[test]
 fn rows_of_living_processes_are_looked_at_by_one_work_at_a_time() {
     let mut scene = Scene::new();
-    let mut child = Command::new("cat")
-        .stdin(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
     let start = Seen::of(child.id().cast_signed()).unwrap().start();
     scene.takes_rows(&[
         (0, child.id(), start),
