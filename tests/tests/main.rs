@@ -87,6 +87,7 @@ mod floods_doors;
 mod followers;
 mod forwards;
 mod free_view;
+mod frees_told;
 mod fuzz;
 mod gangs;
 mod gangs_shared;
