@@ -195,6 +195,8 @@ mod teardown;
 mod tiles;
 mod time_limits;
 mod time_namespaces;
+mod tokens;
+mod tokens_lost;
 mod tools;
 mod top;
 mod turns_by_hand;
