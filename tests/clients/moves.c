@@ -32,6 +32,7 @@
  *   told I BYTES         -> told RESULT             cuMemcpyWithAttributesAsync between the same
  *   rect I BYTES         -> rect RESULT             cuMemcpy2DAsync within the device, rows of 1 KiB
  *   peer I BYTES         -> peer RESULT             cuMemcpyPeerAsync from the context to itself
+ *   cuMem... I BYTES     -> cuMem... RESULT         the function of that name sets or copies within the device
  *   united I BYTES       -> united RESULT           the same between unified addresses
  *   pool, mapping, managed, far -> RESULT          what is copied and set from now on is memory of a pool, mapped by cuMemMap,
  *                                                   managed, or linear memory of device 1
@@ -46,6 +47,10 @@
  *   noded E, noded2 E    -> noded RESULT            a graph that records event E, by cuGraphAddEventRecordNode or cuGraphAddNode
  *   external E I         -> external RESULT         the same, by a capture of stream I
  *   graph I              -> graph RESULT            launches it
+ *   export               -> export HANDLE           an event for other processes, as hexadecimal digits
+ *   import HANDLE        -> import RESULT           the event of another process
+ *   lead I               -> lead RESULT             cuEventRecord of that event behind what stream I holds
+ *   follow I             -> follow RESULT           cuStreamWaitEvent of that event
  *   post COMMAND         -> post 0                  another thread executes it
  *   posted               -> posted DONE             -1 while it does, then its result
  *
@@ -213,6 +218,29 @@ static int write_value(void *stream, unsigned to) {
     return CALL("cuStreamWriteValue32_v2", (void *, dptr, unsigned, unsigned))(stream, value, to, 0);
 }
 
+/* An event that several processes have, and CUipcEventHandle. */
+static void *common;
+struct handle { unsigned char bytes[64]; };
+
+static int export_event(void) {
+    struct handle handle;
+    TRY(CALL("cuEventCreate", (void **, unsigned))(&common, 6));
+    TRY(CALL("cuIpcGetEventHandle", (struct handle *, void *))(&handle, common));
+    printf("export ");
+    for (size_t i = 0; i < sizeof handle; i++) printf("%02x", handle.bytes[i]);
+    puts("");
+    return 0;
+}
+
+static int import_event(const char *digits) {
+    struct handle handle;
+    for (size_t i = 0; i < sizeof handle; i++)
+        if (sscanf(digits + 2 * i, "%2hhx", &handle.bytes[i]) != 1) return 996;
+    return CALL("cuIpcOpenEventHandle", (void **, struct handle))(&common, handle);
+}
+
+#include "moves/named.h"
+
 static int obey(const char *word, unsigned long long a, unsigned long long b) {
     void **stream = &streams[a % 8], *event = events[a % 8];
 #define IS(name) (!strcmp(word, name))
@@ -233,6 +261,8 @@ static int obey(const char *word, unsigned long long a, unsigned long long b) {
     if (IS("sync")) return CALL("cuEventSynchronize", (void *))(event);
     if (IS("query")) return CALL("cuEventQuery", (void *))(event);
     if (IS("ask")) return CALL("cuStreamQuery", (void *))(*stream);
+    if (IS("lead")) return CALL("cuEventRecord", (void *, void *))(common, *stream);
+    if (IS("follow")) return CALL("cuStreamWaitEvent", (void *, void *, unsigned))(*stream, common, 0);
     if (IS("await")) return CALL("cuStreamWaitValue32_v2", (void *, dptr, unsigned, unsigned))(*stream, value, 1, 0);
     if (IS("write")) return write_value(*stream, 1);
     if (IS("reset")) return CALL("cuMemsetD8_v2", (dptr, unsigned char, size_t))(value, 0, 4096);
@@ -268,10 +298,10 @@ static int obey(const char *word, unsigned long long a, unsigned long long b) {
     if (IS("up")) return CALL("cuMemcpyHtoDAsync_v2", (dptr, const void *, size_t, void *))(one, pinned, b, *stream);
     if (IS("anyup")) return CALL("cuMemcpyAsync", (dptr, dptr, size_t, void *))(one, (dptr)(uintptr_t)pinned, b, *stream);
     if (IS("anypage")) return CALL("cuMemcpyAsync", (dptr, dptr, size_t, void *))(one, (dptr)(uintptr_t)pageable, b, *stream);
-    return 998;
+    return !strncmp(word, "cuMem", 5) ? named(word, *stream, b) : 998;
 }
 
-struct order { char word[32]; unsigned long long a, b; };
+struct order { char word[48]; unsigned long long a, b; };
 
 static void *post(void *given) {
     struct order *order = given;
@@ -282,22 +312,26 @@ static void *post(void *given) {
 }
 
 int main(void) {
-    char line[256], word[32];
+    char line[256], word[48];
     driver = dlopen("libcuda.so.1", RTLD_NOW);
     if (!driver) return 2;
     setvbuf(stdout, NULL, _IOLBF, 0);
     while (fgets(line, sizeof line, stdin)) {
         unsigned long long a = 0, b = 0;
         int result = 0;
-        if (sscanf(line, "%31s %llu %llu", word, &a, &b) < 1) continue;
+        if (sscanf(line, "%47s %llu %llu", word, &a, &b) < 1) continue;
         if (!strcmp(word, "post")) {
             pthread_t thread;
             struct order *order = calloc(1, sizeof *order);
-            if (!order || sscanf(line, "post %31s %llu %llu", order->word, &order->a, &order->b) < 1) return 3;
+            if (!order || sscanf(line, "post %47s %llu %llu", order->word, &order->a, &order->b) < 1) return 3;
             posted = -1;
             pthread_create(&thread, NULL, post, order);
             pthread_detach(thread);
-        } else if (!strcmp(word, "posted")) result = posted;
+        } else if (!strcmp(word, "export")) {
+            result = export_event();
+            if (!result) continue;
+        } else if (!strcmp(word, "import")) result = import_event(line + strlen("import "));
+        else if (!strcmp(word, "posted")) result = posted;
         else result = obey(word, a, b);
         printf("%s %d\n", word, result);
     }

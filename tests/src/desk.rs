@@ -195,7 +195,7 @@ fn answer(
             let _ = says.send(said);
             return Some(());
         }
-        said @ (Request::Adopted { .. } | Request::Cancel { .. }) => {
+        said @ (Request::Adopted { .. } | Request::Cancel { .. } | Request::Freed { .. }) => {
             let says = desk.says.lock().expect("nothing fails there");
             let _ = says.send(said);
             Reply::Done

@@ -10,18 +10,74 @@ use gpushare_tests::until;
 const MIB: u64 = 1 << 20;
 const MS: u64 = 1_000_000;
 
-/// All operations within the device's memory, with a place for the size.
-const WITHIN: [&str; 9] = [
-    "set 1",
-    "setnow",
-    "setrect 1",
-    "within 1",
-    "withinnow",
-    "any 1",
-    "told 1",
-    "rect 1",
-    "peer 1",
+/// The least that counts.
+const LARGE: u64 = MIB;
+/// Less, in whole rows.
+const SMALL: u64 = MIB - 4096;
+
+/// All operations within the device's linear memory by the driver's names, without their twins of
+/// default streams.
+const WITHIN: [&str; 26] = [
+    "cuMemsetD8_v2",
+    "cuMemsetD16_v2",
+    "cuMemsetD32_v2",
+    "cuMemsetD8Async",
+    "cuMemsetD16Async",
+    "cuMemsetD32Async",
+    "cuMemsetD2D8_v2",
+    "cuMemsetD2D16_v2",
+    "cuMemsetD2D32_v2",
+    "cuMemsetD2D8Async",
+    "cuMemsetD2D16Async",
+    "cuMemsetD2D32Async",
+    "cuMemcpy",
+    "cuMemcpyAsync",
+    "cuMemcpyWithAttributesAsync",
+    "cuMemcpyDtoD_v2",
+    "cuMemcpyDtoDAsync_v2",
+    "cuMemcpyPeer",
+    "cuMemcpyPeerAsync",
+    "cuMemcpy2D_v2",
+    "cuMemcpy2DUnaligned_v2",
+    "cuMemcpy2DAsync_v2",
+    "cuMemcpy3D_v2",
+    "cuMemcpy3DAsync_v2",
+    "cuMemcpy3DPeer",
+    "cuMemcpy3DPeerAsync",
 ];
+/// The same with an array at an end, or at both.
+const ARRAYS: [&str; 3] = ["cuMemcpyDtoA_v2", "cuMemcpyAtoD_v2", "cuMemcpyAtoA_v2"];
+/// The same with addresses of 32 bits, which mean nothing on this device.
+const OLD: [&str; 9] = [
+    "cuMemsetD8",
+    "cuMemsetD16",
+    "cuMemsetD32",
+    "cuMemsetD2D8",
+    "cuMemsetD2D16",
+    "cuMemsetD2D32",
+    "cuMemcpyDtoD",
+    "cuMemcpyDtoDAsync",
+    "cuMemcpyAtoD",
+];
+
+/// Commands of so many bytes in stream 1, by these names and by those of their twins.
+fn commands(
+    names: impl IntoIterator<Item = &'static str>,
+    bytes: u64,
+) -> impl Iterator<Item = String> {
+    names.into_iter().flat_map(move |name| {
+        let twin = if name.contains("Async") {
+            "ptsz"
+        } else {
+            "ptds"
+        };
+        [
+            format!("{name} 1 {bytes}"),
+            format!("{name}_{twin} 1 {bytes}"),
+        ]
+    })
+}
+
 /// All copies from or to the host for which the library need not wait.
 const HOST: [&str; 6] = [
     "down 1",
@@ -32,17 +88,35 @@ const HOST: [&str; 6] = [
     "batchup 1",
 ];
 
+#[track_caller]
+fn waits_for_its_turn(scene: &mut Scene, epoch: u64, command: &str) {
+    scene.dealer.close(epoch);
+    scene.drains(epoch);
+    scene.does(&[&format!("post {command}")]);
+    scene.dealer.hears(&wanted(epoch));
+    assert_eq!(scene.guest.ask("posted"), "posted -1", "{command} waits");
+    scene.opens(epoch + 1);
+}
+
 #[test]
 fn a_large_memset_or_copy_within_the_device_waits_for_its_turn() {
     let mut scene = Scene::new("");
-    for (epoch, command) in (1..).zip(WITHIN) {
-        scene.dealer.close(epoch);
-        scene.drains(epoch);
-        scene.does(&[&format!("post {command} {}", 4 * MIB)]);
-        scene.dealer.hears(&wanted(epoch));
-        assert_eq!(scene.guest.ask("posted"), "posted -1", "{command} waits");
-        scene.opens(epoch + 1);
+    let all = commands(WITHIN.into_iter().chain(ARRAYS), LARGE);
+    for (epoch, command) in (1..).zip(all) {
+        waits_for_its_turn(&mut scene, epoch, &command);
         scene.is_posted();
+    }
+    scene.guest.finish().silently();
+}
+
+#[test]
+fn a_large_memset_or_copy_by_an_old_name_waits_for_its_turn() {
+    let mut scene = Scene::new("");
+    for (epoch, name) in (1..).zip(OLD) {
+        waits_for_its_turn(&mut scene, epoch, &format!("{name} 1 {LARGE}"));
+        until("the driver refuses it", || {
+            scene.guest.ask("posted") == "posted 1"
+        });
     }
     scene.guest.finish().silently();
 }
@@ -55,12 +129,8 @@ fn a_large_copy_within_memory_of_any_kind_waits_for_its_turn() {
     for kind in ["pool", "mapping"] {
         let mut scene = Scene::new("");
         scene.does(&[kind]);
-        for (epoch, command) in (11..).zip(ANY) {
-            scene.dealer.close(epoch);
-            scene.drains(epoch);
-            scene.does(&[&format!("post {command} {}", 4 * MIB)]);
-            scene.dealer.hears(&wanted(epoch));
-            scene.opens(epoch + 10);
+        for (epoch, command) in (1..).zip(ANY) {
+            waits_for_its_turn(&mut scene, epoch, &format!("{command} {LARGE}"));
             scene.is_posted();
         }
         scene.guest.finish().silently();
@@ -88,9 +158,10 @@ fn work_on_another_devices_memory_waits_for_no_turn_of_this_one() {
     scene.does(&["far"]);
     scene.dealer.close(1);
     scene.drains(1);
-    for command in WITHIN.into_iter().chain(ANY) {
-        scene.does(&[&format!("{command} {}", 4 * MIB)]);
+    for command in ANY {
+        scene.does(&[&format!("{command} {LARGE}")]);
     }
+    commands(WITHIN, LARGE).for_each(|command| scene.does(&[&command]));
     assert_eq!(scene.dealer.said(), []);
     scene.guest.finish().silently();
 }
@@ -100,9 +171,8 @@ fn a_small_memset_or_copy_within_the_device_waits_for_no_turn() {
     let mut scene = Scene::new("");
     scene.dealer.close(1);
     scene.drains(1);
-    for command in WITHIN {
-        scene.does(&[&format!("{command} {}", MIB / 2)]);
-    }
+    let all = commands(WITHIN.into_iter().chain(ARRAYS), SMALL);
+    all.for_each(|command| scene.does(&[&command]));
     assert_eq!(scene.dealer.said(), []);
     scene.guest.finish().silently();
 }

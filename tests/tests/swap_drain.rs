@@ -12,10 +12,10 @@ const DEVICE: &str = "mem=170MiB,ctx=2MiB";
 const LIMIT: (&str, &str) = ("GPUSHARE_MEM_LIMIT", "150MiB");
 /// Longer than the moves and the times to drain take on a busy machine.
 const PATIENCE: (&str, &str) = ("GPUSHARE_WAIT_TIMEOUT", "240s");
-/// A kernel that needs its memory for half a second, and how many are queued at least: three
-/// seconds and more.
+/// A kernel that needs its memory for half a second, and how many are queued at least: together
+/// they take longer than the first time to drain, two seconds.
 const KERNEL: &str = "hold 1 500000000";
-const QUEUED: usize = 7;
+const QUEUED: usize = 6;
 
 fn tenant(daemon: &Daemon, name: &str, resolvers: &str) -> (Tenant, Guest) {
     let terms = [LIMIT, PATIENCE, ("GPUSHARE_ON_COLLISION", resolvers)];
@@ -62,11 +62,9 @@ fn a_tenant_with_seconds_of_work_queued_takes_turns() {
         assert!(stayed > 0, "its first time to drain is too short");
         works(QUEUED + 1);
         assert_eq!(daemon.residency("two").place, Place::Out);
-        second.does("setnow 4096");
-        works(QUEUED + 1);
         ends.store(true, Ordering::Relaxed);
     });
-    assert!(daemon.residency("one").left >= 2 && daemon.residency("two").left >= 1);
+    assert!(daemon.residency("one").left >= 1 && daemon.residency("two").left >= 1);
     first.does("wait 1");
 }
 

@@ -52,6 +52,12 @@ pub(crate) struct Status {
     owner: u32,
 }
 
+impl Status {
+    fn is_plain_file_of(&self, user: u32) -> bool {
+        self.mode & libc::S_IFMT == libc::S_IFREG && self.owner == user
+    }
+}
+
 impl UsageFile {
     /// Opens the usage file in `folder`; makes it if `create`.
     ///
@@ -65,7 +71,7 @@ impl UsageFile {
         let file = open_usage(folder.number(), if create { libc::O_CREAT } else { 0 })?;
         let file = raised(file);
         let status = status(file.as_raw_fd())?;
-        if status.mode & libc::S_IFMT != libc::S_IFREG || status.owner != effective_user() {
+        if !status.is_plain_file_of(effective_user()) {
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
                 "the usage file is not this user's",
@@ -463,6 +469,20 @@ mod tests {
         kept.unlock();
         std::fs::remove_file(folder.path().join("usage")).unwrap();
         assert!(kept.try_lock(&file).is_err());
+    }
+
+    #[test]
+    fn only_a_plain_file_of_this_user_is_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = UsageFile::open(folder.path(), true).unwrap();
+        let (status, me) = (file.status().unwrap(), effective_user());
+        assert!(status.is_plain_file_of(me) && !status.is_plain_file_of(me + 1));
+        let path = folder.path().join("usage");
+        std::fs::remove_file(&path).unwrap();
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.unwrap().success());
+        let refused = UsageFile::open(folder.path(), false).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
     }
 
     #[test]

@@ -223,3 +223,58 @@ fn holds(list: &[Listed], dead: &Dead, living: &[u32], waited: Duration) -> bool
         .any(|listed| listed.pid == dead.identity.pid && listed.bytes > 0)
         && has_it()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::process::{Identity, namespace, this};
+    use super::*;
+    use std::process::Command;
+
+    const BYTES: u64 = 1 << 20;
+
+    #[test]
+    fn a_listed_process_holds_its_memory_as_long_as_it_may_be_the_dead_one() {
+        let mut child = Command::new("true").spawn().unwrap();
+        // It is not reaped yet, so no other process has its pid.
+        let ended = process::look_up(child.id()).unwrap().0;
+        while process::now(ended) == Now::Same {
+            std::thread::yield_now();
+        }
+        let (me, here) = (this(), namespace());
+        let another = Identity {
+            start: me.start + 100,
+            ..me
+        };
+        let late = AFTER_EXEC;
+        let soon = AFTER_EXEC.saturating_sub(Duration::from_millis(1));
+        for (what, identity, namespace, bytes, waited, expected) in [
+            ("has ended", ended, here, BYTES, PATIENCE, true),
+            ("has ended and has nothing", ended, here, 0, soon, false),
+            ("has another namespace", ended, here + 1, BYTES, soon, false),
+            ("has executed", me, here, BYTES, soon, true),
+            ("has executed long ago", me, here, BYTES, late, false),
+            (
+                "has another's pid",
+                another,
+                here,
+                BYTES,
+                Duration::ZERO,
+                false,
+            ),
+        ] {
+            let (slot, generation) = (0, 1);
+            let dead = Dead {
+                slot,
+                generation,
+                identity,
+                namespace,
+            };
+            let of = |pid, bytes| Listed { pid, bytes };
+            let list = [of(identity.pid, bytes), of(me.pid, BYTES)];
+            assert_eq!(holds(&list, &dead, &[me.pid], waited), expected, "{what}");
+            let others = [of(u32::MAX, BYTES), of(u32::MAX - 1, BYTES)];
+            assert!(!holds(&others, &dead, &[u32::MAX], waited), "{what}");
+        }
+        child.wait().unwrap();
+    }
+}

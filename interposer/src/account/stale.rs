@@ -9,22 +9,23 @@ use super::file::UsageFile;
 use super::lock_file::LockFile;
 use super::process::{self, Identity};
 
-/// Folders looked at in one go: the rest is the next founder's.
-const AT_MOST: usize = 64;
+/// Folders removed in one go: the rest are the next founder's.
+pub(super) const AT_MOST: usize = 64;
 
 /// Removes tenants named after a process that is gone, if they have no live process.
 pub(crate) fn remove(root: &Root) {
     let Ok(entries) = fs::read_dir(root.path()) else {
         return;
     };
-    for entry in entries.flatten().take(AT_MOST) {
-        if entry
-            .file_name()
-            .to_str()
-            .and_then(Founder::of)
-            .is_some_and(|founder| !founder.lives_here())
-        {
-            remove_if_empty(&entry.path());
+    let mut removed = 0;
+    // Folders that stay do not count: they would be the first ones each time.
+    for entry in entries.flatten() {
+        if removed == AT_MOST {
+            return;
+        }
+        let founder = entry.file_name().to_str().and_then(Founder::of);
+        if founder.is_some_and(|founder| !founder.lives_here()) && remove_if_empty(&entry.path()) {
+            removed += 1;
         }
     }
 }
@@ -64,18 +65,18 @@ impl Founder {
 }
 
 /// Deletes under the tenant lock. A process that joins meanwhile sees that the file has no name any
-/// more, and looks again.
-fn remove_if_empty(folder: &Path) {
+/// more, and looks again. Whether the folder is gone.
+fn remove_if_empty(folder: &Path) -> bool {
     let Ok(file) = UsageFile::open(folder, false) else {
         // A folder whose founder died before it made the file.
-        let _ = fs::remove_dir(folder);
-        return;
+        return fs::remove_dir(folder).is_ok();
     };
     let mut lock = LockFile::once();
-    if lock.try_lock(&file).unwrap_or(false) && !file.has_company() {
-        let _ = fs::remove_file(folder.join("usage"));
-        let _ = fs::remove_dir(folder);
+    if !lock.try_lock(&file).unwrap_or(false) || file.has_company() {
+        return false;
     }
+    let _ = fs::remove_file(folder.join("usage"));
+    fs::remove_dir(folder).is_ok()
 }
 
 #[cfg(test)]

@@ -14,8 +14,10 @@ use gpushare_protocol::paths::{Root, TENANT, TenantName};
 use super::join::{Membership, Request, StartError, join};
 use super::lock::Unavailable;
 use super::process::Identity;
-use super::{grow, limbo, lock, quota_status_by_request_in, stale};
+use super::{grow, limbo, lock, process, quota_status_by_request_in, stale};
 use crate::driver::device::{DeviceKey, Visible};
+
+mod dead;
 
 const MIB: u64 = 1 << 20;
 pub(super) const GPU: Visible = Visible {
@@ -160,6 +162,22 @@ fn credit_forced_above_the_limit_is_given_back_with_the_bytes() {
 }
 
 #[test]
+fn credit_forced_above_the_limit_is_given_back_in_steps() {
+    let world = World::new();
+    let (a, b) = (world.join("100MiB"), world.join("100MiB"));
+    assert!(charge(&a, 90 * MIB) && charge(&b, 10 * MIB));
+    assert_eq!(grow::anyway(&a, 0, units(32 * MIB)), units(32 * MIB));
+    for step in [10, 22] {
+        release(&a, step * MIB);
+        grow::released(&a, 0);
+    }
+    assert_eq!(charged(&a), 100 * MIB);
+    assert!(!charge(&a, UNIT), "no credit is left above the limit");
+    release(&a, UNIT);
+    assert!(charge(&a, UNIT), "and no less than fits");
+}
+
+#[test]
 fn without_a_limit_nothing_is_refused_and_everything_is_counted() {
     let world = World::new();
     let member = world.join_as(Some("a"), &[], &[GPU]).unwrap();
@@ -225,44 +243,6 @@ fn an_ordinals_limit_that_means_another_device_is_refused() {
 }
 
 #[test]
-fn a_dead_processs_bytes_can_be_had_once_nobody_lists_it() {
-    let world = World::new();
-    let (a, b) = (world.join("100MiB"), world.join("100MiB"));
-    assert!(charge(&a, 70 * MIB) && charge(&b, 30 * MIB));
-    drop(a);
-    assert!(
-        charge(&b, 70 * MIB),
-        "there is no NVML here that would still list it"
-    );
-    assert_eq!(charged(&b), 100 * MIB);
-}
-
-#[test]
-fn a_charge_under_a_lock_does_not_look_for_the_dead() {
-    let world = World::new();
-    let (a, b) = (world.join("100MiB"), world.join("100MiB"));
-    assert!(charge(&a, 70 * MIB) && charge(&b, 30 * MIB));
-    drop(a);
-    let call = crate::session::Deadline::new();
-    let grows = |asking| grow::grow(&b, b.device_indices[0], units(MIB), asking, &call).is_ok();
-    assert!(!grows(grow::Asking::Never));
-    assert!(grows(grow::Asking::Now));
-}
-
-#[test]
-fn slots_of_the_dead_are_used_again() {
-    let world = World::new();
-    let keeper = world.join("100MiB");
-    for _ in 0..MAX_SLOTS + 10 {
-        let member = world.join("100MiB");
-        assert!(charge(&member, MIB));
-        drop(member);
-        limbo::settle_all(&keeper);
-    }
-    assert_eq!(charged(&keeper), 0);
-}
-
-#[test]
 fn a_full_tenant_says_so() {
     let world = World::new();
     let _members: Vec<Membership> = (0..MAX_SLOTS).map(|_| world.join("100MiB")).collect();
@@ -270,57 +250,6 @@ fn a_full_tenant_says_so() {
         .join_as(Some("a"), &[("GPUSHARE_MEM_LIMIT", "100MiB")], &[GPU])
         .unwrap_err();
     assert!(matches!(refused, StartError::Full), "{refused}");
-}
-
-#[test]
-fn a_tenant_full_of_the_dead_is_joined_once_nobody_lists_them() {
-    let world = World::new();
-    let members: Vec<Membership> = (0..MAX_SLOTS).map(|_| world.join("1GiB")).collect();
-    assert!(members.iter().all(|member| charge(member, MIB)));
-    drop(members);
-    let member = world.join("1GiB");
-    assert_eq!(charged(&member), (MAX_SLOTS as u64 - 1) * MIB, "one row");
-    limbo::settle_all(&member);
-    assert_eq!(charged(&member), 0);
-    assert!(charge(&member, 1024 * MIB) && !charge(&member, UNIT));
-}
-
-/// How often NVML is started for a look at the dead of this tenant by a process without a row.
-fn starts_of_nvml(member: &Membership, is_alive: bool) -> u32 {
-    let starts = std::cell::Cell::new(0);
-    limbo::gone(
-        member.page,
-        |_| is_alive,
-        || {
-            starts.set(starts.get() + 1);
-            None
-        },
-    );
-    starts.get()
-}
-
-#[test]
-fn nvml_is_started_once_for_the_dead_with_charges_and_not_else() {
-    let world = World::new();
-    let devices = [GPU, OTHER_GPU];
-    let member = world.join_as(Some("a"), &[], &devices).unwrap();
-    assert_eq!(starts_of_nvml(&member, false), 0, "there is no charge");
-    for &device in &member.device_indices {
-        assert!(member.line(device).unwrap().word.charge_anyway(1) == 1);
-    }
-    assert_eq!(starts_of_nvml(&member, true), 0, "it lives");
-    assert_eq!(starts_of_nvml(&member, false), 1);
-}
-
-#[test]
-fn a_tenant_full_of_the_dead_is_not_joined_in_the_place_of_the_living() {
-    let world = World::new();
-    let mut members: Vec<Membership> = (0..MAX_SLOTS).map(|_| world.join("1GiB")).collect();
-    assert!(members.iter().all(|member| charge(member, MIB)));
-    let dead = members.remove(77);
-    let slot = dead.slot;
-    drop(dead);
-    assert_eq!(world.join("1GiB").slot, slot);
 }
 
 #[test]
@@ -373,6 +302,31 @@ fn an_unnamed_tenant_is_removed_when_all_its_processes_are_gone() {
         "a named tenant is not removed automatically"
     );
     drop(unnamed());
+}
+
+#[test]
+fn folders_that_stay_keep_no_others_from_being_removed() {
+    let world = World::new();
+    let make = |name: String| {
+        let path = world.root.path().join(name);
+        fs::create_dir(&path).unwrap();
+        path
+    };
+    let (me, namespace) = (process::this(), process::namespace());
+    let mut stay: Vec<_> = (0..300)
+        .map(|number| make(format!("named-{number}")))
+        .collect();
+    stay.push(make(format!("p{}-{}-{namespace}", me.pid, me.start)));
+    // No process of its pid started then.
+    let left: Vec<_> = (0..stale::AT_MOST + 6)
+        .map(|number| make(format!("p{}-{}", me.pid, number + 1)))
+        .collect();
+    let left = || left.iter().filter(|left| left.exists()).count();
+    stale::remove(&world.root);
+    assert_eq!(left(), 6, "the next founder removes these");
+    stale::remove(&world.root);
+    assert_eq!(left(), 0);
+    assert!(stay.iter().all(|stays| stays.exists()));
 }
 
 #[test]

@@ -165,31 +165,79 @@ mod tests {
         }
     }
 
-    fn ends(to: CUmemorytype, from: CUmemorytype) -> Ends {
-        let copy = rectangle(to, from);
-        let described = rectangle_v2(In::to(&copy));
-        assert_eq!(described.bytes, 1024 * 300);
-        described.ends(KIND)
+    /// A box with these fields besides.
+    macro_rules! boxed {
+        ($of:ident, $to:expr, $from:expr, $($more:ident: $value:expr),*) => {
+            $of {
+                srcXInBytes: 0,
+                srcY: 0,
+                srcZ: 0,
+                srcLOD: 0,
+                srcMemoryType: $from,
+                srcHost: core::ptr::null(),
+                srcDevice: 0x7000_0000,
+                srcArray: CUarray::NULL,
+                srcPitch: 4096,
+                srcHeight: 30,
+                dstXInBytes: 0,
+                dstY: 0,
+                dstZ: 0,
+                dstLOD: 0,
+                dstMemoryType: $to,
+                dstHost: core::ptr::null_mut(),
+                dstDevice: 0x7100_0000,
+                dstArray: CUarray::NULL,
+                dstPitch: 4096,
+                dstHeight: 30,
+                WidthInBytes: 1024,
+                Height: 30,
+                Depth: 10,
+                $($more: $value),*
+            }
+        };
+    }
+
+    /// Copies of the same bytes between the same ends, by each kind of description. The last one
+    /// has contexts, which are not known.
+    fn all(to: CUmemorytype, from: CUmemorytype) -> [Described; 4] {
+        let null = core::ptr::null_mut();
+        let wide = boxed!(CUDA_MEMCPY3D_v2, to, from, reserved0: null, reserved1: null);
+        let narrow = boxed!(CUDA_MEMCPY3D_v1, to, from, reserved0: null, reserved1: null);
+        let (here, there) = (CUcontext::NULL, CUcontext::NULL);
+        let peer = boxed!(CUDA_MEMCPY3D_PEER_v1, to, from, srcContext: here, dstContext: there);
+        [
+            rectangle_v2(In::to(&rectangle(to, from))),
+            box_v1(In::to(&narrow)),
+            box_v2(In::to(&wide)),
+            peers(In::to(&peer)),
+        ]
     }
 
     #[test]
     fn a_copy_is_within_a_device_if_both_ends_are_said_to_be_there() {
         use CUmemorytype as Type;
-        assert_eq!(ends(Type::DEVICE, Type::DEVICE), Ends::Within(KIND));
-        assert_eq!(ends(Type::ARRAY, Type::DEVICE), Ends::Within(KIND));
-        assert_eq!(ends(Type::HOST, Type::DEVICE), Ends::ToHost);
-        assert_eq!(ends(Type::DEVICE, Type::HOST), Ends::FromHost);
-        assert_eq!(ends(Type::HOST, Type::HOST), Ends::ToHost);
-        assert_eq!(
-            ends(Type::DEVICE, Type::UNIFIED),
-            Ends::Somewhere(0x7100_0000, 0x7000_0000, KIND),
-            "an unknown address"
-        );
-        assert_eq!(
-            ends(Type::ARRAY, Type::UNIFIED),
-            Ends::Somewhere(0x7000_0000, 0x7000_0000, KIND),
-            "it is where the array is, or refused"
-        );
+        let (to, from) = (0x7100_0000, 0x7000_0000);
+        let unknown = Ends::Somewhere(to, from, KIND);
+        let in_array = Ends::Somewhere(from, from, KIND);
+        for (to, from, expected) in [
+            (Type::DEVICE, Type::DEVICE, Ends::Within(KIND)),
+            (Type::ARRAY, Type::DEVICE, Ends::Within(KIND)),
+            (Type::HOST, Type::DEVICE, Ends::ToHost),
+            (Type::DEVICE, Type::HOST, Ends::FromHost),
+            (Type::HOST, Type::HOST, Ends::ToHost),
+            (Type::DEVICE, Type::UNIFIED, unknown),
+            // It is where the array is, or refused.
+            (Type::ARRAY, Type::UNIFIED, in_array),
+        ] {
+            for (index, described) in all(to, from).into_iter().enumerate() {
+                let expected = match expected {
+                    Ends::Within(_) if index == 3 => Ends::Unknown,
+                    expected => expected,
+                };
+                assert_eq!(described.ends(KIND), expected, "{index}: {to:?} {from:?}");
+                assert_eq!(described.bytes, 1024 * 300, "{index}");
+            }
+        }
     }
 
     #[test]
