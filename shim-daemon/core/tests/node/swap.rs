@@ -368,8 +368,7 @@ impl Node {
             proc.set_away(device, Bytes::ZERO);
             return told;
         }
-        let withheld = moves.withheld.get(&device).copied().unwrap_or_default();
-        let part = away - withheld;
+        let part = away - moves.withheld.get(&device).copied().unwrap_or_default();
         if away.is_zero() {
             return Some((Nanos::ZERO, Told::Back));
         }
@@ -381,19 +380,17 @@ impl Node {
             let hardware = &self.devices[&device];
             // The device may not have returned yet what the tenant itself gave back.
             let alone = moves.orders[&device].1 == Order::In;
-            let own = self.processes_of(proc.tenant);
-            let late: Bytes = own.into_iter().map(|one| hardware.late(one)).sum();
+            let own = self.processes_of(proc.tenant).into_iter();
+            let late: Bytes = own.map(|one| hardware.late(one)).sum();
             let excused = alone || !hardware.foreign.is_zero() || room + late >= part;
             assert!(excused, "{part} return where {room} are free");
             self.undoes(process, device);
-            let bytes = part - room;
-            return Some((Nanos::ZERO, Told::NoRoom { bytes }));
+            return Some((Nanos::ZERO, Told::NoRoom { bytes: part - room }));
         }
         let proc = self.processes.get_mut(&process).expect("it lives");
         proc.takes(device, part);
         proc.copies.insert(device);
-        let away = away - part;
-        Some((took, Told::Moved { away }))
+        Some((took, Told::Moved { away: away - part }))
     }
 
     /// A process gives up what its return has brought.

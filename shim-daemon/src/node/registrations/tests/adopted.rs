@@ -145,10 +145,7 @@ fn members_beside_an_awaited_one(later: u64) -> [usize; 2] {
     let mut scene = Scene::restored();
     let control = scene.known().control().view();
     control.set_movability(Movability::Fixed);
-    let mut child = Command::new("cat")
-        .stdin(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
     let seen = Seen::of(child.id().cast_signed()).unwrap();
     let member = Member {
         pid: child.id(),
