@@ -8,6 +8,7 @@ use gpushare_protocol::units::GIB;
 use gpushare_protocol::wire::*;
 use gpushared::config;
 use gpushared::node::Settings;
+use tempfile::TempDir;
 
 /// By which memory of tenants that say nothing moves.
 const MOVES: &str =
@@ -19,9 +20,8 @@ const HOST: &str = "[swap]\nhost = \"8GiB\"\n";
 /// A class whose memory moves.
 const CLASS: &str = "[classes.small]\nlimits = { GPUSHARE_PREEMPTIBLE = \"swap\" }\n";
 
-/// The limit in GiB of a tenant without variables that comes after a daemon, started with the
-/// first file, has read the second.
-fn limit_after(first: &str, second: &str) -> u64 {
+/// A daemon that was started with the first file and has read the second, and its folder.
+fn reloaded(first: &str, second: &str) -> (TempDir, Daemon) {
     let folder = tempfile::tempdir().unwrap();
     let file = SettingsFile::new(first);
     let settings = config::read(first, Settings::default()).unwrap();
@@ -29,6 +29,13 @@ fn limit_after(first: &str, second: &str) -> u64 {
     let daemon = Daemon::with_file(folder.path(), devices, settings, Some(file.reload()));
     file.becomes(second);
     daemon.devices.until_looked_at();
+    (folder, daemon)
+}
+
+/// The limit in GiB of a tenant without variables that comes after a daemon, started with the
+/// first file, has read the second.
+fn limit_after(first: &str, second: &str) -> u64 {
+    let (_folder, daemon) = reloaded(first, second);
     let _owner = daemon.tenant("one", &[]);
     match daemon.command().call(&Listing::Tenants.first()) {
         ControlReply::Page {
@@ -85,13 +92,7 @@ fn tenants_that_take_turns_are_idle_as_early_as_their_libraries_say() {
 /// Why a tenant may not swap under a daemon that was started with the first file and has read the
 /// second.
 fn no_swap_after(first: &str, second: &str) -> String {
-    let folder = tempfile::tempdir().unwrap();
-    let file = SettingsFile::new(first);
-    let settings = config::read(first, Settings::default()).unwrap();
-    let devices = FakeDevices::default();
-    let daemon = Daemon::with_file(folder.path(), devices, settings, Some(file.reload()));
-    file.becomes(second);
-    daemon.devices.until_looked_at();
+    let (_folder, daemon) = reloaded(first, second);
     let swaps = create("one", &[("GPUSHARE_OVERSUBSCRIBE", "swap")]);
     match daemon.command().call(&swaps) {
         ControlReply::Error(error) => error.message,

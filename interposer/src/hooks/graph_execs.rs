@@ -11,9 +11,9 @@ use crate::hooks::graph_size::Sizes;
 /// An executable graph that has allocation nodes.
 #[derive(Clone, Debug)]
 pub(super) struct Exec {
-    /// What it takes; nothing if all of it is the host's.
+    /// The memory that it takes; none if all of it is the host's.
     pub(super) sizes: Sizes,
-    /// What its last launch was given.
+    /// The memory that its last launch was given.
     pub(super) last: Last,
 }
 
@@ -62,12 +62,12 @@ pub(super) fn take(exec: CUgraphExec) -> Option<Exec> {
     EXECS.take(key(exec))
 }
 
-/// One that was taken out is gone.
+/// An executable graph that was taken out is gone.
 pub(super) fn gone() {
     ALLOCATING.fetch_sub(1, Ordering::AcqRel);
 }
 
-/// One that was taken out is not destroyed.
+/// An executable graph that was taken out is not destroyed.
 pub(super) fn put_back(exec: CUgraphExec, known: Exec) {
     EXECS.insert(key(exec), known);
 }

@@ -98,7 +98,7 @@ fn replaced(
     pfn.write(hook.ours.cast_mut());
 }
 
-/// What `cuGetProcAddress` means by its arguments.
+/// The meaning of `cuGetProcAddress`'s arguments.
 enum Meant {
     /// A function that we hook.
     Hooked(Found),

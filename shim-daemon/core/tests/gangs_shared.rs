@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 
 const ONE: DeviceId = DeviceId(1);
 const TWO: DeviceId = DeviceId(2);
+const THREE: DeviceId = DeviceId(3);
 const MS: u64 = 1_000_000;
 
 mod named;
@@ -99,7 +100,7 @@ impl Rig {
         // Workers have exactly their parts: changes of contexts take no time.
         policy.lease.switch = Nanos::ZERO;
         let mut world = World::new(policy);
-        for device in [ONE, TWO] {
+        for device in [ONE, TWO, THREE] {
             bare::add_device(&mut world, device, Bytes::gib(64));
         }
         Self {
@@ -201,7 +202,7 @@ impl Rig {
             self.now = self.now + Nanos::millis(1);
             self.world.advance(self.now);
             self.hear();
-            for device in [ONE, TWO] {
+            for device in [ONE, TWO, THREE] {
                 let open = |worker: &&Worker| {
                     worker.device == device && self.is_open(worker.tenant, device)
                 };
@@ -311,7 +312,7 @@ fn a_gang_that_is_behind_on_one_gpu_is_never_closed() {
 fn a_gang_is_closed_for_50_ms_at_most_and_open_for_as_long() {
     let mut rig = Rig::new();
     let gang = rig.start(on(&[(ONE, part(5)), (TWO, part(5))]));
-    for device in [ONE, TWO] {
+    for device in [ONE, TWO, THREE] {
         rig.start(on(&[(device, part(95))]));
     }
     rig.run(5_000);

@@ -108,7 +108,7 @@ fn device(pen: &mut Pen<'_>, model: &Model, (at, row): (usize, &DeviceRow), tall
     pen.line(&format!(" {}", time(model, row).join("  ")), DIM);
 }
 
-/// What is to be said of its time.
+/// Words about the device's time.
 fn time(model: &Model, row: &DeviceRow) -> Vec<String> {
     let snapshot = &model.snapshot;
     let mut parts = Vec::new();
@@ -132,7 +132,7 @@ fn time(model: &Model, row: &DeviceRow) -> Vec<String> {
     parts
 }
 
-/// Whether a tenant is at work on a device. One that is alone there is free whether it works or
+/// Whether a tenant is at work on a device. A tenant alone there is free whether it works or
 /// not.
 fn works_now(snapshot: &Snapshot, share: &ShareRow) -> bool {
     let (name, device) = (share.name.as_str(), share.device);

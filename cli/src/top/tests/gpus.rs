@@ -118,7 +118,7 @@ fn many_gpus_leave_room_for_the_tenants() {
     let lines = coloured(&mut shows(of_gpus(8)), (100, 24));
     line_of(&lines, 7);
     assert!(!lines.iter().any(|(text, _)| text.contains("more GPU")));
-    // One that is lost is told also where there is no line for it.
+    // A lost GPU is told also where there is no line for it.
     let mut node = of_gpus(9);
     for row in &mut node.devices {
         row.capabilities.push("lost".to_owned());

@@ -152,8 +152,16 @@ fn a_gang_is_closed_for_being_ahead_where_it_is_idle_elsewhere() {
 /// A kernel of 20 s there took all that its cap of a tenth allows for minutes.
 #[test]
 fn a_debt_to_a_cap_closes_no_other_gpu_once_nothing_is_asked_there() {
+    for others in [&[TWO][..], &[TWO, THREE]] {
+        debt_to_a_cap_beside(others);
+    }
+}
+
+fn debt_to_a_cap_beside(others: &[DeviceId]) {
     let mut rig = Rig::new();
-    let gang = rig.start(on(&[(ONE, capped(10)), (TWO, Compute::default())]));
+    let mut places = vec![(ONE, capped(10))];
+    places.extend(others.iter().map(|other| (*other, Compute::default())));
+    let gang = rig.start(on(&places));
     rig.spins = Some((gang, ONE));
     rig.run(20_000);
     while !rig.is_open(gang, ONE) {
@@ -172,7 +180,8 @@ fn a_debt_to_a_cap_closes_no_other_gpu_once_nothing_is_asked_there() {
     let epoch = rig.leases[&(gang, ONE)].epoch;
     rig.run(5_000);
     assert!(!rig.is_open(gang, ONE), "it owes minutes");
-    assert!(rig.is_open(gang, TWO));
+    let open = |rig: &Rig| others.iter().filter(|one| rig.is_open(gang, **one)).count();
+    assert_eq!(open(&rig), others.len());
     // The opposite: it wants that device again.
     rig.tell(Event::Reported {
         process,
@@ -181,7 +190,7 @@ fn a_debt_to_a_cap_closes_no_other_gpu_once_nothing_is_asked_there() {
         report: gpushare_core::Report::Wanted,
     });
     rig.run(10);
-    assert!(!rig.is_open(gang, TWO));
+    assert_eq!(open(&rig), 0);
 }
 
 /// In how many of so many milliseconds neighbours of a gang are held on both GPUs, and on one. The

@@ -40,7 +40,7 @@ fn a_return_by_the_order_to_be_in_pauses_between_its_attempts() {
     assert!(matches!(act, Act::Sleep(until) if until < 3_000 * MS));
 }
 
-/// What a move out says whose step fails after so many chunks have left.
+/// The reports of a move out whose step fails after so many chunks have left.
 fn said_by_a_move_that_fails(after: u64) -> Vec<Answer> {
     let mut world = World::new(3);
     world.order(1, Order::Leave);

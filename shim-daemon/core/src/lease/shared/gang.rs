@@ -99,6 +99,11 @@ impl Shared {
         let stuck = here().any(|mate| mate.is_recent(self.now) && !earns(mate));
         let works = here().any(|mate| mate.is_active() && mate.is_pending(self.now));
         let works = works && tenant.bond().is_some();
+        // A debt where nothing is asked keeps no peer waiting.
+        let wishes = |wish: &Wish| match wish {
+            Wish::Throttled => used,
+            Wish::Ahead | Wish::Rank => for_others,
+        };
         Some(Part {
             works,
             class: tenant.class(),
@@ -108,7 +113,7 @@ impl Shared {
             apart: others && stuck,
             used,
             asks: tenant.account.is_capped() || strangers,
-            wish: wish.filter(|wish| for_others || *wish == Wish::Throttled),
+            wish: wish.filter(wishes),
             behind: others && uses && lag >= -self.rules.yield_at(),
         })
     }
