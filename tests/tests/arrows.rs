@@ -107,7 +107,7 @@ const PARTS: &[Part] = &[
             &["expected", "neighbours"],
             &["case", "contenders", "filler"],
             &["tenant", "trials"],
-            &["doubt", "habit", "lag", "meter", "rest", "trial"],
+            &["doubt", "habit", "lag", "meter", "rest", "still", "trial"],
             &["mean", "outside"],
             &["rules", "bond", "changes", "done", "gate"],
         ],

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gpushare_cuda_abi::symbols::{
-    CUDA, Charge, Class, CudaSymbol, Gate, NVML, PerThread, REASONS, View, cuda_by_name,
-    cuda_by_version, newest_version, nvml_by_name, reason,
+    CUDA, Charge, Class, CudaSymbol, Gate, NEWEST_VERSION, NVML, PerThread, REASONS, View,
+    cuda_by_name, cuda_by_version, nvml_by_name, reason,
 };
 
 const PLAIN: u64 = 0;
@@ -45,7 +45,7 @@ fn each_release_has_as_many_functions_as_its_header_tells() {
         );
     }
     assert_eq!(driver().count(), 685);
-    assert_eq!(newest_version(), 13050);
+    assert_eq!(NEWEST_VERSION, 13050);
     assert_eq!(
         CUDA.len() - driver().count(),
         3,

@@ -139,8 +139,8 @@ pub(crate) enum Found<T> {
 }
 
 /// Books `bytes` that did not fit at first, by giving unused memory back and by waiting. Each time
-/// they do not fit, `otherwise` may find another way. A call of the program's, `by` which it asks, may
-/// be refused before the wait ([`early`]). `None`: it is never refused so.
+/// they do not fit, `otherwise` may find another way. The call, `by` which a program asks, may be
+/// refused before the wait ([`early`]). `None`: it is never refused so.
 ///
 /// # Errors
 /// [`Refused`] if it fits in no way.

@@ -13,7 +13,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use gpushare_cuda_abi::cuda::{CUdriverProcAddressQueryResult, CUresult};
-use gpushare_cuda_abi::symbols::{newest_version, packed};
+use gpushare_cuda_abi::symbols::{NEWEST_VERSION, packed};
 
 use crate::entry::args::{Out, Text};
 use crate::entry::hooks;
@@ -123,16 +123,13 @@ fn meant(name: &CStr, version: c_int, flags: u64) -> Meant {
     super::find_name(packed::name(row)).map_or(Meant::Other, Meant::Hooked)
 }
 
-/// The newest version the symbol table knows.
-const NEWEST: u32 = newest_version();
-
 fn is_newer_than_the_table(version: c_int) -> bool {
-    u32::try_from(version).is_ok_and(|version| version > NEWEST)
+    u32::try_from(version).is_ok_and(|version| version > NEWEST_VERSION)
 }
 
 /// Whether the driver means the same function at the newest version the table knows.
 fn means_the_same(found: *mut c_void, ask: Ask<'_>) -> bool {
     let mut known = ptr::null_mut();
-    let newest = c_int::try_from(NEWEST).unwrap_or(c_int::MAX);
+    let newest = c_int::try_from(NEWEST_VERSION).unwrap_or(c_int::MAX);
     ask(newest, Out::to(&mut known)).is_success() && ptr::eq(known, found)
 }

@@ -1,7 +1,7 @@
 //! A driver that is newer than the library: its new functions are not hooked, so nothing holds them
 //! while memory is away.
 
-use gpushare_cuda_abi::symbols::newest_version;
+use gpushare_cuda_abi::symbols::NEWEST_VERSION;
 
 use crate::driver::calls;
 use crate::driver::captures::unnoticed;
@@ -14,7 +14,7 @@ pub(super) fn look() {
     if u32::try_from(driver).is_ok_and(is_newer) {
         tracing::warn!(
             driver,
-            known = newest_version(),
+            known = NEWEST_VERSION,
             "the driver is newer than gpushare: functions that are new in it are not held while \
              memory moves"
         );
@@ -23,7 +23,7 @@ pub(super) fn look() {
 
 /// Whether a driver of this version may have functions that the table lacks.
 const fn is_newer(driver: u32) -> bool {
-    driver > newest_version()
+    driver > NEWEST_VERSION
 }
 
 #[cfg(test)]
@@ -32,8 +32,8 @@ mod tests {
 
     #[test]
     fn a_driver_is_newer_from_the_version_behind_the_tables_on() {
-        assert!(!is_newer(newest_version()));
-        assert!(is_newer(newest_version() + 10));
+        assert!(!is_newer(NEWEST_VERSION));
+        assert!(is_newer(NEWEST_VERSION + 10));
         assert!(!is_newer(0));
     }
 }

@@ -24,7 +24,7 @@ pub fn cuda_by_name(name: &str) -> Option<(usize, &'static CudaSymbol)> {
 /// is `None`, as the driver documents. Should a driver answer such a name all the same, it can only
 /// mean the export of that name, which [`cuda_by_name`] finds.
 ///
-/// A version above [`newest_version`] may, on a newer driver, select a variant this table does not
+/// A version above [`NEWEST_VERSION`] may, on a newer driver, select a variant this table does not
 /// know. The row given here is then an older variant of the function, which need not have the same
 /// parameters.
 pub fn cuda_by_version(
@@ -36,8 +36,11 @@ pub fn cuda_by_version(
     Some((index, &CUDA[index]))
 }
 
-/// The newest version any row needs: what this table knows the driver up to.
-pub const fn newest_version() -> u32 {
+/// The newest version any row needs: what this table knows the driver up to. A constant, so that a
+/// library that asks for it does not contain the table.
+pub const NEWEST_VERSION: u32 = newest_version();
+
+const fn newest_version() -> u32 {
     let mut newest = 0;
     let mut index = 0;
     while index < CUDA.len() {

@@ -10,7 +10,7 @@ pub mod packed;
 
 use packed::{Base, Packed};
 
-pub use lookup::{cuda_by_name, cuda_by_version, newest_version, nvml_by_name, reason};
+pub use lookup::{NEWEST_VERSION, cuda_by_name, cuda_by_version, nvml_by_name, reason};
 
 include!(concat!(env!("OUT_DIR"), "/tables.rs"));
 
