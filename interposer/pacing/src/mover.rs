@@ -13,7 +13,8 @@ use std::collections::VecDeque;
 use gpushare_protocol::page::residency::{Order, Orders};
 use gpushare_protocol::wire::Obstacle;
 
-/// Pauses (ns) between attempts to return that no daemon orders: the first, and the longest.
+/// Pauses (ns) between attempts to return after which no daemon orders another: the first, and the
+/// longest.
 const RETURNS: (u64, u64) = (50_000_000, 2_000_000_000);
 /// The announced pause before the next attempt to seal (ms): after the first refusal, and at most.
 const RETRIES: (u32, u32) = (100, 60_000);
@@ -347,7 +348,7 @@ impl Mover {
         }
     }
 
-    /// Whether a daemon hears how a return ends: only the order to return has an answer.
+    /// Whether a daemon orders another attempt after a return that fails: only where it ordered it.
     fn is_answered(&self, facts: &Facts) -> bool {
         facts.is_led && facts.orders.word.order() == Order::Return
     }

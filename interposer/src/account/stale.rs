@@ -1,7 +1,7 @@
 //! Removes the folders that unnamed tenants leave behind when their last process is gone.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use gpushare_protocol::paths::Root;
 
@@ -12,22 +12,25 @@ use super::process::{self, Identity};
 /// Folders removed in one go: the rest are the next founder's.
 pub(super) const AT_MOST: usize = 64;
 
+/// Folders opened in one go.
+const OPENED: usize = 1024;
+
 /// Removes tenants named after a process that is gone, if they have no live process.
 pub(crate) fn remove(root: &Root) {
     let Ok(entries) = fs::read_dir(root.path()) else {
         return;
     };
-    let mut removed = 0;
-    // Folders that stay do not count: they would be the first ones each time.
-    for entry in entries.flatten() {
-        if removed == AT_MOST {
-            return;
-        }
+    let is_left = |entry: &fs::DirEntry| {
         let founder = entry.file_name().to_str().and_then(Founder::of);
-        if founder.is_some_and(|founder| !founder.lives_here()) && remove_if_empty(&entry.path()) {
-            removed += 1;
-        }
-    }
+        founder.is_some_and(|founder| !founder.lives_here())
+    };
+    let left = entries.flatten().filter(is_left);
+    let mut left: Vec<PathBuf> = left.map(|entry| entry.path()).collect();
+    // Folders that stay would be the first ones each time.
+    let first = process::this().pid as usize % left.len().max(1);
+    left.rotate_left(first);
+    let removed = left.iter().take(OPENED).filter(|one| remove_if_empty(one));
+    let _ = removed.take(AT_MOST).count();
 }
 
 /// What a name `p<pid>-<start>` or `p<pid>-<start>-<namespace>` says.

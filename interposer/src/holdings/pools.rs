@@ -163,7 +163,8 @@ impl Pool {
     /// once its free is over, unless the pool is trimmed. `None` where that is less than the pool
     /// may have reserved, which is `limit` at most: the driver gives memory back, when it
     /// synchronises, only of a pool that has more reserved than its threshold. Its room is
-    /// forgotten then.
+    /// forgotten then. `None` too where the driver does not tell the threshold, reuse is off, or
+    /// the pool has misled.
     pub(crate) fn keeps(&self, limit: u64) -> Option<u64> {
         let threshold = self.attribute(CUmemPool_attribute::RELEASE_THRESHOLD);
         let kept = threshold.filter(|kept| self.has_kept(*kept, limit))?;

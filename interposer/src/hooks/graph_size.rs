@@ -17,8 +17,8 @@ pub(super) type Sizes = Vec<(DeviceKey, u64)>;
 type Range = (DeviceKey, u64, u64);
 
 /// The memory that the driver takes for the allocation nodes of `graph` and of its child graphs: it
-/// takes whole steps. `None` if there is no such node, and for an invalid graph, which the driver
-/// will refuse.
+/// takes whole steps. `None` if there is no such node, and for a null graph, which the driver will
+/// refuse.
 ///
 /// Nodes whose lifetimes do not overlap may have the same addresses, and then have the same memory:
 /// within a graph the driver reuses memory by its addresses, which are fixed when a node is made

@@ -187,8 +187,8 @@ struct Awaited {
     /// The number of the range, and of the question.
     range: usize,
     question: u32,
-    /// Until when it is asked for again.
-    end: Instant,
+    /// Until when it is asked for again, once the daemon has had no room for it.
+    end: Option<Instant>,
 }
 
 /// The range that a return has fetched last, and the one that it waits for.
@@ -196,7 +196,7 @@ struct Awaited {
 pub(super) struct Fetched {
     session: &'static Session,
     last: Option<(usize, Given)>,
-    /// Also of a return that was given up: the next one needs the same range.
+    /// Also of a return that was given up: the next one may need the same range first.
     awaited: Option<Awaited>,
 }
 
@@ -265,7 +265,7 @@ impl Fetched {
             None => Awaited {
                 range,
                 question: session.ask_fetch(stored)?,
-                end: now + PATIENCE,
+                end: None,
             },
         };
         if session.awaits(awaited.question, now + MOMENT) {
@@ -273,14 +273,16 @@ impl Fetched {
             return None;
         }
         let answer = session.take_answer();
-        if answer != Some(Answer::Refused) || Instant::now() + PAUSE >= awaited.end {
+        let now = Instant::now();
+        let end = awaited.end.unwrap_or(now + PATIENCE);
+        if answer != Some(Answer::Refused) || now + PAUSE >= end {
             return answer;
         }
         frames::sleep(PAUSE);
-        let question = session.ask_fetch(stored)?;
         self.awaited = Some(Awaited {
-            question,
-            ..awaited
+            question: session.ask_fetch(stored)?,
+            end: Some(end),
+            range,
         });
         None
     }

@@ -110,6 +110,22 @@ fn a_working_holder_of_higher_priority_loses_nothing_by_being_asked() {
     }
 }
 
+/// Another process of the tenant is stopped amid its work, and never drains.
+#[test]
+fn a_holder_that_runs_in_part_loses_nothing_by_being_asked() {
+    let mut machine = Machine::new(1);
+    machine.start(2, PRIORITY, EQUAL, Program::Deep(fixed(50)));
+    machine.start(1, PRIORITY + 1, EQUAL, Program::Deep(fixed(50)));
+    let stopped = machine.start(1, PRIORITY + 1, EQUAL, Program::Deep(fixed(50)));
+    machine.run(Nanos::millis(500));
+    machine.clients[stopped].manners = Manners::Stopped;
+    let before = machine.meter.ran[&TenantId(1)];
+    let low = had(&mut machine, Nanos::secs(10));
+    let high = (machine.meter.ran[&TenantId(1)] - before) as f64 / 1e10;
+    println!("one of two stopped: {:.2} %", 100.0 * high);
+    assert!(low == 0.0 && high >= 0.99, "{low} {high}");
+}
+
 #[test]
 fn a_holder_that_never_says_drained_costs_its_share_and_bounds() {
     let mut machine = beside(Manners::Mute);

@@ -85,6 +85,38 @@ fn rows_of_the_dead_hold_no_more_than_their_tenants_limit() {
     assert!(admits(&mut world, 11));
 }
 
+/// Its charges would count as the other tenant's.
+#[test]
+fn a_row_that_names_a_dead_process_of_another_tenant_says_nothing() {
+    let mut world = restarted(spec(DEVICE, 0, 4), Bytes::ZERO);
+    let tenant = TenantId(2);
+    let (terms, running) = (spec(DEVICE, 0, 4), Some(Running::default()));
+    tell(
+        &mut world,
+        Event::Register {
+            tenant,
+            spec: terms,
+            running,
+        },
+    );
+    rows_say(&mut world, &[gib(1)]);
+    for process in [ProcessId(100), ProcessId(101)] {
+        let (device, charged) = (DEVICE, gib(4));
+        tell(
+            &mut world,
+            Event::Unseen {
+                process,
+                tenant,
+                device,
+                charged,
+            },
+        );
+    }
+    assert_eq!(limbo(&world), (gib(1), gib(3)));
+    let other = world.account(tenant, DEVICE).expect("it runs");
+    assert_eq!(other.limbo, gib(4), "of its own one");
+}
+
 #[test]
 fn the_dead_of_a_lowered_tenant_held_what_was_written_down() {
     let mut world = restarted(spec(DEVICE, 0, 4), gib(10));

@@ -130,6 +130,11 @@ impl Members {
         self.0.contains_key(&process)
     }
 
+    /// Whether a process has a gate and can answer now.
+    pub(super) fn is_steered(&self, process: ProcessId) -> bool {
+        self.0.get(&process).is_some_and(Member::is_steered)
+    }
+
     /// Those that were not steered at any sample since this was last asked for, and are not now. A
     /// sealed one runs nothing.
     pub(super) fn take_unsteered(&mut self) -> Vec<ProcessId> {

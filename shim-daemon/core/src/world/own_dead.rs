@@ -93,7 +93,8 @@ impl World {
     }
 
     /// A process that died while there was no daemon, by its row. Beside its tenant's other dead it
-    /// held no more than the tenant could have, and no more than the device has.
+    /// held no more than the tenant could have, and no more than the device has. A row that names a
+    /// dead process of another tenant says nothing.
     pub(super) fn unseen(
         &mut self,
         process: ProcessId,
@@ -103,6 +104,10 @@ impl World {
     ) {
         let most = self.ledger.get(device).and_then(|books| {
             let account = books.account(tenant)?;
+            let mut dead = books.limbo();
+            let known = dead.find(|(dead, _)| *dead == process);
+            let is_own = known.is_none_or(|(_, entry)| entry.tenant == Some(tenant));
+            is_own.then_some(())?;
             Some(account.most_presented().min(books.capacity()) - account.limbo_charged)
         });
         let charged = charged.min(most.unwrap_or(Bytes::ZERO));

@@ -164,6 +164,7 @@ impl Shared {
     pub(super) fn set(&mut self, id: TenantId, (class, compute): (u16, Compute)) {
         let Some(tenant) = self.roster.get_mut(id) else {
             self.roster.set_absent(self.now, id, compute);
+            self.steering.terms_changed(id);
             return;
         };
         let (before, had, _) = tenant.account.terms();

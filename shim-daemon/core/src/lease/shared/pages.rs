@@ -15,7 +15,7 @@ impl Shared {
         for tenant in self.roster.tenants_mut() {
             (tenant.own.told, tenant.own.lively) = (None, Done::default());
             let members = &tenant.members;
-            tenant.own.still.keep(|process| members.has(process));
+            tenant.own.still.keep(|process| members.is_steered(process));
         }
         for (process, work) in works {
             let Some(tenant) = self.roster.of(*process) else {
@@ -56,4 +56,45 @@ fn pending(seen: &Work, work: &Work, (now, span): (Nanos, Nanos)) -> u64 {
     };
     let runs = work.since.map_or(0, |since| (now - since.max(began)).0);
     ended.saturating_add(runs).min(span.0) * 1000 / span.0.max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::TenantId;
+    use crate::lease::terms::{Compute, LeasePolicy};
+
+    const TENANT: TenantId = TenantId(1);
+    const PROCESS: ProcessId = ProcessId(1);
+
+    /// Whether a process that is so was found to complete nothing, at the last of some looks.
+    fn is_still(set: fn(&mut Shared)) -> bool {
+        let mut shared = Shared::new(LeasePolicy::default());
+        shared.joined((TENANT, PROCESS, true), (500, Compute::default()));
+        let pending = Work {
+            since: Some(Nanos(1)),
+            ..Work::default()
+        };
+        let look = |shared: &mut Shared, at: u64| {
+            shared.now = Nanos::millis(2 * at);
+            shared.read(&[(PROCESS, pending)], Nanos::millis(2));
+        };
+        look(&mut shared, 1);
+        look(&mut shared, 2);
+        set(&mut shared);
+        look(&mut shared, 3);
+        let tenant = shared.roster.get(TENANT);
+        tenant.is_some_and(|one| one.own.still.may_complete())
+    }
+
+    #[test]
+    fn a_process_that_is_not_steered_is_not_found_to_complete_nothing() {
+        assert!(is_still(|_| {}));
+        assert!(!is_still(|shared| {
+            shared.set_there(PROCESS, |members| members.set_away(PROCESS, true));
+        }));
+        assert!(!is_still(|shared| {
+            shared.set_there(PROCESS, |members| members.set_sealed(PROCESS, true));
+        }));
+    }
 }

@@ -41,7 +41,7 @@ pub(super) struct Watch {
 }
 
 impl StillOnes {
-    /// Forgets processes that are not `there` any more.
+    /// Forgets processes that are not `there` any more, or not looked at.
     pub(super) fn keep(&mut self, there: impl Fn(ProcessId) -> bool) {
         self.0.retain(|process, _| there(*process));
     }

@@ -56,6 +56,9 @@ impl Schedule {
                     tenant.close_for_others(closed);
                 }
             }
+            // A call that waits at the closed gate shows that it runs. Another process of it may
+            // not drain for long.
+            Phase::Asked(_) if tenant.members.waits() => self.grant(id),
             // What it launches after its last report it reports before.
             Phase::Closing(closed)
                 if now >= closed + self.policy.overrun && tenant.members.is_quiet() =>
