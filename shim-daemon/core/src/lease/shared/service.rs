@@ -89,7 +89,7 @@ pub(super) fn settle(
         let others = running.iter().filter(|(other, _)| *other != id);
         let left = left(others.map(|(_, keeps)| *keeps), rules);
         let had = all.saturating_sub(served(tenant));
-        // What it is billed by time may be what a process had that completes nothing.
+        // A bill by time may be for a process of it that completes nothing.
         let by_others = match tenant.own.done.service {
             0 => had,
             _ => all,

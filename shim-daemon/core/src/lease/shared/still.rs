@@ -14,8 +14,9 @@ struct Still {
     /// How long it completes nothing at its open gate; and beside others.
     silent: Nanos,
     watched: Nanos,
-    /// What changes of contexts left of that time, if it has not had the device, less the service
-    /// of others and half of its own even part: if that is negative it cannot have had the half.
+    /// The part of that time that changes of contexts left, if it has not had the device, less the
+    /// service of others and half of its own even part: if that is negative it cannot have had the
+    /// half.
     spare: i64,
     /// The most contexts that were pending then, its own among them, in thousandths.
     crowd: u64,
@@ -26,14 +27,14 @@ struct Still {
 #[derive(Clone, Debug, Default)]
 pub(super) struct StillOnes(BTreeMap<ProcessId, Still>);
 
-/// What a span shows of processes that complete nothing in it.
+/// The facts of a span about processes that complete nothing in it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Watch {
     /// How long it was.
     pub(super) span: Nanos,
     /// The contexts that were pending in it, those processes' own among them, in thousandths.
     pub(super) contexts: u64,
-    /// What all others had of it (ns).
+    /// The service of all others in it (ns).
     pub(super) others: u64,
     /// The part that changes of contexts left of it, if these processes have not had the device, in
     /// thousandths.
@@ -208,7 +209,7 @@ mod tests {
             Nanos(SPAN.0 * spans.count() as u64)
         };
         assert_eq!(of(0), Rules::SILENT);
-        // One that is stuck completes nothing.
+        // A stuck process completes nothing.
         assert_eq!(of(1000), Rules::STUCK);
     }
 

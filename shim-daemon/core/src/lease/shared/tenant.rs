@@ -359,8 +359,8 @@ impl Tenant {
         self.account.bill(Nanos(bill));
     }
 
-    /// Notes the service of others, and watches its processes that complete nothing. What they are
-    /// watched by includes the service of the others of its processes.
+    /// Notes the service of others, and watches its processes that complete nothing. The facts of
+    /// the `watch` include the service of its other processes.
     pub(super) fn watch(&mut self, rules: &Rules, others: u64, watch: Watch) {
         self.own.meter.leave(others);
         let sliced = matches!(self.own.gate, Gate::Slice(_));

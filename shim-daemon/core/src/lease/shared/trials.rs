@@ -40,7 +40,7 @@ impl Trials {
     }
 
     /// The terms of a tenant changed: what was found of steering for it says nothing of the new
-    /// ones. What the driver alone leaves is known still.
+    /// ones. The measured time of the driver alone stays.
     pub(super) fn terms_changed(&mut self, tenant: TenantId) {
         self.past.retain(|(tenants, _)| !tenants.contains(&tenant));
         if self.tenants.contains(&tenant) {

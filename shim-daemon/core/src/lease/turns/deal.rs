@@ -59,7 +59,7 @@ impl Schedule {
             // A call that waits at the closed gate shows that it runs. Another process of it may
             // not drain for long.
             Phase::Asked(_) if tenant.members.waits() => self.grant(id),
-            // What it launches after its last report it reports before.
+            // Its library says `Busy` before it launches anything.
             Phase::Closing(closed)
                 if now >= closed + self.policy.overrun && tenant.members.is_quiet() =>
             {
