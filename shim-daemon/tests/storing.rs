@@ -55,7 +55,7 @@ struct Scene {
     /// Its memory file, as a child that it forked may have it.
     memory: Option<Arc<HostFile>>,
     page: Option<&'static ControlPage>,
-    /// What the page said before the last event.
+    /// The content of the page before the last event.
     said: Said,
     replies: Vec<(ConnId, Reply)>,
     jobs: Vec<Job>,
@@ -64,7 +64,7 @@ struct Scene {
     told: Vec<ControlReply>,
 }
 
-/// What a control page says of memory, and how often its readers were woken.
+/// The words of a control page about memory, and how often its readers were woken.
 #[derive(Default)]
 struct Said {
     words: (u32, Orders),

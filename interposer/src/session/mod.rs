@@ -272,8 +272,8 @@ impl Session {
         }
     }
 
-    /// Bytes the tenant may hold as credit on a device. Whoever has raised credit reads it behind a
-    /// fence.
+    /// Bytes the tenant may hold as credit on a device. A process that has raised credit reads it
+    /// behind a fence.
     pub(crate) fn grant(&self, device_index: usize) -> u64 {
         let device = self.control().devices.get(device_index);
         let grant = device.map_or(0, |device| device.grant.load(Ordering::Relaxed));

@@ -124,7 +124,7 @@ fn overran(idle: bool) -> bool {
     share.expect("it is here").overruns > 0
 }
 
-/// What it launches after that, it says before it launches it.
+/// Its library says `Busy` before it launches anything after that.
 #[test]
 fn one_that_was_idle_in_its_turn_and_does_not_answer_is_no_overrunner() {
     assert!(!overran(true));

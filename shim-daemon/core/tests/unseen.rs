@@ -48,7 +48,8 @@ fn rows_say(world: &mut World, charged: &[Bytes]) {
     }
 }
 
-/// What counts as held by the tenant's dead, and the most that its living processes may hold.
+/// The bytes that count as held by the tenant's dead, and the most that its living processes may
+/// hold.
 fn limbo(world: &World) -> (Bytes, Bytes) {
     let account = world.account(TENANT, DEVICE).expect("it runs");
     (account.limbo, account.ceiling)

@@ -113,7 +113,7 @@ impl Daemon {
         self.command().call(request)
     }
 
-    /// What a command is told of this tenant.
+    /// The row of this tenant that a command is told.
     pub fn row(&self, name: &str) -> TenantRow {
         let rows = self.command().tenants();
         rows.into_iter().find(|row| row.name == name).unwrap()

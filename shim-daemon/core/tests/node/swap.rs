@@ -251,7 +251,7 @@ impl Node {
             proc.seal(device, true);
         }
         let told = match (order, obeys) {
-            // What is away comes back first, as far as it is not withheld.
+            // Memory that is away comes back first, as far as it is not withheld.
             (Order::In, _) if !proc.away(device).is_zero() => {
                 proc.seal(device, true);
                 proc.moving.insert(device);

@@ -93,7 +93,7 @@ fn a_page_that_another_takes_the_place_of_is_closed_on_its_lane() {
 }
 
 impl Scene {
-    /// What the tenant's processes passed is closed.
+    /// The descriptors that the tenant's processes passed are closed.
     fn settle_door(&self) {
         let door = self.node.door_lane(self.tenant);
         while !door.is_idle() {
@@ -114,7 +114,7 @@ fn page_with_a_dead_row() -> UsagePage {
 }
 
 impl Scene {
-    /// The rows of the page are looked at. What counts as held by the tenant's dead then.
+    /// The rows of the page are looked at. The bytes that count as held by the tenant's dead then.
     fn limbo(&mut self, second: u64) -> Bytes {
         let now = NOW + Nanos::secs(second);
         self.node.tick(now);

@@ -42,7 +42,7 @@ impl Scene {
         is_wanted
     }
 
-    /// What the tenant's contexts take, in MiB.
+    /// The memory of the tenant's contexts, in MiB.
     fn overhead(&self) -> u64 {
         let account = self.node.world.account(self.tenant, DeviceId(0)).unwrap();
         account.overhead.0 / MIB
